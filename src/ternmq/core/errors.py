@@ -1,0 +1,187 @@
+"""Every error TernMQ raises on purpose: one tree, each with a stable code.
+
+An error answers two questions: whose fault is it (the class name is the fact), and does trying
+again help (`retryable`). Its text says what to do. `code` travels over the wire and never changes;
+`from_code` turns it back into the class on the other side, so a client raises the very error that
+the broker raised. `definite` tells a producer that the message was certainly not stored.
+"""
+
+from typing import Any, ClassVar
+
+
+class TernError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.details))
+
+
+class BadRequest(TernError):
+    """The caller asked for something that can never work."""
+
+    code = "bad_request"
+
+
+class BadName(BadRequest):
+    """A topic, group or application name breaks the naming rule."""
+
+    code = "bad_name"
+
+
+class BadConfig(BadRequest):
+    """A setting is unknown or out of its limits; found at start, before anything runs."""
+
+    code = "bad_config"
+
+
+class TooLarge(BadRequest):
+    """A message or batch is larger than the limit, after compression."""
+
+    code = "too_large"
+
+
+class BadFilter(BadRequest):
+    """A filter expression does not parse."""
+
+    code = "bad_filter"
+
+
+class FilterConflict(BadRequest):
+    """Two consumers of one group subscribe with different filters."""
+
+    code = "filter_conflict"
+
+
+class TopicNotFound(TernError):
+    """The topic does not exist and may not be made by sending to it."""
+
+    code = "topic_not_found"
+
+
+class GroupNotFound(TernError):
+    """The consumer group does not exist on this topic."""
+
+    code = "group_not_found"
+
+
+class AlreadyExists(TernError):
+    """A topic or group of that name is already there."""
+
+    code = "already_exists"
+
+
+class Unauthorized(TernError):
+    """This application may not do that here (a closed topic, for example)."""
+
+    code = "unauthorized"
+
+
+class ProtocolError(TernError):
+    """The peer sent bytes that break the protocol; the connection is closed."""
+
+    code = "protocol_error"
+
+
+class Corrupt(TernError):
+    """Stored or received bytes do not match their checksum."""
+
+    code = "corrupt"
+
+
+class BufferFull(TernError):
+    """The client's send buffer is full; wait, or slow down."""
+
+    code = "buffer_full"
+    retryable = True
+
+
+class OverLimit(TernError):
+    """A configured rate or amount is used up for now."""
+
+    code = "over_limit"
+    retryable = True
+
+
+class ReadOnly(TernError):
+    """This broker group takes no messages at the moment; consuming goes on."""
+
+    code = "read_only"
+    retryable = True
+
+
+class NotMaster(TernError):
+    """This broker follows another one; ask for routes again."""
+
+    code = "not_master"
+    retryable = True
+
+
+class DiskFull(TernError):
+    """No space left on the broker; consuming goes on, sending works again when space returns."""
+
+    code = "disk_full"
+    retryable = True
+
+
+class DiskFailed(TernError):
+    """The disk answered with an error; nothing since the last good flush is trusted."""
+
+    code = "disk_failed"
+
+
+class Unavailable(TernError):
+    """Nobody answered in time, or the server is stopping."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class SendUnknown(TernError):
+    """The message may or may not be stored: no answer came before `delivery_timeout`."""
+
+    code = "send_unknown"
+
+
+class SequenceTooOld(TernError):
+    """A repeat is older than what the broker remembers of this producer; it was not stored again."""
+
+    code = "sequence_too_old"
+
+
+class LeaseLost(TernError):
+    """The rows of this lease are with another consumer by now."""
+
+    code = "lease_lost"
+
+
+class Closed(TernError):
+    """The client, consumer or server was closed."""
+
+    code = "closed"
+
+
+def _all_errors(root: type[TernError]) -> dict[str, type[TernError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= _all_errors(child)
+    return found
+
+
+ERRORS: dict[str, type[TernError]] = _all_errors(TernError)
+
+
+def from_code(code: str, message: str, details: dict[str, Any] | None = None) -> TernError:
+    """Make the error that a peer named; an unknown code becomes a plain `TernError`."""
+    return ERRORS.get(code, TernError)(message, **(details or {}))
+
+
+def _rebuild(cls: type[TernError], message: str, details: dict[str, Any]) -> TernError:
+    return cls(message, **details)

@@ -1,0 +1,44 @@
+"""Sizes and durations: constants for code, parsers for what people type.
+
+Names carry their unit (`size` is bytes, `_ms` is milliseconds, `_s` is seconds).
+"""
+
+import re
+
+from ternmq.core.errors import BadRequest
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
+_DURATION_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+_SIZE_FACTOR = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
+
+
+def align8(size: int) -> int:
+    """Round up to the next multiple of eight: every buffer and record starts there."""
+    return (size + 7) & ~7
+
+
+def parse_duration_ms(text: str) -> int:
+    """Read `1.5h`, `30s`, `1h30m`, `250ms`."""
+    stripped = text.strip().lower()
+    parts = _DURATION.findall(stripped)
+    if not parts or _DURATION.sub("", stripped).strip():
+        raise BadRequest(f"{text!r} is not a duration; write for example 30s, 5m, 1h30m, 250ms")
+    return int(sum(float(number) * _DURATION_MS[unit] for number, unit in parts))
+
+
+def parse_size(text: str) -> int:
+    """Read `64KiB`, `1GB`, `100`; K, M, G are powers of 1,024."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise BadRequest(f"{text!r} is not a size; write for example 4096, 64KiB, 1GiB")
+    return int(float(match[1]) * _SIZE_FACTOR[match[2].lower()])

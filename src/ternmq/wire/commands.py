@@ -1,0 +1,391 @@
+"""What can be asked of a server: the command numbers and the shape of each request and answer.
+
+Hot commands carry bytes: PUBLISH's payload is one batch, its answer is `PUBLISHED`; the answers of
+PULL and READ are `DELIVERED` followed by delivery envelopes. Everything else is msgpack of the
+classes below (arrays, fields in order), so a field may be added at the end with a default and old
+peers go on working. An answer with the ERROR flag carries `Failure`.
+"""
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from ternmq.core.errors import ProtocolError, TernError, from_code
+
+PROTOCOL_VERSION = 1
+
+PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
+PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
+DELIVERED = struct.Struct("<IIQ")  # envelope count, reserved, next sequence (READ only)
+
+
+class Command(IntEnum):
+    """One number per verb, for ever."""
+
+    HELLO = 1
+    PING = 2
+    NOTICE = 3
+    """Server to client, unasked: the server is about to stop."""
+
+    ROUTES = 10
+    TOPIC_CREATE = 20
+    TOPIC_LIST = 21
+    TOPIC_DELETE = 23
+    GROUP_CREATE = 30
+    GROUP_LIST = 31
+    GROUP_DELETE = 33
+    GROUP_RESET = 34
+
+    PUBLISH = 40
+    JOIN = 50
+    PULL = 51
+    ACK = 52
+    LEAVE = 53
+    RENEW = 54
+    READ = 60
+    SEEK = 61
+    LEDGER = 70
+    STATUS = 71
+
+
+class Flag(IntFlag):
+    """How to read a frame."""
+
+    ANSWER = 1
+    ERROR = 2
+    ONE_WAY = 4
+    """The sender wants no answer."""
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Base of everything that travels as msgpack."""
+
+
+class Failure(Record):
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Empty(Record):
+    """A request or answer without content."""
+
+
+class Hello(Record):
+    """The first frame of every connection."""
+
+    protocol: int
+    app: str
+    version: str
+    session: bytes
+    """16 random bytes; the client instance keeps them over reconnects, a forked child has its own."""
+    host: str = ""
+    pid: int = 0
+
+
+class Welcome(Record):
+    protocol: int
+    version: str
+    role: Literal["meta", "broker"]
+    node: str
+    broker_group: str = ""
+    epoch: int = 0
+    heartbeat_ms: int = 3_000
+    batch_size_max: int = 0
+
+
+class Notice(Record):
+    kind: Literal["stopping"]
+    text: str = ""
+
+
+class Route(Record):
+    """One server that clients may use."""
+
+    broker_group: str
+    address: str
+    role: Literal["master", "replica"] = "master"
+    kind: Literal["realtime", "delay"] = "realtime"
+
+
+class Routes(Record):
+    version: int
+    servers: list[Route]
+
+
+class TopicSettings(Record):
+    closed: bool = False
+    """Only the applications in `apps` may send or consume."""
+    apps: list[str] = []
+    body_size_max: int = 4 * 1024 * 1024
+
+
+class Topic(Record):
+    id: int
+    name: str
+    created_at_ms: int
+    settings: TopicSettings = TopicSettings()
+
+
+class TopicCreate(Record):
+    name: str
+    settings: TopicSettings = TopicSettings()
+
+
+class TopicNamed(Record):
+    name: str
+
+
+class Topics(Record):
+    topics: list[Topic]
+
+
+StartAt = Literal["earliest", "latest", "sequence", "time"]
+
+
+class Start(Record):
+    """Where reading begins; `value` is a sequence, or milliseconds since 1970 for a time."""
+
+    at: StartAt = "earliest"
+    value: int = 0
+
+
+class GroupCreate(Record):
+    topic: str
+    group: str
+    start: Start = Start()
+
+
+class GroupNamed(Record):
+    topic: str
+    group: str
+
+
+class GroupFind(Record):
+    """Empty means any."""
+
+    topic: str = ""
+    group: str = ""
+
+
+class GroupReset(Record):
+    topic: str
+    group: str
+    start: Start
+    dry_run: bool = False
+
+
+class GroupResetDone(Record):
+    from_sequence: int
+    to_sequence: int
+    again: int
+    """Messages that will be handed out (again) because of this."""
+    skipped: int
+    """Messages that will not be handed out because of this."""
+
+
+class Member(Record):
+    """A consumer that is there now."""
+
+    session: str
+    app: str
+    host: str
+    pid: int
+    address: str
+    in_flight: int
+    joined_at_ms: int
+
+
+class LedgerLine(Record):
+    """Where every message of a lane is, as one group sees it; the states always add up to total."""
+
+    topic: str
+    group: str
+    lane: str
+    """'topic' for the topic's own sequence."""
+    start: int
+    end: int
+    total: int
+    ready: int
+    in_flight: int
+    waiting_retry: int
+    acked: int
+    filtered: int
+    skipped: int
+    dead: int
+    expired: int
+    generation: int = 1
+
+
+class Group(Record):
+    id: int
+    name: str
+    topic: str
+    created_at_ms: int
+    ledger: LedgerLine
+    members: list[Member]
+
+
+class Groups(Record):
+    groups: list[Group]
+
+
+class Ledger(Record):
+    lines: list[LedgerLine]
+
+
+class Join(Record):
+    """Take part in a group; `held` are the leases the client still has from before a reconnect."""
+
+    group: str
+    topics: list[str]
+    start: Start = Start()
+    held: list[int] = []
+
+
+class Joined(Record):
+    subscription: int
+    topics: list[Topic]
+    new: list[bool]
+    """Per topic: was the group made by this call (so that `start` counted)."""
+    kept: list[int]
+    """Which of the `held` leases are still this client's."""
+    lease_ms: int
+
+
+class Done(Record):
+    """Rows of one lease that are settled: handled, to be retried later, or refused for good."""
+
+    lease: int
+    first: int
+    end: int
+    kind: Literal["ack", "retry", "reject"] = "ack"
+    after_ms: int = 5_000
+    """For a retry."""
+    reason: str = ""
+
+
+class Pull(Record):
+    subscription: int
+    rows_max: int
+    size_max: int
+    wait_ms: int
+    done: list[Done] = []
+
+
+class Ack(Record):
+    subscription: int
+    done: list[Done]
+
+
+class Acked(Record):
+    settled: int
+    """Rows that changed state because of this call."""
+    late: int
+    """Rows that were no longer this consumer's, or were settled before."""
+
+
+class Renew(Record):
+    subscription: int
+    leases: list[int]
+
+
+class Renewed(Record):
+    lost: list[int]
+
+
+class Leave(Record):
+    """Everything un-acked goes back to the group at once."""
+
+    subscription: int
+
+
+class Read(Record):
+    """Stateless reading by sequence; `end` 0 means no end."""
+
+    topic: str
+    sequence: int
+    rows_max: int
+    size_max: int
+    wait_ms: int = 0
+    end: int = 0
+
+
+class Seek(Record):
+    topic: str
+    start: Start
+
+
+class Sought(Record):
+    sequence: int
+    first: int
+    end: int
+
+
+class TopicStatus(Record):
+    """What one broker group holds of a topic."""
+
+    topic: str
+    id: int
+    first: int
+    end: int
+    groups: int
+
+
+class Status(Record):
+    """What a server says about itself, for `tern doctor`, `tern topic show` and the bench."""
+
+    node: str
+    role: str
+    state: str
+    """'ok', or why messages are refused."""
+    address: str
+    data_dir: str
+    started_at_ms: int
+    now_ms: int
+    disk_free: int
+    disk_size: int
+    cpu_s: float
+    memory: int
+    connections: int
+    log_start: int
+    log_end: int
+    registry: str = ""
+    topics: list[TopicStatus] = []
+
+
+class StatusQuery(Record):
+    topics: list[str] = []
+    """Which topics to report on."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+T = TypeVar("T", bound=Record)
+_decoders: dict[type[Record], msgspec.msgpack.Decoder[Any]] = {}
+
+
+def pack(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def unpack(payload: bytes | bytearray | memoryview, kind: type[T]) -> T:
+    """Read a request or answer; bytes from a peer are input, so a mismatch is an error, not a bug."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        return decoder.decode(payload)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"not a {kind.__name__}: {error}") from error
+
+
+def failure(error: TernError) -> bytes:
+    return pack(Failure(code=error.code, message=error.message, details=error.details))
+
+
+def read_failure(payload: bytes | bytearray | memoryview) -> TernError:
+    """The error a peer answered with, ready to be raised."""
+    said = unpack(payload, Failure)
+    return from_code(said.code, said.message, said.details)
