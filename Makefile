@@ -1,0 +1,79 @@
+# The verbs of this repository. CI runs the same ones. `make` alone lists them.
+#
+# A fresh machine needs Python 3.11 or newer with pip, and make. Everything else goes into .venv;
+# PYTHON=python3.12 chooses another interpreter for it.
+
+PYTHON ?= python3
+SEEDS ?= 200
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+MARKDOWN_TESTS := tests/tidy/test_documents.py
+
+.DEFAULT_GOAL := help
+.PHONY: help install up test test-long check bench sim docs clean test-tools
+.SILENT:
+
+help: ## List the verbs
+	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## Build .venv with everything that running and testing need
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is older than 3.11; install a newer one and say make PYTHON=python3.11 …" >&2; exit 1; }
+	echo "building $(VENV)" >&2
+# Debian ships venv apart from python3. Without it pip can still fill an empty environment.
+	$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
+	|| { $(PYTHON) -m venv --clear --without-pip $(VENV) \
+	     && $(PYTHON) -m pip --python $(VENV)/bin/python install --quiet pip; } 2>/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null \
+	     && $(PYTHON) -m venv --clear $(VENV); } \
+	|| { rm -rf $(VENV); \
+	     echo "error: $(PYTHON) -m venv does not work here; run: sudo apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	echo "installing into $(VENV)" >&2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/.installed-bench: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	touch $@
+
+up: install ## Start the all-in-one node; Ctrl-C stops it (ARGS="--ports 7800" to pass flags)
+	exec $(BIN)/tern up $(ARGS)
+
+test: check test-tools ## Check, then run every test that is not marked long
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: install test-tools ## Run the tests that take minutes
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+check: install ## Format, lint, types, layers, and the rules the repository has for itself
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/tidy
+
+bench: $(VENV)/.installed-bench ## Measure, and write the results under benchmarks/results
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+sim: install ## Run the simulations with more seeds (SEEDS=1000)
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/simulation $(ARGS)
+
+docs: install ## Check the links in every markdown file
+	$(BIN)/python -m pytest $(MARKDOWN_TESTS)
+
+clean: ## Remove what make made; never touches tern-data
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  .import_linter_cache .grimp_cache src/*.egg-info
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Fault injection needs strace. Not being root is no failure: the tests that need it say so.
+test-tools:
+	command -v strace >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y strace >/dev/null; } \
+	|| echo "strace is not installed: the fault injection tests will be skipped" \
+	        "(sudo apt-get install strace)" >&2

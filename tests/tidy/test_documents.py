@@ -1,0 +1,84 @@
+"""Documents stay true: links lead somewhere, the map names every package, examples run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import PACKAGE, ROOT
+
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+ARCHITECTURE_LINES_MAX = 300
+SKIPPED_FOLDERS = {".venv", ".git", "node_modules", "tern-data"}
+ELSEWHERE = ("http://", "https://", "mailto:", "tern://")
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+
+
+def documents() -> list[Path]:
+    return sorted(
+        path
+        for path in ROOT.rglob("*.md")
+        if not SKIPPED_FOLDERS & set(path.relative_to(ROOT).parts)
+    )
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents()
+        for target in links(document)
+        if not resolves(document, target)
+    ]
+
+    assert not broken
+
+
+@pytest.mark.skipif(not ARCHITECTURE.exists(), reason="ARCHITECTURE.md is not written yet")
+def test_the_map_names_every_package() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    packages = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
+    missing = [name for name in sorted(packages) if not re.search(rf"\b{name}\b", text)]
+
+    assert not missing
+
+
+@pytest.mark.skipif(not ARCHITECTURE.exists(), reason="ARCHITECTURE.md is not written yet")
+def test_the_map_stays_short() -> None:
+    assert len(ARCHITECTURE.read_text(encoding="utf-8").splitlines()) < ARCHITECTURE_LINES_MAX
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    tested = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "integration").glob("*.py")
+    )
+    examples = sorted((ROOT / "examples").glob("*.py"))
+    unrun = [path.name for path in examples if path.name not in tested]
+
+    assert not unrun
+
+
+def links(document: Path) -> list[str]:
+    """Where the links of a document lead, those to other sites left out."""
+    text = CODE.sub("", FENCE.sub("", document.read_text(encoding="utf-8")))
+    return [target for target in LINK.findall(text) if not target.startswith(ELSEWHERE)]
+
+
+def resolves(document: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    path = (document.parent / name).resolve() if name else document
+    if not path.exists():
+        return False
+    if not anchor or path.suffix != ".md":
+        return True
+    return anchor in anchors(path)
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that the headings of a document get, as GitHub makes them."""
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
+    return {heading.replace(" ", "-") for heading in plain}
