@@ -1,1 +1,1 @@
-"""The columnar batch and the delivery envelope: one format for wire, disk, replication and Spark."""
+"""The columnar batch and the delivery envelope: one format for wire, disk, replicas and Spark."""

@@ -10,7 +10,7 @@ own) and then never changed: producers, logs, replicas, consumers and Spark shar
      5     1  reserved         zero
      6     2  header_size      where the first buffer starts; a multiple of 8
      8     4  batch_size       all of it; a multiple of 8
-    12     4  stamp_crc        CRC-32C of bytes 0..12 and 16..128, so sizes can be trusted before use
+    12     4  stamp_crc        CRC-32C of bytes 0..12 and 16..128, so sizes are trusted before use
         -- stamped by the broker; zero on the way there
     16     8  offset           where this batch starts in its log; finds misdirected writes
     24     8  topic_id

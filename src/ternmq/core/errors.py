@@ -151,7 +151,7 @@ class SendUnknown(TernError):
 
 
 class SequenceTooOld(TernError):
-    """A repeat is older than what the broker remembers of this producer; it was not stored again."""
+    """A repeat is older than what the broker remembers of this producer; not stored again."""
 
     code = "sequence_too_old"
 

@@ -18,7 +18,9 @@ from ternmq.core.errors import BadName, BadRequest
 
 TopicId = NewType("TopicId", int)
 GroupId = NewType("GroupId", int)
-LaneId = NewType("LaneId", int)  # A topic's own sequence has the topic's id; hidden lanes have their own.
+LaneId = NewType(
+    "LaneId", int
+)  # A topic's own sequence has the topic's id; hidden lanes have their own.
 Offset = NewType("Offset", int)  # Byte position in a log.
 Sequence = NewType("Sequence", int)  # Message number in one lane of one broker group.
 LeaseId = NewType("LeaseId", int)

@@ -93,9 +93,7 @@ class RangeSet:
         """The parts of `[first, end)` that are in the set."""
         low = bisect_right(self._ends, first)
         high = bisect_left(self._firsts, end)
-        return [
-            (max(self._firsts[at], first), min(self._ends[at], end)) for at in range(low, high)
-        ]
+        return [(max(self._firsts[at], first), min(self._ends[at], end)) for at in range(low, high)]
 
     def gaps(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of `[first, end)` that are not in the set."""

@@ -63,29 +63,29 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Base of everything that travels as msgpack."""
 
 
-class Failure(Record):
+class Failure(Record, frozen=True):
     code: str
     message: str
     details: dict[str, Any] = {}
 
 
-class Empty(Record):
+class Empty(Record, frozen=True):
     """A request or answer without content."""
 
 
-class Hello(Record):
+class Hello(Record, frozen=True):
     """The first frame of every connection."""
 
     protocol: int
     app: str
     version: str
     session: bytes
-    """16 random bytes; the client instance keeps them over reconnects, a forked child has its own."""
+    """16 random bytes, kept over reconnects; a forked child has its own."""
     host: str = ""
     pid: int = 0
 
 
-class Welcome(Record):
+class Welcome(Record, frozen=True):
     protocol: int
     version: str
     role: Literal["meta", "broker"]
@@ -96,12 +96,12 @@ class Welcome(Record):
     batch_size_max: int = 0
 
 
-class Notice(Record):
+class Notice(Record, frozen=True):
     kind: Literal["stopping"]
     text: str = ""
 
 
-class Route(Record):
+class Route(Record, frozen=True):
     """One server that clients may use."""
 
     broker_group: str
@@ -110,74 +110,74 @@ class Route(Record):
     kind: Literal["realtime", "delay"] = "realtime"
 
 
-class Routes(Record):
+class Routes(Record, frozen=True):
     version: int
     servers: list[Route]
 
 
-class TopicSettings(Record):
+class TopicSettings(Record, frozen=True):
     closed: bool = False
     """Only the applications in `apps` may send or consume."""
     apps: list[str] = []
     body_size_max: int = 4 * 1024 * 1024
 
 
-class Topic(Record):
+class Topic(Record, frozen=True):
     id: int
     name: str
     created_at_ms: int
     settings: TopicSettings = TopicSettings()
 
 
-class TopicCreate(Record):
+class TopicCreate(Record, frozen=True):
     name: str
     settings: TopicSettings = TopicSettings()
 
 
-class TopicNamed(Record):
+class TopicNamed(Record, frozen=True):
     name: str
 
 
-class Topics(Record):
+class Topics(Record, frozen=True):
     topics: list[Topic]
 
 
 StartAt = Literal["earliest", "latest", "sequence", "time"]
 
 
-class Start(Record):
+class Start(Record, frozen=True):
     """Where reading begins; `value` is a sequence, or milliseconds since 1970 for a time."""
 
     at: StartAt = "earliest"
     value: int = 0
 
 
-class GroupCreate(Record):
+class GroupCreate(Record, frozen=True):
     topic: str
     group: str
     start: Start = Start()
 
 
-class GroupNamed(Record):
+class GroupNamed(Record, frozen=True):
     topic: str
     group: str
 
 
-class GroupFind(Record):
+class GroupFind(Record, frozen=True):
     """Empty means any."""
 
     topic: str = ""
     group: str = ""
 
 
-class GroupReset(Record):
+class GroupReset(Record, frozen=True):
     topic: str
     group: str
     start: Start
     dry_run: bool = False
 
 
-class GroupResetDone(Record):
+class GroupResetDone(Record, frozen=True):
     from_sequence: int
     to_sequence: int
     again: int
@@ -186,7 +186,7 @@ class GroupResetDone(Record):
     """Messages that will not be handed out because of this."""
 
 
-class Member(Record):
+class Member(Record, frozen=True):
     """A consumer that is there now."""
 
     session: str
@@ -198,7 +198,7 @@ class Member(Record):
     joined_at_ms: int
 
 
-class LedgerLine(Record):
+class LedgerLine(Record, frozen=True):
     """Where every message of a lane is, as one group sees it; the states always add up to total."""
 
     topic: str
@@ -219,7 +219,7 @@ class LedgerLine(Record):
     generation: int = 1
 
 
-class Group(Record):
+class Group(Record, frozen=True):
     id: int
     name: str
     topic: str
@@ -228,15 +228,15 @@ class Group(Record):
     members: list[Member]
 
 
-class Groups(Record):
+class Groups(Record, frozen=True):
     groups: list[Group]
 
 
-class Ledger(Record):
+class Ledger(Record, frozen=True):
     lines: list[LedgerLine]
 
 
-class Join(Record):
+class Join(Record, frozen=True):
     """Take part in a group; `held` are the leases the client still has from before a reconnect."""
 
     group: str
@@ -245,7 +245,7 @@ class Join(Record):
     held: list[int] = []
 
 
-class Joined(Record):
+class Joined(Record, frozen=True):
     subscription: int
     topics: list[Topic]
     new: list[bool]
@@ -255,7 +255,7 @@ class Joined(Record):
     lease_ms: int
 
 
-class Done(Record):
+class Done(Record, frozen=True):
     """Rows of one lease that are settled: handled, to be retried later, or refused for good."""
 
     lease: int
@@ -267,7 +267,7 @@ class Done(Record):
     reason: str = ""
 
 
-class Pull(Record):
+class Pull(Record, frozen=True):
     subscription: int
     rows_max: int
     size_max: int
@@ -275,34 +275,34 @@ class Pull(Record):
     done: list[Done] = []
 
 
-class Ack(Record):
+class Ack(Record, frozen=True):
     subscription: int
     done: list[Done]
 
 
-class Acked(Record):
+class Acked(Record, frozen=True):
     settled: int
     """Rows that changed state because of this call."""
     late: int
     """Rows that were no longer this consumer's, or were settled before."""
 
 
-class Renew(Record):
+class Renew(Record, frozen=True):
     subscription: int
     leases: list[int]
 
 
-class Renewed(Record):
+class Renewed(Record, frozen=True):
     lost: list[int]
 
 
-class Leave(Record):
+class Leave(Record, frozen=True):
     """Everything un-acked goes back to the group at once."""
 
     subscription: int
 
 
-class Read(Record):
+class Read(Record, frozen=True):
     """Stateless reading by sequence; `end` 0 means no end."""
 
     topic: str
@@ -313,18 +313,18 @@ class Read(Record):
     end: int = 0
 
 
-class Seek(Record):
+class Seek(Record, frozen=True):
     topic: str
     start: Start
 
 
-class Sought(Record):
+class Sought(Record, frozen=True):
     sequence: int
     first: int
     end: int
 
 
-class TopicStatus(Record):
+class TopicStatus(Record, frozen=True):
     """What one broker group holds of a topic."""
 
     topic: str
@@ -334,7 +334,7 @@ class TopicStatus(Record):
     groups: int
 
 
-class Status(Record):
+class Status(Record, frozen=True):
     """What a server says about itself, for `tern doctor`, `tern topic show` and the bench."""
 
     node: str
@@ -356,7 +356,7 @@ class Status(Record):
     topics: list[TopicStatus] = []
 
 
-class StatusQuery(Record):
+class StatusQuery(Record, frozen=True):
     topics: list[str] = []
     """Which topics to report on."""
 
@@ -371,7 +371,7 @@ def pack(record: Record) -> bytes:
 
 
 def unpack(payload: bytes | bytearray | memoryview, kind: type[T]) -> T:
-    """Read a request or answer; bytes from a peer are input, so a mismatch is an error, not a bug."""
+    """Read a request or answer; a mismatch is the peer's mistake, never our bug."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)

@@ -1,0 +1,184 @@
+"""Cutting rows out of a batch: the result is a batch again.
+
+Buffers are cut, values are not touched: offsets are rebased, bitmaps shifted, compressed bodies
+taken chunk by chunk (so the cut may hold a few more rows than asked for; the delivery envelope
+says which rows count). Sequences move with the rows, so row 0 of the cut knows its own sequence
+and message id. The checksums are made anew: they vouch for the cut, the whole batch keeps the
+producer's. Columns are cut by their Arrow type, so columns unknown to this version survive.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from ternmq.batch.compression import CHUNK
+from ternmq.batch.layout import (
+    COUNT,
+    DIRECTORY,
+    DIRECTORY_ENTRY_SIZE,
+    FIXED_SIZE,
+    FRAMING,
+    MAGIC,
+    PRODUCER,
+    PRODUCER_CRC_AT,
+    STAMP,
+    STAMP_END,
+    STAMP_START,
+    VERSION,
+    Buffer,
+    Column,
+    Encoding,
+    Part,
+    Type,
+    stamp_crc,
+)
+from ternmq.batch.view import BatchView
+from ternmq.core.units import align8
+
+_WIDTHS = {Type.INT64: 8, Type.UINT8: 1, Type.DICTIONARY: 4}
+_Piece = tuple[int, int, int, int, Buffer]  # column, part, type, encoding, bytes
+
+
+class Cut(NamedTuple):
+    """A smaller batch, and which row of the original its row 0 is."""
+
+    batch: bytearray
+    first_row: int
+
+
+def cut(batch: Buffer, first: int, end: int) -> Cut:
+    """A batch that holds rows `first` to `end` of this one, and perhaps some around them."""
+    view = BatchView(batch)
+    assert 0 <= first < end <= view.count
+    first, end = _chunk_bounds(view, first, end)
+    pieces: list[_Piece] = []
+    columns = dict.fromkeys(column for column, _ in view.parts())
+    for column in columns:
+        pieces += _cut_column(view, column, first, end)
+    body_offsets = _offsets(view, Column.BODY, Part.OFFSETS)
+    body_size = int(body_offsets[end] - body_offsets[first])
+    return Cut(_assemble(batch, pieces, first, end - first, body_size), first)
+
+
+def _chunk_bounds(view: BatchView, first: int, end: int) -> tuple[int, int]:
+    """Widen to whole chunks where bodies are compressed."""
+    table = view.buffer(Column.BODY, Part.CHUNKS)
+    if table is None:
+        return first, end
+    starts = [chunk[0] for chunk in CHUNK.iter_unpack(table)]
+    low = max(start for start in starts if start <= first)
+    high = min((start for start in starts if start >= end), default=view.count)
+    return low, high
+
+
+def _cut_column(view: BatchView, column: int, first: int, end: int) -> list[_Piece]:
+    parts = {part: place for (owner, part), place in view.parts().items() if owner == column}
+    kind = next(iter(parts.values()))[3]
+    pieces: list[_Piece] = []
+    validity = view.buffer(column, Part.VALIDITY)
+    if validity is not None:
+        bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=view.count, bitorder="little")
+        packed = np.packbits(bits[first:end], bitorder="little").tobytes()
+        pieces.append((column, Part.VALIDITY, kind, Encoding.PLAIN, packed))
+    if Part.VALUES in parts and kind in _WIDTHS:
+        width = _WIDTHS[Type(kind)]
+        values = view.buffer(column, Part.VALUES)
+        assert values is not None
+        pieces.append(
+            (column, Part.VALUES, kind, Encoding.PLAIN, values[first * width : end * width])
+        )
+        for part in (Part.DICTIONARY_OFFSETS, Part.DICTIONARY_DATA):
+            words = view.buffer(column, part)
+            if words is not None:
+                pieces.append((column, part, kind, Encoding.PLAIN, words))
+    elif kind == Type.MAP:
+        pieces += _cut_map(view, column, first, end)
+    elif Part.OFFSETS in parts and Part.DATA in parts:
+        pieces += _cut_binary(view, column, kind, first, end)
+    return pieces
+
+
+def _cut_binary(view: BatchView, column: int, kind: int, first: int, end: int) -> list[_Piece]:
+    offsets = _offsets(view, column, Part.OFFSETS)
+    low, high = int(offsets[first]), int(offsets[end])
+    data = view.buffer(column, Part.DATA)
+    assert data is not None
+    encoding = view.parts()[column, Part.DATA][2]
+    rebased = (offsets[first : end + 1] - low).astype("<i4").tobytes()
+    pieces: list[_Piece] = [(column, Part.OFFSETS, kind, Encoding.PLAIN, rebased)]
+    if encoding == Encoding.PLAIN:
+        return [*pieces, (column, Part.DATA, kind, encoding, data[low:high])]
+    table = view.buffer(column, Part.CHUNKS)
+    assert table is not None
+    chunks = [chunk for chunk in CHUNK.iter_unpack(table) if first <= chunk[0] < end]
+    base = chunks[0][1]
+    moved = b"".join(CHUNK.pack(row - first, at - base, size, raw) for row, at, size, raw in chunks)
+    data_end = chunks[-1][1] + chunks[-1][2]
+    return [
+        *pieces,
+        (column, Part.CHUNKS, kind, Encoding.PLAIN, moved),
+        (column, Part.DATA, kind, encoding, data[base:data_end]),
+    ]
+
+
+def _cut_map(view: BatchView, column: int, first: int, end: int) -> list[_Piece]:
+    rows = _offsets(view, column, Part.OFFSETS)
+    low, high = int(rows[first]), int(rows[end])
+    pieces: list[_Piece] = [
+        (column, Part.OFFSETS, Type.MAP, 0, (rows[first : end + 1] - low).astype("<i4").tobytes())
+    ]
+    for places, data in (
+        (Part.NAME_OFFSETS, Part.NAME_DATA),
+        (Part.VALUE_OFFSETS, Part.VALUE_DATA),
+    ):
+        offsets = _offsets(view, column, places)
+        text = view.buffer(column, data)
+        assert text is not None
+        start, stop = int(offsets[low]), int(offsets[high])
+        rebased = (offsets[low : high + 1] - start).astype("<i4").tobytes()
+        pieces.append((column, places, Type.MAP, 0, rebased))
+        pieces.append((column, data, Type.MAP, 0, text[start:stop]))
+    types = view.buffer(column, Part.VALUE_TYPES)
+    assert types is not None
+    pieces.append((column, Part.VALUE_TYPES, Type.MAP, 0, types[low:high]))
+    return pieces
+
+
+def _offsets(view: BatchView, column: int, part: int) -> np.ndarray:
+    packed = view.buffer(column, part)
+    assert packed is not None
+    return np.frombuffer(packed, dtype="<i4")
+
+
+def _assemble(
+    original: Buffer, pieces: list[_Piece], first: int, count: int, body_size: int
+) -> bytearray:
+    """The header of the original with the counts, sequences and checksums of the cut."""
+    producer = list(PRODUCER.unpack_from(original, PRODUCER_CRC_AT))
+    names_end = align8(FIXED_SIZE + producer[10] + producer[11])
+    header_size = at = names_end + DIRECTORY_ENTRY_SIZE * len(pieces)
+    directory: list[bytes] = []
+    buffers: list[Buffer] = []
+    for column, part, kind, encoding, data in pieces:
+        directory.append(DIRECTORY.pack(column, part, kind, encoding, at, len(data)))
+        buffers += [data, bytes(-len(data) & 7)]
+        at += align8(len(data))
+    producer[2], producer[3], producer[12] = count, body_size, len(pieces)
+    producer[6] += first
+    batch = bytearray().join(
+        (
+            FRAMING.pack(MAGIC, VERSION, header_size, at, 0),
+            memoryview(original)[STAMP_START:STAMP_END],
+            PRODUCER.pack(*producer),
+            memoryview(original)[FIXED_SIZE:names_end],
+            *directory,
+            *buffers,
+        )
+    )
+    stamp = list(STAMP.unpack_from(batch, STAMP_START))
+    stamp[2] += first
+    STAMP.pack_into(batch, STAMP_START, *stamp)
+    COUNT.pack_into(batch, 12, stamp_crc(batch))
+    COUNT.pack_into(batch, PRODUCER_CRC_AT, crc32c(memoryview(batch)[PRODUCER_CRC_AT + 4 :]))
+    return batch

@@ -1,0 +1,304 @@
+"""Making a batch from messages.
+
+`encode_bodies` is the fast path: bodies only, no Python per message beyond `len` and `join`, both
+in C. `encode_messages` adds the columns that at least one message uses. Rows keep their order;
+row i has the producer's message number `first_sequence + i`. Returned batches have zeros where the
+broker stamps. Never splits a batch: `split_rows` says how to cut a long list first.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from crc32c import crc32c
+
+from ternmq.batch import compression
+from ternmq.batch.layout import (
+    BATCH_SIZE_MAX,
+    BODY_SIZE_MAX,
+    COUNT,
+    DIRECTORY,
+    DIRECTORY_ENTRY_SIZE,
+    FIXED_SIZE,
+    FRAMING,
+    MAGIC,
+    PRODUCER,
+    PRODUCER_CRC_AT,
+    ROWS_MAX,
+    STAMP,
+    VERSION,
+    Buffer,
+    Column,
+    Encoding,
+    Part,
+    Type,
+)
+from ternmq.batch.properties import PropertyValue, value_to_text
+from ternmq.core.errors import TooLarge
+from ternmq.core.ids import ProducerId
+from ternmq.core.units import MIB, align8
+
+SMALL = 64  # Below this many rows plain Python beats numpy's fixed costs.
+_NO_STAMP = bytes(STAMP.size)
+_PADDING = [bytes(n) for n in range(8)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing:
+    """One message to be sent, with everything but its topic."""
+
+    body: bytes
+    key: str | None = None
+    tag: str | None = None
+    properties: Mapping[str, PropertyValue] | None = None
+    order_key: str | None = None
+    priority: int = 0
+    expire_at_ms: int | None = None
+    due_at_ms: int | None = None
+    born_at_ms: int = 0
+    explicit_id: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a batch comes from and where it goes."""
+
+    topic: str
+    app: str
+    producer: ProducerId
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One buffer of one column."""
+
+    column: int
+    part: int
+    type: int
+    data: Buffer
+    encoding: int = Encoding.PLAIN
+
+
+def encode_bodies(
+    bodies: Sequence[bytes],
+    *,
+    origin: Origin,
+    first_sequence: int,
+    born_at_ms: int,
+    encoding: Encoding = Encoding.ZSTD,
+) -> bytearray:
+    """A batch of bodies that share everything else."""
+    pieces, body_size = _body_pieces(bodies, encoding)
+    return _assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms)
+
+
+def encode_messages(
+    messages: Sequence[Outgoing],
+    *,
+    origin: Origin,
+    first_sequence: int,
+    encoding: Encoding = Encoding.ZSTD,
+) -> bytearray:
+    """A batch of messages; a column is written only where some message has a value for it."""
+    pieces, body_size = _body_pieces([message.body for message in messages], encoding)
+    pieces += _text_pieces(Column.KEY, [message.key for message in messages])
+    pieces += _text_pieces(Column.ORDER_KEY, [message.order_key for message in messages])
+    pieces += _tag_pieces([message.tag for message in messages])
+    pieces += _property_pieces([message.properties for message in messages])
+    born = messages[0].born_at_ms
+    if any(message.born_at_ms != born for message in messages):
+        values = np.fromiter((message.born_at_ms for message in messages), "<i8", len(messages))
+        pieces.append(_Piece(Column.BORN, Part.VALUES, Type.INT64, values.tobytes()))
+    if any(message.priority for message in messages):
+        priorities = bytes(message.priority for message in messages)
+        pieces.append(_Piece(Column.PRIORITY, Part.VALUES, Type.UINT8, priorities))
+    pieces += _time_pieces(Column.EXPIRE, [message.expire_at_ms for message in messages])
+    pieces += _time_pieces(Column.DUE, [message.due_at_ms for message in messages])
+    explicit = [message.explicit_id for message in messages]
+    if any(value is not None for value in explicit):
+        pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
+    return _assemble(pieces, len(messages), body_size, origin, first_sequence, born)
+
+
+def split_rows(
+    sizes: Sequence[int] | np.ndarray, *, rows_max: int, size_max: int
+) -> list[tuple[int, int]]:
+    """Row ranges, each within the limits; a single row over `size_max` stands alone."""
+    ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
+    count = len(ends)
+    ranges: list[tuple[int, int]] = []
+    first = 0
+    while first < count:
+        before = int(ends[first - 1]) if first else 0
+        end = int(np.searchsorted(ends, before + size_max, side="right"))
+        end = min(max(end, first + 1), first + rows_max, count)
+        ranges.append((first, end))
+        first = end
+    return ranges
+
+
+def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[_Piece], int]:
+    count = len(bodies)
+    if not 0 < count <= ROWS_MAX:
+        raise TooLarge(f"a batch holds 1 to {ROWS_MAX} messages, not {count}")
+    data = bodies[0] if count == 1 else b"".join(bodies)
+    if len(data) > BODY_SIZE_MAX:
+        raise TooLarge(f"{len(data)} bytes of bodies; at most {BODY_SIZE_MAX // MIB} MiB a batch")
+    packed, offsets = _offsets(map(len, bodies), count)
+    if encoding is not Encoding.PLAIN and len(data) > compression.MEAN_BODY_SIZE_MIN * count:
+        numbers = offsets if isinstance(offsets, list) else offsets.tolist()
+        smaller = compression.compress(data, numbers, encoding)
+        if smaller is not None:
+            table, compressed = smaller
+            return [
+                _Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
+                _Piece(Column.BODY, Part.CHUNKS, Type.BINARY, table),
+                _Piece(Column.BODY, Part.DATA, Type.BINARY, compressed, encoding),
+            ], len(data)
+    return [
+        _Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
+        _Piece(Column.BODY, Part.DATA, Type.BINARY, data),
+    ], len(data)
+
+
+def _offsets(sizes: Iterable[int], count: int) -> tuple[bytes, list[int] | np.ndarray]:
+    """Arrow's int32 offsets, packed and as numbers."""
+    if count < SMALL:
+        numbers = list(accumulate(sizes, initial=0))
+        return struct.pack(f"<{count + 1}i", *numbers), numbers
+    array = np.empty(count + 1, dtype="<i4")
+    array[0] = 0
+    np.cumsum(np.fromiter(sizes, dtype="<i4", count=count), out=array[1:])
+    return array.tobytes(), array
+
+
+def validity_bits(present: Sequence[bool]) -> bytes:
+    """Arrow's validity bitmap, least significant bit first."""
+    return np.packbits(np.asarray(present, dtype=bool), bitorder="little").tobytes()
+
+
+def _text_pieces(column: Column, values: list[str | None]) -> list[_Piece]:
+    if not any(value is not None for value in values):
+        return []
+    encoded = [None if value is None else value.encode() for value in values]
+    return _binary_pieces(column, Type.UTF8, encoded)
+
+
+def _binary_pieces(column: Column, kind: Type, values: list[bytes | None]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    if None in values:
+        present = [value is not None for value in values]
+        pieces.append(_Piece(column, Part.VALIDITY, kind, validity_bits(present)))
+    filled = [value or b"" for value in values]
+    packed, _ = _offsets(map(len, filled), len(filled))
+    pieces.append(_Piece(column, Part.OFFSETS, kind, packed))
+    pieces.append(_Piece(column, Part.DATA, kind, b"".join(filled)))
+    return pieces
+
+
+def _tag_pieces(tags: list[str | None]) -> list[_Piece]:
+    if not any(tag is not None for tag in tags):
+        return []
+    codes: dict[str, int] = {}
+    values = [0 if tag is None else codes.setdefault(tag, len(codes)) for tag in tags]
+    words = [tag.encode() for tag in codes]
+    packed, _ = _offsets(map(len, words), len(words))
+    pieces: list[_Piece] = []
+    if None in tags:
+        present = validity_bits([tag is not None for tag in tags])
+        pieces.append(_Piece(Column.TAG, Part.VALIDITY, Type.DICTIONARY, present))
+    return [
+        *pieces,
+        _Piece(Column.TAG, Part.VALUES, Type.DICTIONARY, struct.pack(f"<{len(values)}i", *values)),
+        _Piece(Column.TAG, Part.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
+        _Piece(Column.TAG, Part.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
+    ]
+
+
+def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[_Piece]:
+    if not any(rows):
+        return []
+    names: list[bytes] = []
+    values: list[bytes] = []
+    types = bytearray()
+    for properties in rows:
+        for name, value in (properties or {}).items():
+            kind, text = value_to_text(value)
+            names.append(name.encode())
+            values.append(text)
+            types.append(kind)
+    row_offsets, _ = _offsets((len(properties or ()) for properties in rows), len(rows))
+    name_offsets, _ = _offsets(map(len, names), len(names))
+    value_offsets, _ = _offsets(map(len, values), len(values))
+    parts: list[tuple[Part, Buffer]] = [
+        (Part.OFFSETS, row_offsets),
+        (Part.NAME_OFFSETS, name_offsets),
+        (Part.NAME_DATA, b"".join(names)),
+        (Part.VALUE_OFFSETS, value_offsets),
+        (Part.VALUE_DATA, b"".join(values)),
+        (Part.VALUE_TYPES, bytes(types)),
+    ]
+    return [_Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
+
+
+def _time_pieces(column: Column, values: list[int | None]) -> list[_Piece]:
+    if not any(value is not None for value in values):
+        return []
+    pieces: list[_Piece] = []
+    if None in values:
+        present = validity_bits([value is not None for value in values])
+        pieces.append(_Piece(column, Part.VALIDITY, Type.INT64, present))
+    packed = struct.pack(f"<{len(values)}q", *(value or 0 for value in values))
+    pieces.append(_Piece(column, Part.VALUES, Type.INT64, packed))
+    return pieces
+
+
+def _assemble(
+    pieces: list[_Piece],
+    count: int,
+    body_size: int,
+    origin: Origin,
+    first_sequence: int,
+    base_born_ms: int,
+) -> bytearray:
+    """Header, names, directory and buffers as one block of bytes."""
+    topic, app = origin.topic.encode(), origin.app.encode()
+    names_end = align8(FIXED_SIZE + len(topic) + len(app))
+    header_size = at = names_end + DIRECTORY_ENTRY_SIZE * len(pieces)
+    directory: list[bytes] = []
+    buffers: list[Buffer] = []
+    for piece in pieces:
+        size = len(piece.data)
+        directory.append(
+            DIRECTORY.pack(piece.column, piece.part, piece.type, piece.encoding, at, size)
+        )
+        buffers.append(piece.data)
+        padding = -size & 7
+        if padding:
+            buffers.append(_PADDING[padding])
+        at += size + padding
+    if at > BATCH_SIZE_MAX:
+        raise TooLarge(
+            f"{count} message(s) need {at} bytes after compression; the limit is "
+            f"{BATCH_SIZE_MAX // MIB} MiB: send less at once, or send a link to large data"
+        )
+    producer = origin.producer
+    batch = bytearray().join(
+        (
+            FRAMING.pack(MAGIC, VERSION, header_size, at, 0),
+            _NO_STAMP,
+            PRODUCER.pack(
+                0, 0, count, body_size, producer.start_ms, producer.random, first_sequence,
+                base_born_ms, 0, 0, len(topic), len(app), len(pieces),
+            ),
+            topic,
+            app,
+            _PADDING[-(len(topic) + len(app)) & 7],
+            *directory,
+            *buffers,
+        )
+    )  # fmt: skip
+    COUNT.pack_into(batch, PRODUCER_CRC_AT, crc32c(memoryview(batch)[PRODUCER_CRC_AT + 4 :]))
+    return batch

@@ -1,0 +1,85 @@
+"""The delivery envelope: what a pull or a read answers, one per batch.
+
+    at  size  field
+     0     4  size           of the envelope with its batch; a multiple of 8
+     4     4  flags          bit 0: the batch is whole (the producer's checksum from end to end)
+     8     8  lease          0 for a read
+    16     8  lane           which of the group's sequences the rows count in
+    24     4  range_count
+    28     4  attempt_count  0: every row is at its first attempt
+    32     .  ranges         first row u32, end row u32: the rows of the batch that are delivered
+     .     .  attempts       u16 per delivered row, then zeros to a multiple of 8
+     .     .  the batch, whole or cut
+
+A cut batch knows its own sequences (see `batch.cut`), so the envelope repeats none of them.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ternmq.batch.layout import Buffer
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import Corrupt
+
+ENVELOPE = struct.Struct("<IIQQII")
+RANGE = struct.Struct("<II")
+WHOLE = 1
+_PADDING = [bytes(n) for n in range(8)]
+
+assert ENVELOPE.size == 32
+
+
+class Envelope(NamedTuple):
+    """One batch as a consumer gets it."""
+
+    lease: int
+    lane: int
+    batch: BatchView
+    selection: list[tuple[int, int]]
+    attempts: list[int]
+    whole: bool
+
+
+def pack_envelope(
+    *,
+    lease: int,
+    lane: int,
+    selection: Sequence[tuple[int, int]],
+    attempts: Sequence[int],
+    batch_size: int,
+    whole: bool,
+) -> bytes:
+    """The bytes in front of the batch; the batch itself is sent as it lies in memory."""
+    padding = _PADDING[-2 * len(attempts) & 7]
+    size = ENVELOPE.size + RANGE.size * len(selection) + 2 * len(attempts) + len(padding)
+    head = ENVELOPE.pack(
+        size + batch_size, WHOLE if whole else 0, lease, lane, len(selection), len(attempts)
+    )
+    ranges = b"".join([RANGE.pack(first, end) for first, end in selection])
+    if not attempts:
+        return head + ranges
+    return head + ranges + struct.pack(f"<{len(attempts)}H", *attempts) + padding
+
+
+def read_envelopes(payload: Buffer, count: int, at: int = 0) -> list[Envelope]:
+    """Read `count` envelopes that follow each other from `at` on."""
+    view = memoryview(payload)
+    found: list[Envelope] = []
+    for _ in range(count):
+        if len(view) - at < ENVELOPE.size:
+            raise Corrupt("an envelope is cut off")
+        size, flags, lease, lane, range_count, attempt_count = ENVELOPE.unpack_from(view, at)
+        ranges_at = at + ENVELOPE.size
+        attempts_at = ranges_at + RANGE.size * range_count
+        batch_at = attempts_at + ((2 * attempt_count + 7) & ~7)
+        if not batch_at < at + size <= len(view):
+            raise Corrupt("an envelope's sizes do not add up")
+        selection = list(RANGE.iter_unpack(view[ranges_at:attempts_at]))
+        attempts = list(struct.unpack_from(f"<{attempt_count}H", view, attempts_at))
+        batch = BatchView(view[batch_at : at + size])
+        if any(not first < end <= batch.count for first, end in selection):
+            raise Corrupt("an envelope selects rows that its batch does not have")
+        found.append(Envelope(lease, lane, batch, selection, attempts, bool(flags & WHOLE)))
+        at += size
+    return found

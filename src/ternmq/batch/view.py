@@ -1,0 +1,296 @@
+"""Reading a batch: a lazy view of its columns.
+
+Creating a view reads the fixed header and the directory and nothing else. Columns are read when
+asked for and then kept. A broker has checked what it stored (`batch.check`), but a view still
+never trusts a size: anything that does not fit raises `Corrupt`. Never copies a buffer before a
+value of it is wanted; `to_arrow` copies nothing at all for plain bodies.
+"""
+
+import itertools
+import struct
+from typing import Any
+
+import numpy as np
+
+from ternmq.batch import compression
+from ternmq.batch.layout import (
+    DIRECTORY,
+    DIRECTORY_ENTRY_SIZE,
+    FIXED_SIZE,
+    Buffer,
+    Column,
+    Encoding,
+    Part,
+    Stamp,
+    producer_crc,
+    read_framing,
+    read_producer_header,
+    read_stamp,
+)
+from ternmq.batch.properties import PropertyValue, value_from_text
+from ternmq.core.errors import Corrupt
+from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
+from ternmq.core.units import align8
+
+
+class BatchView:
+    """One batch, whole or cut, read row by row or column by column."""
+
+    __slots__ = (
+        "_bodies", "_columns", "_data", "_header", "_parts", "_producer", "_stamp",
+        "base_sequence", "count", "size", "stored_at_ms",
+    )  # fmt: skip
+
+    def __init__(self, data: Buffer) -> None:
+        framing = read_framing(data)
+        if len(data) < framing.batch_size:
+            raise Corrupt(f"batch of {framing.batch_size} bytes ends after {len(data)}")
+        self._data = memoryview(data)[: framing.batch_size]
+        self._header = header = read_producer_header(data)
+        self._stamp = stamp = read_stamp(data)
+        self._producer = ProducerId(header.producer_start, header.producer_random)
+        self.count = header.count
+        self.size = framing.batch_size
+        self.base_sequence = stamp.base_sequence
+        self.stored_at_ms = stamp.stored_at_ms
+        self._parts: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._bodies: list[bytes] | None = None
+        self._columns: dict[int, list[Any]] = {}
+        at = align8(FIXED_SIZE + header.topic_size + header.app_size)
+        end = at + DIRECTORY_ENTRY_SIZE * header.buffer_count
+        if end > framing.header_size:
+            raise Corrupt("the buffer directory is longer than the header")
+        for column, part, kind, encoding, offset, size in DIRECTORY.iter_unpack(self._data[at:end]):
+            if offset + size > framing.batch_size:
+                raise Corrupt("a buffer ends behind the batch")
+            self._parts[column, part] = (offset, size, encoding, kind)
+
+    @property
+    def topic(self) -> str:
+        return self._name(FIXED_SIZE, self._header.topic_size)
+
+    @property
+    def app(self) -> str:
+        return self._name(FIXED_SIZE + self._header.topic_size, self._header.app_size)
+
+    @property
+    def topic_id(self) -> int:
+        return self._stamp.topic_id
+
+    @property
+    def epoch(self) -> int:
+        return self._stamp.epoch
+
+    @property
+    def attributes(self) -> int:
+        return self._header.attributes
+
+    @property
+    def stamp(self) -> Stamp:
+        return self._stamp
+
+    def check(self) -> None:
+        """Raise `Corrupt` unless the producer's checksum matches."""
+        if self._header.crc != producer_crc(self._data):
+            raise Corrupt("the batch does not match its checksum")
+
+    def parts(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:
+        """(column, part) -> (offset, size, encoding, type), unknown columns included."""
+        return self._parts
+
+    def buffer(self, column: int, part: int) -> memoryview | None:
+        """The bytes of one buffer, in place."""
+        place = self._parts.get((column, part))
+        return None if place is None else self._data[place[0] : place[0] + place[1]]
+
+    def bodies(self) -> list[bytes]:
+        """All bodies; read once, then kept."""
+        if self._bodies is None:
+            offsets = self._offsets(Column.BODY, Part.OFFSETS, self.count)
+            data = self._body_data()
+            if offsets[-1] > len(data):
+                raise Corrupt("the bodies end behind their data")
+            self._bodies = [data[first:end] for first, end in itertools.pairwise(offsets)]
+        return self._bodies
+
+    def body(self, row: int) -> bytes:
+        return (self._bodies or self.bodies())[row]
+
+    def key(self, row: int) -> str | None:
+        return self._text(Column.KEY)[row]  # type: ignore[no-any-return]
+
+    def order_key(self, row: int) -> str | None:
+        return self._text(Column.ORDER_KEY)[row]  # type: ignore[no-any-return]
+
+    def tag(self, row: int) -> str | None:
+        return self._tags()[row]  # type: ignore[no-any-return]
+
+    def properties(self, row: int) -> dict[str, PropertyValue]:
+        return dict(self._properties()[row])
+
+    def born_at_ms(self, row: int) -> int:
+        born = self._numbers(Column.BORN, "q")[row]
+        return self._header.base_born_ms if born is None else born
+
+    def priority(self, row: int) -> int:
+        return self._numbers(Column.PRIORITY, "B")[row] or 0
+
+    def expire_at_ms(self, row: int) -> int | None:
+        return self._numbers(Column.EXPIRE, "q")[row]  # type: ignore[no-any-return]
+
+    def message_id(self, row: int) -> str:
+        explicit = self._binary(Column.EXPLICIT_ID)[row]
+        if explicit is not None:
+            return explicit_id_text(explicit)
+        return id_to_text(self._producer.message_id(self._header.first_sequence + row))
+
+    def tags(self) -> set[str]:
+        """The different tags in this batch."""
+        return {tag for tag in self._tags() if tag is not None}
+
+    def to_arrow(self) -> Any:
+        """The batch as a `pyarrow.RecordBatch` (needs pyarrow)."""
+        from ternmq.batch.arrow import record_batch
+
+        return record_batch(self)
+
+    def raw_bodies(self) -> memoryview:
+        """The body data uncompressed: in place where it is stored plain."""
+        plain = self.buffer(Column.BODY, Part.DATA)
+        if plain is not None and self._parts[Column.BODY, Part.DATA][2] == Encoding.PLAIN:
+            return plain
+        return memoryview(self._body_data())
+
+    def _name(self, at: int, size: int) -> str:
+        return bytes(self._data[at : at + size]).decode()
+
+    def _body_data(self) -> bytes:
+        data = self.buffer(Column.BODY, Part.DATA)
+        if data is None:
+            raise Corrupt("the batch has no bodies")
+        encoding = self._parts[Column.BODY, Part.DATA][2]
+        if encoding == Encoding.PLAIN:
+            return bytes(data)
+        table = self.buffer(Column.BODY, Part.CHUNKS)
+        if table is None:
+            raise Corrupt("compressed bodies without a chunk table")
+        return compression.decompress(data, table, encoding)
+
+    def _offsets(self, column: int, part: int, count: int) -> list[int]:
+        packed = self.buffer(column, part)
+        if packed is None or len(packed) != 4 * (count + 1):
+            raise Corrupt(f"column {column} lacks its offsets")
+        return packed.cast("i").tolist()
+
+    def _valid(self, column: int) -> list[bool] | None:
+        bits = self.buffer(column, Part.VALIDITY)
+        if bits is None:
+            return None
+        if len(bits) * 8 < self.count:
+            raise Corrupt(f"column {column} lacks validity bits")
+        flags = np.unpackbits(np.frombuffer(bits, np.uint8), count=self.count, bitorder="little")
+        return flags.astype(bool).tolist()
+
+    def _binary(self, column: int) -> list[Any]:
+        kept = self._columns.get(column)
+        if kept is not None:
+            return kept
+        data = self.buffer(column, Part.DATA)
+        if data is None:
+            values: list[Any] = [None] * self.count
+        else:
+            values = self._slices(bytes(data), self._offsets(column, Part.OFFSETS, self.count))
+            valid = self._valid(column)
+            if valid is not None:
+                values = [v if ok else None for v, ok in zip(values, valid, strict=True)]
+        self._columns[column] = values
+        return values
+
+    def _text(self, column: int) -> list[Any]:
+        kept = self._columns.get(column)
+        if kept is None:
+            kept = [None if v is None else _decode(v) for v in self._binary(column)]
+            self._columns[column] = kept
+        return kept
+
+    def _tags(self) -> list[Any]:
+        kept = self._columns.get(Column.TAG)
+        if kept is not None:
+            return kept
+        codes = self.buffer(Column.TAG, Part.VALUES)
+        data = self.buffer(Column.TAG, Part.DICTIONARY_DATA)
+        places = self.buffer(Column.TAG, Part.DICTIONARY_OFFSETS)
+        if codes is None or data is None or places is None:
+            values: list[Any] = [None] * self.count
+        else:
+            words = [_decode(w) for w in self._slices(bytes(data), places.cast("i").tolist())]
+            try:
+                values = [words[code] for code in struct.unpack(f"<{self.count}i", codes)]
+            except (IndexError, struct.error) as error:
+                raise Corrupt("a tag is not in its dictionary") from error
+            valid = self._valid(Column.TAG)
+            if valid is not None:
+                values = [v if ok else None for v, ok in zip(values, valid, strict=True)]
+        self._columns[Column.TAG] = values
+        return values
+
+    def _numbers(self, column: int, code: str) -> list[Any]:
+        kept = self._columns.get(column)
+        if kept is not None:
+            return kept
+        packed = self.buffer(column, Part.VALUES)
+        if packed is None:
+            values: list[Any] = [None] * self.count
+        else:
+            values = packed.cast(code).tolist()  # type: ignore[call-overload]
+            if len(values) != self.count:
+                raise Corrupt(f"column {column} has {len(values)} values, not {self.count}")
+            valid = self._valid(column)
+            if valid is not None:
+                values = [v if ok else None for v, ok in zip(values, valid, strict=True)]
+        self._columns[column] = values
+        return values
+
+    def _properties(self) -> list[Any]:
+        kept = self._columns.get(Column.PROPERTIES)
+        if kept is not None:
+            return kept
+        types = self.buffer(Column.PROPERTIES, Part.VALUE_TYPES)
+        if types is None:
+            rows: list[Any] = [{}] * self.count
+        else:
+            total = len(types)
+            pairs = list(
+                zip(
+                    self._strings(Part.NAME_OFFSETS, Part.NAME_DATA, total),
+                    self._strings(Part.VALUE_OFFSETS, Part.VALUE_DATA, total),
+                    types,
+                    strict=True,
+                )
+            )
+            ends = self._offsets(Column.PROPERTIES, Part.OFFSETS, self.count)
+            rows = [
+                {_decode(n): value_from_text(kind, v) for n, v, kind in pairs[first:end]}
+                for first, end in itertools.pairwise(ends)
+            ]
+        self._columns[Column.PROPERTIES] = rows
+        return rows
+
+    def _strings(self, offsets: Part, data: Part, count: int) -> list[bytes]:
+        bytes_ = self.buffer(Column.PROPERTIES, data)
+        if bytes_ is None:
+            raise Corrupt("properties without names or values")
+        return self._slices(bytes(bytes_), self._offsets(Column.PROPERTIES, offsets, count))
+
+    @staticmethod
+    def _slices(data: bytes, offsets: list[int]) -> list[bytes]:
+        if offsets and (offsets[0] < 0 or offsets[-1] > len(data)):
+            raise Corrupt("a column ends behind its data")
+        return [data[first:end] for first, end in itertools.pairwise(offsets)]
+
+
+def _decode(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"a name is not UTF-8: {error}") from error
