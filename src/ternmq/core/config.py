@@ -1,0 +1,264 @@
+"""What an operator may set for a node, and the limits of each value.
+
+A setting has one name everywhere: `flush_interval_ms` in the TOML file, `TERN_FLUSH_INTERVAL_MS`
+in the environment. Environment goes over file, flags go over both. Sizes and durations may be
+written for people ("1GiB", "60s") or as plain numbers of bytes and milliseconds.
+
+A `NodeConfig` is complete and checked at birth; after that it is a value that is passed down, each
+part getting what concerns it. This module reads neither files nor the environment: the cli does
+that once and hands in what it found.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from ternmq.core.errors import BadConfig, BadRequest
+from ternmq.core.ids import check_name
+from ternmq.core.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, parse_duration_ms, parse_size
+
+ENV_PREFIX = "TERN_"
+PORT_BASE = 7700
+PORT_MAX = 65_535 - 81  # The farthest role, the gateway, listens on the base plus 81.
+
+_SIZES = {"flush_bytes", "segment_size", "disk_free_min", "body_size_max"}
+_SIZES |= {"inbound_max", "inbound_total_max"}
+_WORDS = {"true": True, "yes": True, "on": True, "1": True}
+_WORDS |= {"false": False, "no": False, "off": False, "0": False}
+
+
+class Flush(StrEnum):
+    """What may be lost when the machine (not the process) dies."""
+
+    SYNC = "sync"
+    """Nothing acknowledged is lost. Many producers share one fdatasync."""
+
+    ASYNC = "async"
+    """What came after the last flush: at most `flush_interval_ms` or `flush_bytes` of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a setting is for, and its limits (both ends allowed)."""
+
+    text: str
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """Everything that can be set for `tern up`."""
+
+    data_dir: Annotated[Path, About("where everything is stored")] = Path("tern-data")
+    ports: Annotated[
+        int, About("first port: meta listens here, the broker on the next one", 1, PORT_MAX)
+    ] = PORT_BASE
+    host: Annotated[str, About("address to listen on; 0.0.0.0 for all of this machine")] = (
+        "127.0.0.1"
+    )
+    advertised_host: Annotated[
+        str, About("address that clients are told to use; empty: `host`, or the machine's name")
+    ] = ""
+    broker_group: Annotated[str, About("name of the broker group that this node is")] = "main"
+    auto_create_topics: Annotated[bool, About("sending to an unknown topic makes it")] = True
+
+    flush: Annotated[
+        Flush, About("sync: an ack means on disk; async: handed to the operating system")
+    ] = Flush.SYNC
+    flush_interval_ms: Annotated[
+        int, About("async only: flushed at least this often", 1, 60_000)
+    ] = 100
+    flush_bytes: Annotated[
+        int, About("async only: flushed when so much is not flushed yet", 64 * KIB, GIB)
+    ] = 16 * MIB
+    segment_size: Annotated[int, About("size of one message log file", 8 * MIB, 4 * GIB)] = GIB
+    checkpoint_interval_ms: Annotated[
+        int,
+        About(
+            "how often positions are noted, so that a start after a crash reads little",
+            100,
+            HOUR_MS,
+        ),
+    ] = 5_000
+    disk_free_min: Annotated[
+        int,
+        About("with less free space messages are refused; consuming goes on", 0, 1024 * GIB),
+    ] = 64 * MIB
+
+    lease_ms: Annotated[
+        int, About("how long a consumer holds messages without a sign of life", 100, DAY_MS)
+    ] = 60_000
+    session_grace_ms: Annotated[
+        int, About("how long a consumer that lost its connection keeps its messages", 0, HOUR_MS)
+    ] = 5_000
+
+    body_size_max: Annotated[int, About("largest body of a message, compressed", 1, 4 * MIB)] = (
+        4 * MIB
+    )
+    connections_max: Annotated[int, About("clients at one time", 1, 1_000_000)] = 10_000
+    heartbeat_ms: Annotated[
+        int, About("how often an idle client says that it is there", 100, 60_000)
+    ] = 3_000
+    inbound_max: Annotated[
+        int, About("unanswered bytes of one client before reading from it pauses", 8 * MIB, GIB)
+    ] = 16 * MIB
+    inbound_total_max: Annotated[
+        int, About("unanswered bytes of all clients together", 16 * MIB, 64 * GIB)
+    ] = 256 * MIB
+
+    log_level: Annotated[str, About("debug, info, warning or error")] = "info"
+    log_json: Annotated[bool, About("one JSON object per log line, also on a terminal")] = False
+
+    def __post_init__(self) -> None:
+        for setting in settings():
+            _check_limits(setting, getattr(self, setting.name))
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise BadConfig(
+                f"log_level must be debug, info, warning or error, got {self.log_level!r}"
+            )
+        if not self.host:
+            raise BadConfig("host must not be empty; write 0.0.0.0 to listen on every address")
+        if self.inbound_total_max < self.inbound_max:
+            raise BadConfig("inbound_total_max must not be less than inbound_max")
+        try:
+            check_name("broker group", self.broker_group)
+        except BadRequest as error:
+            raise BadConfig(f"broker_group: {error}") from error
+
+    @property
+    def meta_port(self) -> int:
+        return self.ports
+
+    @property
+    def broker_port(self) -> int:
+        return self.ports + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row of the table in docs/configuration.md."""
+
+    name: str
+    default: Any
+    about: About
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+
+@cache
+def settings() -> tuple[Setting, ...]:
+    """Every setting there is, in the order of the table."""
+    hints = get_type_hints(NodeConfig, include_extras=True)
+    return tuple(
+        Setting(name=item.name, default=item.default, about=hints[item.name].__metadata__[0])
+        for item in fields(NodeConfig)
+    )
+
+
+def parse_file(text: str, *, source: str) -> dict[str, Any]:
+    """The settings of a TOML file; an unknown one is an error that names the nearest known one."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{source} is not TOML: {error}") from error
+    known = [setting.name for setting in settings()]
+    for name in found:
+        if name not in known:
+            raise BadConfig(f"{source}: there is no setting {name!r}{_nearest(name, known)}")
+    return found
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings in the environment. Other TERN_ names belong to others and are left alone."""
+    names = {setting.env: setting.name for setting in settings()}
+    return {names[key]: value for key, value in environment.items() if key in names}
+
+
+def suspects(environment: Mapping[str, str]) -> list[str]:
+    """Warnings about TERN_ names that look like a misspelt setting.
+
+    Not errors: an orchestrator that calls a service "tern" sets TERN_PORT and the like by itself.
+    """
+    known = [setting.env for setting in settings()]
+    return [
+        f"{key} is not a setting{_nearest(key, known)}"
+        for key in sorted(environment)
+        if key.startswith(ENV_PREFIX) and key not in known and _nearest(key, known, cutoff=0.85)
+    ]
+
+
+def build(*sources: Mapping[str, Any]) -> NodeConfig:
+    """Make the config; each source goes over the ones before it, None means not given."""
+    values: dict[str, Any] = {}
+    kinds = {setting.name: setting.default for setting in settings()}
+    for source in sources:
+        for name, value in source.items():
+            if name not in kinds:
+                raise BadConfig(f"there is no setting {name!r}{_nearest(name, list(kinds))}")
+            if value is not None:
+                values[name] = _convert(name, value, kinds[name])
+    return NodeConfig(**values)
+
+
+def _convert(name: str, value: Any, default: Any) -> Any:
+    """Turn what people write into the type that the default has."""
+    match default:
+        case bool():
+            return _to_bool(name, value)
+        case int():
+            return _to_int(name, value)
+        case Flush():
+            try:
+                return Flush(value)
+            except ValueError:
+                raise BadConfig(f"{name} must be sync or async, got {value!r}") from None
+        case Path():
+            if not isinstance(value, str | Path) or not str(value):
+                raise BadConfig(f"{name} must be a path, got {value!r}")
+            return Path(value)
+        case _:
+            if not isinstance(value, str):
+                raise BadConfig(f"{name} must be a text, got {value!r}")
+            return value
+
+
+def _to_bool(name: str, value: Any) -> bool:
+    known = value if isinstance(value, bool) else _WORDS.get(str(value).lower())
+    if known is None:
+        raise BadConfig(f"{name} must be true or false, got {value!r}")
+    return bool(known)
+
+
+def _to_int(name: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            if value.strip().isdecimal():
+                return int(value)
+            if name.endswith("_ms"):
+                return parse_duration_ms(value)
+            if name in _SIZES:
+                return parse_size(value)
+        except BadRequest as error:
+            raise BadConfig(f"{name}: {error}") from error
+    raise BadConfig(f"{name} must be a whole number, got {value!r}")
+
+
+def _check_limits(setting: Setting, value: Any) -> None:
+    low, high = setting.about.low, setting.about.high
+    if low is not None and high is not None and not low <= value <= high:
+        raise BadConfig(f"{setting.name} must be {low} to {high}, got {value}")
+
+
+def _nearest(name: str, known: list[str], *, cutoff: float = 0.6) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"; did you mean {found[0]!r}?" if found else ""
