@@ -1,0 +1,1 @@
+"""Benchmarks of TernMQ and of its peers; not part of the product."""
