@@ -1,0 +1,1 @@
+"""Sockets around wire/: the accepting side (`server`) and the calling side (`connection`)."""

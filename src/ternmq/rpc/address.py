@@ -1,0 +1,26 @@
+"""`host:port` as people write it, and back. Never looks a name up."""
+
+from ternmq.core.errors import BadRequest
+
+PORT_MAX = 65_535
+
+
+def split_address(address: str, *, default_port: int | None = None) -> tuple[str, int]:
+    """Read `host:port`; an IPv6 host stands in brackets, `[::1]:7700`."""
+    host, colon, port_text = address.rpartition(":")
+    if address.endswith("]") or not colon:
+        host, port_text = address, ""
+    if not port_text and default_port is not None and not address.endswith(":"):
+        port_text = str(default_port)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    plain = bare == host
+    if not bare or any(letter in bare for letter in "[]/@?# ,") or (plain and ":" in bare):
+        raise BadRequest(f"{address!r} is not an address; write host:port, or [::1]:port")
+    if not (port_text.isascii() and port_text.isdigit() and int(port_text) <= PORT_MAX):
+        raise BadRequest(f"{address!r} has no port between 0 and {PORT_MAX}; write host:port")
+    return bare, int(port_text)
+
+
+def join_address(host: str, port: int) -> str:
+    """The text that `split_address` reads."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

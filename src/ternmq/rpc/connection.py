@@ -1,0 +1,361 @@
+"""The calling side of one TCP connection: pipelined requests, answers by correlation.
+
+Theory of operation
+-------------------
+`call` writes a request and returns a future at once; any number may be under way, answers come in
+any order. What is called in one turn of the loop leaves in one system call: uvloop gathers writes
+by itself, for asyncio's own loop this module does. One timer per connection sends a PING every
+heartbeat and gives the connection up when nothing was heard for three of them.
+
+Rules
+-----
+1. When the connection ends, for whatever reason, every call under way fails with the reason, and
+   so does every later one. A connection is never repaired; open a new one.
+2. An answer nobody asked for, a broken frame, an answer that came twice: the connection is closed.
+   A bad server costs at most one frame of memory.
+3. Cancelling a future does not cancel the request; its late answer is dropped.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import structlog
+
+from ternmq.core.errors import Closed, ProtocolError, TernError, TooLarge, Unavailable
+from ternmq.core.units import MIB
+from ternmq.rpc.address import split_address
+from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
+from ternmq.wire.commands import (
+    PROTOCOL_VERSION,
+    Command,
+    Flag,
+    Hello,
+    Record,
+    Welcome,
+    pack,
+    read_failure,
+    unpack,
+)
+from ternmq.wire.decoder import FrameDecoder
+from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
+
+log = structlog.get_logger()
+
+WRITE_HIGH = 4 * MIB
+SILENCE_MIN = 10.0
+"""Seconds: a connection is not given up earlier, however short the heartbeat."""
+HEARTBEATS_MISSED_MAX = 3
+
+_ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
+_PING = int(Command.PING)
+_pack_header = HEADER.pack
+
+A = TypeVar("A", bound=Record)
+
+_abandoned: list[asyncio.Transport] = []
+"""Transports of a parent process: kept, since collecting one would touch the parent's poll set."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection to one server. Made by `open`, used from one event loop."""
+
+    def __init__(self, address: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.address = address
+        self.welcome: Welcome = None  # type: ignore[assignment]
+        self.on_push: Callable[[Frame], None] | None = None
+        self.on_lost: Callable[[TernError], None] | None = None
+        self._loop = loop
+        self._new_future = loop.create_future
+        self._decoder = FrameDecoder(receive_buffer())
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._pending: dict[int, asyncio.Future[bytearray]] = {}
+        self._correlation = 0
+        self._lost: TernError | None = None
+        self._gone = loop.create_future()
+        self._writable: asyncio.Future[None] | None = None
+        self._gather = False
+        self._gathered: list[Buffer] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = True
+        self._missed = 0
+        self._silence_max = HEARTBEATS_MISSED_MAX
+
+    @classmethod
+    async def open(cls, address: str, hello: Hello, *, timeout: float) -> "Connection":
+        """Connect and say hello; `timeout` (seconds) covers both."""
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        connection = cls(address, loop)
+        try:
+            async with asyncio.timeout(timeout):
+                await loop.create_connection(lambda: connection, host, port)
+                answer = await connection.call(Command.HELLO, pack(hello))
+            connection._welcomed(unpack(answer, Welcome))
+        except TimeoutError as error:
+            connection.abort()
+            raise Unavailable(
+                f"{address} did not answer within {timeout:g} s; is it a TernMQ server, and is it "
+                "reachable from here?"
+            ) from error
+        except OSError as error:
+            raise Unavailable(
+                f"cannot reach {address} ({error.strerror or error}); is a server running there "
+                "('tern up'), and are host and port right?"
+            ) from error
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._lost is not None
+
+    @property
+    def pending(self) -> int:
+        """Calls under way."""
+        return len(self._pending)
+
+    # Requests.
+
+    def call(self, command: int, *buffers: Buffer) -> "asyncio.Future[bytearray]":
+        """Send a request now; the future gets the answer's payload, or raises what was answered.
+
+        The buffers must not change until the answer is there.
+        """
+        future: asyncio.Future[bytearray] = self._new_future()
+        if self._lost is not None:
+            _fail(future, self._lost)
+            return future
+        correlation = self._correlation + 1
+        self._write(command, 0, correlation, buffers)
+        self._pending[correlation] = future
+        return future
+
+    def send(self, command: int, *buffers: Buffer) -> None:
+        """Send a request that gets no answer; lost without a word if the connection is."""
+        if self._lost is None:
+            self._write(command, _ONE_WAY, self._correlation + 1, buffers)
+
+    def _write(
+        self, command: int, flags: int, correlation: int, buffers: tuple[Buffer, ...]
+    ) -> None:
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        if size > FRAME_SIZE_MAX:
+            raise TooLarge(f"a request of {size} bytes; at most {FRAME_SIZE_MAX} fit in a frame")
+        self._correlation = correlation
+        header = _pack_header(size, command, flags, correlation)
+        if self._gather:
+            if not self._gathered:
+                self._loop.call_soon(self._flush)
+            self._gathered.append(header)
+            self._gathered.extend(buffers)
+        elif size <= JOIN_SIZE_MAX:
+            self._transport.write(b"".join((header, *buffers)))
+        else:
+            self._transport.writelines((header, *buffers))
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered and self._lost is None:
+            self._transport.writelines(gathered)
+
+    async def drain(self) -> None:
+        """Wait while more than WRITE_HIGH bytes are unsent; raises if the connection is lost."""
+        while self._writable is not None and self._lost is None:
+            await asyncio.shield(self._writable)
+        if self._lost is not None:
+            raise _copy(self._lost)
+
+    # The end.
+
+    async def close(self) -> None:
+        """Send what was written, then close; calls under way fail with `Closed`."""
+        if self._lost is None:
+            self._flush()
+            self._end(Closed(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.close()
+            try:
+                async with asyncio.timeout(1.0):
+                    await asyncio.shield(self._gone)
+            except TimeoutError:
+                self._transport.abort()
+
+    def abort(self) -> None:
+        """Cut the connection without waiting for anything."""
+        self._end(Closed(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def abandon(self) -> None:
+        """After a fork, in the child: let go of the socket, leaving the parent's side untouched.
+
+        The descriptor is pointed at /dev/null instead of closed, so that its number is not used
+        again while the parent's transport object, which we may not touch, still remembers it.
+        """
+        if self._lost is None:
+            self._lost = Closed("this connection belongs to the parent process")
+        self._pending.clear()
+        self._gathered.clear()
+        if self._transport is None or self._transport in _abandoned:
+            return
+        _abandoned.append(self._transport)
+        sock = self._transport.get_extra_info("socket")
+        descriptor = sock.fileno() if sock is not None else -1
+        if descriptor >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, descriptor, inheritable=False)
+            os.close(nothing)
+
+    def _end(self, reason: TernError) -> None:
+        """Everything under way fails; happens once."""
+        if self._lost is not None:
+            return
+        self._lost = reason
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            _fail(future, reason)
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        if self.on_lost is not None:
+            self.on_lost(reason)
+
+    def _give_up(self, reason: TernError) -> None:
+        log.warning("connection given up", server=self.address, reason=reason.message)
+        self._end(reason)
+        self._transport.abort()
+
+    # Heartbeats.
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if welcome.protocol != PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"{self.address} speaks protocol {welcome.protocol}, this client "
+                f"{PROTOCOL_VERSION}; use matching versions of ternmq"
+            )
+        if welcome.heartbeat_ms <= 0:
+            raise ProtocolError(f"{self.address} wants a heartbeat of {welcome.heartbeat_ms} ms")
+        self.welcome = welcome
+        heartbeat = welcome.heartbeat_ms / 1_000
+        self._silence_max = max(HEARTBEATS_MISSED_MAX, int(SILENCE_MIN / heartbeat) + 1)
+        self._timer = self._loop.call_later(heartbeat, self._beat, heartbeat)
+
+    def _beat(self, heartbeat: float) -> None:
+        """Counted in beats, not by a clock: a process that was stopped blames nobody else."""
+        self._missed = 0 if self._heard else self._missed + 1
+        self._heard = False
+        if self._missed >= self._silence_max:
+            silent = self._missed * heartbeat
+            self._give_up(Unavailable(f"nothing heard from {self.address} for {silent:g} s"))
+            return
+        self.call(_PING)
+        self._timer = self._loop.call_later(heartbeat, self._beat, heartbeat)
+
+    # Arrivals.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self._gather = not type(self._loop).__module__.startswith("uvloop")
+        if self._lost is not None:  # Given up while connecting.
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._lost is not None:
+            return
+        self._heard = True
+        pending = self._pending
+        for frame in self._decoder.received(nbytes):
+            if frame.flags == _ANSWER:
+                future = pending.pop(frame.correlation, None)
+                if future is None:
+                    self._give_up(_unasked(self.address, frame))
+                    return
+                if not future.done():
+                    future.set_result(frame.payload)
+            else:
+                self._take_other(frame)
+                if self._lost is not None:
+                    return
+        if self._decoder.failed is not None:
+            self._give_up(self._decoder.failed)
+
+    def _take_other(self, frame: Frame) -> None:
+        """A failure, a notice, or the reason for which the server is closing."""
+        if frame.flags & _ERROR:
+            try:
+                error = read_failure(frame.payload)
+            except ProtocolError as broken:
+                self._give_up(broken)
+                return
+            future = self._pending.pop(frame.correlation, None)
+            if future is not None:
+                _fail(future, error)
+            elif frame.correlation == 0:
+                self._give_up(error)
+            else:
+                self._give_up(_unasked(self.address, frame))
+        elif frame.flags or frame.correlation:
+            self._give_up(_unasked(self.address, frame))
+        elif self.on_push is not None:
+            self.on_push(frame)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f" ({exc})" if exc is not None else ""
+        self._end(Unavailable(f"the connection to {self.address} was lost{why}"))
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable = self._new_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+
+async def request(
+    connection: Connection, command: int, record: Record, answer_type: type[A], *, timeout: float
+) -> A:
+    """Ask and wait, in msgpack both ways; `timeout` in seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            payload = await connection.call(command, pack(record))
+    except TimeoutError as error:
+        name = Command(command).name
+        raise Unavailable(
+            f"{connection.address} did not answer {name} within {timeout:g} s"
+        ) from error
+    return unpack(payload, answer_type)
+
+
+def _fail(future: "asyncio.Future[bytearray]", error: TernError) -> None:
+    """Each future gets an error of its own, and nobody is warned if it is not looked at."""
+    if not future.done():
+        future.set_exception(_copy(error))
+        future.exception()
+
+
+def _copy(error: TernError) -> TernError:
+    return type(error)(error.message, **error.details)
+
+
+def _unasked(address: str, frame: Frame) -> ProtocolError:
+    return ProtocolError(
+        f"{address} sent a frame nobody asked for (command {frame.command}, flags "
+        f"{frame.flags:#x}, correlation {frame.correlation})"
+    )

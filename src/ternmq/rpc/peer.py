@@ -1,0 +1,447 @@
+"""One accepted connection, server side: reads frames, hands them to the handler, writes answers.
+
+Theory of operation
+-------------------
+The first frame must be HELLO; then every frame goes to `Handler.frame` on the event loop, except
+PING, which is answered here. Answers are written at once; uvloop gathers what is written in one
+turn of the loop into one system call. There is no task, timer or stream per peer: `server` looks at
+all peers once a second and calls `overdue`.
+
+Rules
+-----
+1. A peer that breaks a rule is closed and told why (an ERROR frame with correlation 0). Others do
+   not notice. Closing writes the reason, half-closes and drops what still arrives for a moment;
+   closing outright would make the kernel throw the reason away.
+2. Memory is bounded: not answered bytes (`hold`/`release`), unsent answers and half-received frames
+   each pause reading from the peer that causes them. A paused peer is not called silent.
+3. Correlations grow; a frame that arrives twice is refused.
+"""
+
+import asyncio
+import enum
+from typing import Any, Protocol, cast
+
+import structlog
+
+from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
+from ternmq.rpc.address import join_address
+from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
+from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, ServerLimits
+from ternmq.wire.commands import (
+    PROTOCOL_VERSION,
+    Command,
+    Flag,
+    Hello,
+    Welcome,
+    failure,
+    pack,
+    unpack,
+)
+from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
+from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
+
+log = structlog.get_logger()
+
+_HELLO, _PING, _NOTICE = int(Command.HELLO), int(Command.PING), int(Command.NOTICE)
+_ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
+_pack_header = HEADER.pack
+
+
+class Pause(enum.IntFlag):
+    """Why a peer is not read from."""
+
+    INBOUND = 1
+    CROWDED = 2
+    UNREAD = 4
+
+
+class Handler(Protocol):
+    """What a server does with its peers. Everything is called on the loop and must not block."""
+
+    def welcome(self, peer: "Peer", hello: Hello) -> Welcome:
+        """Let a peer in, or raise the `TernError` it is refused with."""
+
+    def frame(self, peer: "Peer", frame: Frame) -> None:
+        """Handle one frame. A `TernError` becomes the answer; a `ProtocolError` closes the peer."""
+
+    def lost(self, peer: "Peer") -> None:
+        """A peer that was welcome is gone."""
+
+
+class House:
+    """What all peers of one listener share: the handler, the limits, and the totals."""
+
+    def __init__(self, handler: Handler, limits: ServerLimits, now: float) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.now = now
+        """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
+        self.peers: set[Peer] = set()
+        self.leaving: set[Peer] = set()
+        self.nobody_leaving = asyncio.Event()
+        self.held = 0
+        """Bytes held for all peers, half-received frames included."""
+        self.crowded: set[Peer] = set()
+        """Peers that wait for `held` to fall."""
+        self.connections_max = limits.connections_max
+        self.refused = 0
+        self._logged = 0
+        self._unlogged = 0
+
+    def take(self, peer: "Peer", size: int) -> None:
+        self.held += size
+        if self.held > self.limits.server_inbound_max:
+            self.crowded.add(peer)
+            peer.pause(Pause.CROWDED)
+
+    def give_back(self, size: int) -> None:
+        self.held -= size
+        assert self.held >= 0, "more released than held"
+        if self.crowded and self.held <= self.limits.server_inbound_max * 3 // 4:
+            waiting, self.crowded = self.crowded, set()
+            for peer in waiting:
+                peer.resume(Pause.CROWDED)
+
+    def report(self, peer: "Peer", reason: TernError) -> None:
+        """Log why a peer was closed, but let nobody fill the log with it."""
+        if self._logged >= self.limits.closes_logged_max:
+            self._unlogged += 1
+            return
+        self._logged += 1
+        log.warning(
+            "peer closed",
+            peer=join_address(*peer.address),
+            app=peer.hello.app if peer.hello else None,
+            code=reason.code,
+            reason=reason.message,
+        )
+
+    def reset_log_limit(self) -> None:
+        if self._unlogged:
+            log.warning("more peers closed", count=self._unlogged)
+        self._logged = self._unlogged = 0
+
+
+class Peer(asyncio.BufferedProtocol):
+    """A client as the server sees it."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._handle = house.handler.frame
+        self._decoder = FrameDecoder(receive_buffer(), size_max=HELLO_SIZE_MAX)
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._correlation = 0
+        self._paused = Pause(0)
+        self._partial_held = 0
+        self._partial_since = -1.0
+        self._unsent_before = 0
+        self._stalled_since = 0.0
+        self.heard_at = house.now
+        self.connected_at = house.now
+        self.leave_by = 0.0
+        self.held = 0
+        self.closed = False
+        """Nothing is read from or written to this peer any more."""
+        self.writable = False
+        self.hello: Hello | None = None
+        self.attachments: dict[str, Any] = {}
+        self.address: tuple[str, int] = ("", 0)
+        self.server_address: tuple[str, int] = ("", 0)
+
+    # Answers.
+
+    def answer(self, command: int, correlation: int, *buffers: Buffer) -> None:
+        """Send the answer to one request; the buffers stay untouched until they are sent."""
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        assert size <= FRAME_SIZE_MAX, "an answer larger than a frame"
+        self._write(_pack_header(size, command, _ANSWER, correlation), size, buffers)
+
+    def fail(self, command: int, correlation: int, error: TernError) -> None:
+        """Answer a request with an error, which the client will raise."""
+        payload = _failure(error)
+        header = _pack_header(len(payload), command, _ANSWER | _ERROR, correlation)
+        self._write(header, len(payload), (payload,))
+
+    def push(self, command: int, payload: bytes) -> None:
+        """Tell the client something it did not ask for."""
+        self._write(pack_header(command, 0, 0, len(payload)), len(payload), (payload,))
+
+    def _write(self, header: bytes, size: int, buffers: tuple[Buffer, ...]) -> None:
+        if self.closed:
+            return
+        if size <= JOIN_SIZE_MAX:
+            self._transport.write(b"".join((header, *buffers)))
+        else:
+            self._transport.writelines((header, *buffers))
+        if not self.writable:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent > self._house.limits.write_max:
+                self.close(OverLimit(f"{unsent} bytes of answers are waiting to be read"))
+
+    # Bounds.
+
+    def hold(self, size: int) -> None:
+        """Count bytes as accepted and not answered. Each hold needs its release, lost or not."""
+        self.held += size
+        if self.held > self._house.limits.inbound_max:
+            self.pause(Pause.INBOUND)
+        self._house.take(self, size)
+
+    def release(self, size: int) -> None:
+        """Undo a hold."""
+        self.held -= size
+        assert self.held >= 0, "more released than held"
+        if self._paused & Pause.INBOUND and self.held <= self._house.limits.inbound_max // 2:
+            self.resume(Pause.INBOUND)
+        self._house.give_back(size)
+
+    def pause(self, why: Pause) -> None:
+        """Stop reading from this peer; the reasons add up."""
+        if not self._paused and not self.closed and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._paused |= why
+
+    def resume(self, why: Pause) -> None:
+        """One reason is gone; reading goes on when it was the last."""
+        was_paused = bool(self._paused)
+        self._paused &= ~why
+        if was_paused and not self._paused and not self.closed and not self._transport.is_closing():
+            self.heard_at = self._house.now  # What it sent meanwhile waits in the kernel.
+            if self._partial_since >= 0:
+                self._partial_since = self._house.now
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._unsent_before = self._transport.get_write_buffer_size()
+        self._stalled_since = self._house.now
+        self.pause(Pause.UNREAD)
+
+    def resume_writing(self) -> None:
+        self.writable = not self.closed
+        self.resume(Pause.UNREAD)
+
+    # Arrivals.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        house = self._house
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=house.limits.write_high)
+        self.address = _endpoint(transport.get_extra_info("peername"))
+        self.server_address = _endpoint(transport.get_extra_info("sockname"))
+        self.writable = True
+        if len(house.peers) >= house.connections_max:
+            house.refused += 1
+            self.close(
+                OverLimit(
+                    f"this server has its {house.connections_max} connections; share connections, "
+                    "or raise connections_max and the open-file limit"
+                )
+            )
+            return
+        house.peers.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.closed:
+            return
+        decoder = self._decoder
+        self.heard_at = self._house.now
+        frames = decoder.received(nbytes)
+        for frame in frames:
+            self._take(frame)
+            if self.closed:
+                return
+        if decoder.failed is not None:
+            self.close(decoder.failed)
+        elif decoder.partial:
+            if frames or self._partial_since < 0:
+                self._partial_since = self._house.now
+            if decoder.held != self._partial_held:
+                self._count_partial(decoder.held)
+        elif self._partial_since >= 0:
+            self._partial_since = -1.0
+            self._count_partial(0)
+
+    def _count_partial(self, held: int) -> None:
+        """Half-received large frames count as held; small ones are bounded by their number."""
+        held = held if held > OWN_SIZE_MIN else 0
+        change, self._partial_held = held - self._partial_held, held
+        if change > 0:
+            self._house.take(self, change)
+        elif change < 0:
+            self._house.give_back(-change)
+
+    def _take(self, frame: Frame) -> None:
+        correlation, flags = frame.correlation, frame.flags
+        if correlation <= self._correlation or flags & (_ANSWER | _ERROR):
+            self.close(_misnumbered(frame, self._correlation))
+            return
+        self._correlation = correlation
+        if self.hello is None:
+            self._greet(frame)
+            return
+        command = frame.command
+        if command <= _NOTICE:
+            self._take_control(frame)
+            return
+        try:
+            self._handle(self, frame)
+        except ProtocolError as error:
+            self.close(error)
+        except TernError as error:
+            if not flags & _ONE_WAY:
+                self.fail(command, correlation, error)
+        except Exception:
+            log.exception("request failed by a bug", command=command, app=self.hello.app)
+            if not flags & _ONE_WAY:
+                sorry = TernError("the server failed to handle this request; its log says why")
+                self.fail(command, correlation, sorry)
+
+    def _take_control(self, frame: Frame) -> None:
+        """HELLO again, PING, or a NOTICE that only servers send."""
+        if frame.command == _PING:
+            if not frame.flags & _ONE_WAY:
+                self.answer(_PING, frame.correlation)
+        else:
+            name = Command(frame.command).name
+            self.close(ProtocolError(f"{name} is not expected after HELLO"))
+
+    def _greet(self, frame: Frame) -> None:
+        """The first frame: let the peer in or tell it why not."""
+        try:
+            hello = _read_hello(frame)
+            self.hello = hello
+            welcome = self._house.handler.welcome(self, hello)
+        except TernError as error:
+            refused, self.hello = self.hello, None
+            self.fail(_HELLO, frame.correlation, error)
+            self._leave()
+            if refused is None:
+                self._house.report(self, error)
+            return
+        self._decoder.size_max = FRAME_SIZE_MAX
+        self.answer(_HELLO, frame.correlation, pack(welcome))
+
+    # The end.
+
+    def close(self, reason: TernError | None = None) -> None:
+        """Say why (None: no need to), then go; what was written before is still sent."""
+        if self.closed:
+            return
+        if reason is not None:
+            self._house.report(self, reason)
+            payload = _failure(reason)
+            self._transport.write(pack_header(_NOTICE, _ERROR, 0, len(payload)) + payload)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Half-close, and drop what still arrives until the peer is gone or its time is up."""
+        house = self._house
+        self.closed = True
+        self.writable = False
+        if self._paused and not self._transport.is_closing():
+            # To notice the end, and because closing with unread bytes makes the kernel reset.
+            self._transport.resume_reading()
+        self._forget()
+        self.leave_by = house.now + house.limits.linger
+        house.leaving.add(self)
+        house.nobody_leaving.clear()
+        if len(house.leaving) > LEAVING_MAX:
+            self._transport.abort()
+        elif self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        house = self._house
+        house.peers.discard(self)
+        house.crowded.discard(self)
+        self._partial_since = -1.0
+        self._count_partial(0)
+        self._decoder = FrameDecoder(receive_buffer())
+        if self.hello is not None:
+            house.handler.lost(self)
+
+    def eof_received(self) -> bool:
+        return False  # The transport closes itself, after sending what was written.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        house = self._house
+        if not self.closed:
+            self.closed = True
+            self.writable = False
+            self._forget()
+        house.leaving.discard(self)
+        if not house.leaving:
+            house.nobody_leaving.set()
+
+    def overdue(self, now: float) -> TernError | None:
+        """Why this peer has to go, if it has to; called by the sweep."""
+        limits = self._house.limits
+        now -= limits.sweep  # Times are noted to the last sweep; never close early.
+        if self.hello is None and now - self.connected_at > limits.hello_timeout:
+            return Unavailable(f"no HELLO within {limits.hello_timeout:g} s")
+        if not self.writable and self._stalled(now):
+            return Unavailable(f"answers were not read for {limits.frame_timeout:g} s")
+        if self._paused:
+            return None
+        if 0 <= self._partial_since < now - limits.frame_timeout:
+            return Unavailable(f"a frame was begun and not finished in {limits.frame_timeout:g} s")
+        if now - self.heard_at > limits.idle_timeout:
+            return Unavailable(f"silent for {limits.idle_timeout:g} s, not even a PING")
+        return None
+
+    def stuck(self, now: float) -> bool:
+        """Holds memory for a frame that should be here by now; asked when memory is short."""
+        return self._partial_held > 0 and now - self._partial_since > (
+            self._house.limits.crowded_timeout + self._house.limits.sweep
+        )
+
+    def _stalled(self, now: float) -> bool:
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent_before:
+            self._stalled_since = self._house.now
+        self._unsent_before = unsent
+        return now - self._stalled_since > self._house.limits.frame_timeout
+
+
+def _read_hello(frame: Frame) -> Hello:
+    if frame.command != _HELLO or frame.flags:
+        raise ProtocolError(f"the first frame must be HELLO, not {Command(frame.command).name}")
+    hello = unpack(frame.payload, Hello)
+    if hello.protocol != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"the client speaks protocol {hello.protocol}, this server {PROTOCOL_VERSION}; "
+            "use matching versions of ternmq"
+        )
+    if len(hello.session) != 16:
+        raise ProtocolError(f"a session has 16 bytes, not {len(hello.session)}")
+    return hello
+
+
+def _misnumbered(frame: Frame, last: int) -> ProtocolError:
+    if frame.flags & (_ANSWER | _ERROR):
+        return ProtocolError(f"flags {frame.flags:#x}: clients send requests, not answers")
+    return ProtocolError(f"correlation {frame.correlation} after {last}: a frame came twice")
+
+
+def _failure(error: TernError) -> bytes:
+    try:
+        return failure(error)
+    except TypeError:  # Details that cannot travel are no reason to lose the error itself.
+        return failure(type(error)(error.message))
+
+
+def _endpoint(name: Any) -> tuple[str, int]:
+    """Host and port out of what a socket calls itself (IPv6 has two more fields)."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) else ("", 0)

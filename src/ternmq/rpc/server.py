@@ -1,0 +1,152 @@
+"""Listening: accepts peers while the block runs, and sends those away that cost too much.
+
+One timer per listener, the *sweep*, looks at all peers once a second: silent ones, half-sent
+frames, peers that do not read. Stopping: `stop_accepting()` first, then the owner finishes what it
+has accepted, then leaving the block closes every peer after sending what was written, bounded by
+`limits.linger`.
+"""
+
+import asyncio
+import errno
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadConfig, OverLimit
+from ternmq.rpc.address import join_address
+from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.peer import Handler, House, Peer
+
+__all__ = ["Handler", "Listener", "Peer", "ServerLimits", "listening"]
+
+log = structlog.get_logger()
+
+BACKLOG = 1_024
+FILES_KEPT = 128
+"""Open files that are not for connections: logs, the registry, what the interpreter has open."""
+
+
+class Listener:
+    """One listening socket and the peers that came through it."""
+
+    def __init__(self, house: House, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._house = house
+        self._clock = clock
+        self._loop = loop
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.address: tuple[str, int] = ("", 0)
+
+    @property
+    def peers(self) -> set[Peer]:
+        return self._house.peers
+
+    @property
+    def held(self) -> int:
+        """Bytes accepted and not answered, of all peers, with half-received frames."""
+        return self._house.held
+
+    @property
+    def refused(self) -> int:
+        """Connections turned away because there were too many."""
+        return self._house.refused
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind and listen; raises `BadConfig` if the address cannot be had."""
+        house = self._house
+        try:
+            self._server = await self._loop.create_server(
+                lambda: Peer(house), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise BadConfig(_cannot_listen(host, port, error)) from error
+        name = self._server.sockets[0].getsockname()
+        self.address = (name[0], name[1])
+        self._schedule()
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections; those that are there go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self) -> None:
+        """Close everybody, giving what was written up to `linger` to be sent."""
+        self.stop_accepting()
+        house = self._house
+        for peer in tuple(house.peers):
+            peer.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        if not house.leaving:
+            return
+        try:
+            async with asyncio.timeout(house.limits.linger):
+                await house.nobody_leaving.wait()
+        except TimeoutError:
+            for peer in tuple(house.leaving):
+                peer.abort()
+            await house.nobody_leaving.wait()  # One turn of the loop; nothing outlives this call.
+
+    def _schedule(self) -> None:
+        self._timer = self._loop.call_later(self._house.limits.sweep, self._sweep)
+
+    def _sweep(self) -> None:
+        house, limits = self._house, self._house.limits
+        before, house.now = house.now, self._clock.monotonic()
+        if house.now - before > 2 * limits.sweep + limits.idle_timeout / 3:
+            for peer in house.peers:  # We were away ourselves (stopped, or a long stall).
+                peer.heard_at = house.now
+        for peer in tuple(house.peers):
+            reason = peer.overdue(house.now)
+            if reason is not None:
+                peer.close(reason)
+        if house.crowded:
+            for peer in tuple(house.peers):
+                if peer.stuck(house.now):
+                    peer.close(OverLimit("memory is short, and this frame takes too long"))
+        for peer in tuple(house.leaving):
+            if house.now >= peer.leave_by:
+                peer.abort()
+        house.reset_log_limit()
+        self._schedule()
+
+
+@asynccontextmanager
+async def listening(
+    host: str, port: int, handler: Handler, *, limits: ServerLimits, clock: Clock
+) -> AsyncIterator[Listener]:
+    """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
+    house = House(handler, limits, clock.monotonic())
+    house.connections_max = _connections_possible(limits.connections_max)
+    listener = Listener(house, clock, asyncio.get_running_loop())
+    await listener.start(host, port)
+    try:
+        yield listener
+    finally:
+        await listener.stop()
+
+
+def _connections_possible(wanted: int) -> int:
+    """No more connections than files may be open, so that the last one is told why."""
+    files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files_max == resource.RLIM_INFINITY or files_max - FILES_KEPT >= wanted:
+        return wanted
+    possible = max(files_max - FILES_KEPT, files_max // 2, 1)
+    log.warning("fewer connections than wanted", possible=possible, wanted=wanted, files=files_max)
+    return possible
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    address = join_address(host, port)
+    if error.errno == errno.EADDRINUSE or "already in use" in str(error):
+        return f"{address} is taken by another process; stop it or choose other ports"
+    if isinstance(error, socket.gaierror):
+        return f"cannot listen on {address}: the host name is unknown"
+    if error.errno == errno.EACCES:
+        return f"cannot listen on {address}: ports below 1024 need privileges"
+    return f"cannot listen on {address}: {error.strerror or error}"
