@@ -3,9 +3,8 @@
 Theory of operation
 -------------------
 `call` writes a request and returns a future at once; any number may be under way, answers come in
-any order. What is called in one turn of the loop leaves in one system call: uvloop gathers writes
-by itself, for asyncio's own loop this module does. One timer per connection sends a PING every
-heartbeat and gives the connection up when nothing was heard for three of them.
+any order. What is called in one turn of the loop leaves in one write. One timer per connection
+sends a PING every heartbeat and gives the connection up when nothing was heard for three of them.
 
 Rules
 -----
@@ -75,7 +74,6 @@ class Connection(asyncio.BufferedProtocol):
         self._lost: TernError | None = None
         self._gone = loop.create_future()
         self._writable: asyncio.Future[None] | None = None
-        self._gather = False
         self._gathered: list[Buffer] = []
         self._timer: asyncio.TimerHandle | None = None
         self._heard = True
@@ -149,20 +147,20 @@ class Connection(asyncio.BufferedProtocol):
             raise TooLarge(f"a request of {size} bytes; at most {FRAME_SIZE_MAX} fit in a frame")
         self._correlation = correlation
         header = _pack_header(size, command, flags, correlation)
-        if self._gather:
-            if not self._gathered:
-                self._loop.call_soon(self._flush)
-            self._gathered.append(header)
-            self._gathered.extend(buffers)
-        elif size <= JOIN_SIZE_MAX:
-            self._transport.write(b"".join((header, *buffers)))
-        else:
-            self._transport.writelines((header, *buffers))
+        gathered = self._gathered
+        if not gathered:
+            self._loop.call_soon(self._flush)
+        gathered.append(header)
+        gathered.extend(buffers)
+        if size > JOIN_SIZE_MAX:
+            self._transport.writelines(gathered)
+            self._gathered = []
 
     def _flush(self) -> None:
-        gathered, self._gathered = self._gathered, []
+        gathered = self._gathered
         if gathered and self._lost is None:
-            self._transport.writelines(gathered)
+            self._transport.write(b"".join(gathered))
+        gathered.clear()
 
     async def drain(self) -> None:
         """Wait while more than WRITE_HIGH bytes are unsent; raises if the connection is lost."""
@@ -263,7 +261,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
-        self._gather = not type(self._loop).__module__.startswith("uvloop")
         if self._lost is not None:  # Given up while connecting.
             self._transport.abort()
 
