@@ -19,6 +19,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.peer import Handler, House, Peer
 
 __all__ = ["Handler", "Listener", "Peer", "ServerLimits", "listening"]
@@ -121,6 +122,7 @@ async def listening(
     host: str, port: int, handler: Handler, *, limits: ServerLimits, clock: Clock
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
+    keep_freed_memory()
     house = House(handler, limits, clock.monotonic())
     house.connections_max = _connections_possible(limits.connections_max)
     listener = Listener(house, clock, asyncio.get_running_loop())
