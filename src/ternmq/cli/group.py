@@ -1,0 +1,197 @@
+"""`tern group`: list, look at, make, delete and reset consumer groups."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq.cli import ledger, starts
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.output import note, say, show_facts, show_json, show_table, utc
+from ternmq.core.errors import GroupNotFound
+from ternmq.core.ids import check_name
+from ternmq.wire.commands import Group, GroupResetDone, Start
+
+if TYPE_CHECKING:
+    from ternmq.client.connect import Client
+
+app = typer.Typer(
+    help="List, look at, make, delete and reset consumer groups.", no_args_is_help=True
+)
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+
+
+@app.command("list")
+def list_groups(
+    topic: Annotated[str, typer.Argument(help="Only groups of this topic.")] = "",
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """List the groups, with what is still to do and who consumes."""
+
+    async def job(mq: "Client") -> list[Group]:
+        return await mq.admin.groups(topic)
+
+    groups = sorted(use(url, job), key=lambda group: (group.topic, group.name))
+    if as_json:
+        show_json([_fields(group) for group in groups])
+        return
+    show_table(
+        ["topic", "group", "#ready", "#in flight", "#retry", "#acked", "#dead", "#consumers"],
+        [
+            (
+                group.topic,
+                group.name,
+                group.ledger.ready,
+                group.ledger.in_flight,
+                group.ledger.waiting_retry,
+                group.ledger.acked,
+                group.ledger.dead,
+                len(group.members),
+            )
+            for group in groups
+        ],
+    )
+
+
+@app.command()
+def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
+    """Show a group: its ledger and its consumers."""
+
+    async def job(mq: "Client") -> list[Group]:
+        return await mq.admin.groups(topic, group)
+
+    groups = use(url, job)
+    if not groups:
+        raise GroupNotFound(f"topic {topic!r} has no group {group!r}; `tern group list` shows all")
+    found = groups[0]
+    if as_json:
+        show_json(_fields(found))
+        return
+    show_facts(
+        {
+            "group": found.name,
+            "topic": found.topic,
+            "id": found.id,
+            "created": utc(found.created_at_ms),
+            "ledger": ledger.equation(found.ledger),
+            "consumers": len(found.members),
+        }
+    )
+    if found.members:
+        show_table(
+            ["session", "app", "host", "#pid", "address", "#in flight", "joined"],
+            [
+                (
+                    member.session,
+                    member.app,
+                    member.host,
+                    member.pid,
+                    member.address,
+                    member.in_flight,
+                    utc(member.joined_at_ms),
+                )
+                for member in found.members
+            ],
+        )
+
+
+@app.command()
+def create(
+    topic: TopicName,
+    group: GroupName,
+    start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Make a group; its start is stored from this moment on."""
+    check_name("group", group)
+    where = _start(start)
+
+    async def job(mq: "Client") -> Group:
+        return await mq.admin.create_group(topic, group, where)
+
+    made = use(url, job)
+    if as_json:
+        show_json(_fields(made))
+    else:
+        say(f"group {made.name} on {made.topic} starts at sequence {made.ledger.start}")
+
+
+@app.command()
+def delete(
+    topic: TopicName, group: GroupName, yes: Yes = False, url: Url = URL, as_json: Json = False
+) -> None:
+    """Delete a group and everything it remembers; messages stay."""
+    confirm(f"Delete group {group} on {topic}? What it acked is forgotten.", yes=yes)
+
+    async def job(mq: "Client") -> None:
+        await mq.admin.delete_group(topic, group)
+
+    use(url, job)
+    if as_json:
+        show_json({"deleted": group, "topic": topic})
+    else:
+        say(f"group {group} on {topic} is deleted")
+
+
+@app.command()
+def reset(
+    topic: TopicName,
+    group: GroupName,
+    to: Annotated[str, typer.Option("--to", help=starts.HELP)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Move a group back (messages come again) or forward (messages are skipped)."""
+    where = _start(to)
+
+    async def job(mq: "Client") -> GroupResetDone:
+        preview = await mq.admin.reset_group(topic, group, where, dry_run=True)
+        if dry_run:
+            return preview
+        note(_consequence(preview, "this will"))
+        confirm(f"Reset group {group} on {topic}?", yes=yes)
+        return await mq.admin.reset_group(topic, group, where)
+
+    done = use(url, job)
+    if as_json:
+        show_json(_reset_fields(done, dry_run=dry_run))
+    else:
+        say(_consequence(done, "would" if dry_run else "done:"))
+
+
+def _start(text: str) -> Start:
+    return starts.as_start(starts.parse_start(text, now=datetime.now(UTC)))
+
+
+def _consequence(done: GroupResetDone, opening: str) -> str:
+    return (
+        f"{opening} move from sequence {done.from_sequence} to {done.to_sequence}: "
+        f"{done.again} handed out (again), {done.skipped} skipped"
+    )
+
+
+def _reset_fields(done: GroupResetDone, *, dry_run: bool) -> dict[str, object]:
+    return {
+        "from_sequence": done.from_sequence,
+        "to_sequence": done.to_sequence,
+        "again": done.again,
+        "skipped": done.skipped,
+        "dry_run": dry_run,
+    }
+
+
+def _fields(group: Group) -> dict[str, object]:
+    return {
+        "name": group.name,
+        "topic": group.topic,
+        "id": group.id,
+        "created_at": utc(group.created_at_ms),
+        "ledger": group.ledger,
+        "members": group.members,
+    }

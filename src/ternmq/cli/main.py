@@ -1,0 +1,66 @@
+"""The entry point: which commands there are, and how a failure is told.
+
+A mistake of the user or a node that does not answer is one line on stderr, never a stack trace:
+exit code 2 for what can never work (a bad name, a bad setting), 1 for what failed. A stack trace
+means a bug of ours. Command modules import nothing heavy at the top, so `tern --help` is quick.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ternmq.cli import bench, consume, doctor, group, ledger, send, topic, up
+from ternmq.core.errors import BadRequest, TernError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+app = typer.Typer(
+    name="tern",
+    help="TernMQ: a message queue in which every message is accounted for.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up.up)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.command("send")(send.send)
+app.command("consume")(consume.consume)
+app.command("browse")(consume.browse)
+app.command("ledger")(ledger.ledger)
+app.command("bench")(bench.bench)
+app.command("doctor")(doctor.doctor)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(version("ternmq"))
+        raise typer.Exit
+
+
+@app.callback()
+def tern(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """TernMQ: a message queue in which every message is accounted for."""
+
+
+def run() -> None:
+    """What the `tern` script calls."""
+    try:
+        app(prog_name="tern")
+    except TernError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        sys.exit(EXIT_USAGE if isinstance(error, BadRequest) else EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    run()

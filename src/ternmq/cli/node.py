@@ -1,0 +1,120 @@
+"""The all-in-one node: which parts there are, and the order in which they start.
+
+Parts start in the order written in `_serve` and stop in the reverse order, so each part may use
+every part above it for its whole life. The `ready` line is the only thing that goes to stdout.
+"""
+
+import asyncio
+import gc
+import os
+import resource
+import shutil
+import sys
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+
+import structlog
+import uvloop
+
+from ternmq.broker.server import serve
+from ternmq.cli.lock import locked
+from ternmq.cli.logs import configure
+from ternmq.cli.output import note, say
+from ternmq.cli.stopping import Stopper
+from ternmq.core.clock import SystemClock
+from ternmq.core.config import PORT_BASE, NodeConfig
+from ternmq.meta.server import serve_meta
+
+# The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
+# to that much to every group commit.
+SWITCH_INTERVAL_S = 0.0005
+
+# Messages live in buffers, not in objects that can form cycles, so the collector has little to
+# find and much to look through: rare young collections, and what was made at start is set aside.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+ANY_ADDRESS = ("0.0.0.0", "::")
+
+log = structlog.get_logger()
+
+
+def run_node(config: NodeConfig) -> int:
+    """Run until asked to stop; return the exit code."""
+    configure(level=config.log_level, as_json=config.log_json)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_many_files()
+    try:
+        uvloop.run(_until_asked(config))
+    except BaseExceptionGroup as failed:
+        raise _first_cause(failed) from failed
+    return 0
+
+
+async def _until_asked(config: NodeConfig) -> None:
+    """Serve until a signal comes; one that comes while starting ends the start."""
+    stopper = Stopper()
+    stopper.install()
+    ready = asyncio.Event()
+    serving = asyncio.create_task(_serve(config, ready, stopper.asked), name="node")
+    asked = asyncio.create_task(stopper.asked.wait(), name="stop")
+    try:
+        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.is_set():
+            serving.cancel()
+        await serving
+    except asyncio.CancelledError:
+        log.info("stopped while starting")
+    finally:
+        asked.cancel()
+        stopper.done()
+
+
+async def _serve(config: NodeConfig, ready: asyncio.Event, asked: asyncio.Event) -> None:
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(locked(config.data_dir))
+        meta = await stack.enter_async_context(serve_meta(config, clock=clock))
+        await stack.enter_async_context(serve(config, directory=meta, clock=clock))
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        _welcome(config)
+        ready.set()
+        say(f"ready {_url(config)}")
+        sys.stdout.flush()
+        await asked.wait()
+        log.info("stopping")
+    log.info("stopped")
+
+
+def _welcome(config: NodeConfig) -> None:
+    """Tell people what runs, where the data is, and what to try."""
+    command = "tern" if shutil.which("tern") else os.path.relpath(sys.argv[0])
+    url = "" if config.ports == PORT_BASE else f" --url {_url(config)}"
+    note(
+        f"TernMQ {version('ternmq')} is running (pid {os.getpid()}); Ctrl-C stops it\n"
+        f"  meta    {config.host}:{config.meta_port}\n"
+        f"  broker  {config.host}:{config.broker_port}\n"
+        f"  data    {config.data_dir.resolve()} (flush {config.flush})\n"
+        f"  try     {command} send hello 'my first message'{url}\n"
+        f"          {command} consume hello --group me{url}"
+    )
+
+
+def _url(config: NodeConfig) -> str:
+    host = "127.0.0.1" if config.host in ANY_ADDRESS else config.host
+    return f"tern://{host}:{config.meta_port}"
+
+
+def _allow_many_files() -> None:
+    """Every connection is a file; ask for as many as this user may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _first_cause(failed: BaseException) -> BaseException:
+    """A part that failed on purpose is reported as such; anything else stays whole: a bug."""
+    while isinstance(failed, BaseExceptionGroup) and len(failed.exceptions) == 1:
+        failed = failed.exceptions[0]
+    return failed

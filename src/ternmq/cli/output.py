@@ -1,0 +1,148 @@
+"""How results are shown: tables for people, JSON for programs, always on stdout.
+
+On a terminal a table is drawn by Rich; in a pipe it is plain aligned text that is never cut.
+Times are UTC in ISO 8601, whatever the machine's time zone. Everything that is not a result (notes,
+progress, questions) goes to stderr.
+"""
+
+import base64
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ternmq.core.units import GIB, KIB, MIB
+
+BODY_PREVIEW_MAX = 60
+
+
+def note(text: str) -> None:
+    """Say something that is not a result."""
+    sys.stderr.write(text + "\n")
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def show_json(value: Any, *, indent: int | None = 2) -> None:
+    say(json.dumps(plain(value), ensure_ascii=False, indent=indent))
+
+
+def plain(value: Any) -> Any:
+    """Records become objects with named fields; JSON knows the rest."""
+    names = getattr(value, "__struct_fields__", None)
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return text_or_base64(value)
+    if isinstance(value, datetime):
+        return utc(value)
+    return value
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A column whose name starts with '#' holds numbers and is aligned to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        _draw(columns, cells)
+        return
+    names = [name.removeprefix("#") for name in columns]
+    widths = [max(len(row[at]) for row in [names, *cells]) for at in range(len(names))]
+    for row in [names, *cells]:
+        parts = [
+            text.rjust(width) if name.startswith("#") else text.ljust(width)
+            for name, text, width in zip(columns, row, widths, strict=True)
+        ]
+        say("  ".join(parts).rstrip())
+
+
+def show_facts(facts: dict[str, Any]) -> None:
+    """One thing, one fact per line."""
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        say(f"{name.ljust(width)}  {_cell(value)}".rstrip())
+
+
+def utc(at: datetime | int) -> str:
+    """UTC, to the millisecond; `at` is milliseconds since 1970 or an aware datetime."""
+    if isinstance(at, int):
+        at = datetime.fromtimestamp(at / 1000, UTC)
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def size(count: int) -> str:
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def preview(body: bytes) -> str:
+    """The start of a body on one line; what is not text is escaped, so a terminal stays intact."""
+    text = body[: BODY_PREVIEW_MAX * 4].decode("utf-8", "backslashreplace")
+    safe = "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    return safe if len(safe) <= BODY_PREVIEW_MAX else safe[: BODY_PREVIEW_MAX - 1] + "…"
+
+
+def message_fields(message: Any) -> dict[str, Any]:
+    """A message as JSON; a body that is not UTF-8 is `body_base64` instead of `body`."""
+    fields: dict[str, Any] = {
+        "id": message.id,
+        "topic": message.topic,
+        "sequence": message.sequence,
+        "attempt": message.attempt,
+        "stored_at": utc(message.stored_at),
+        "born_at": utc(message.born_at),
+        "key": message.key,
+        "tag": message.tag,
+        "order_key": message.order_key,
+        "properties": plain(dict(message.properties)),
+    }
+    try:
+        fields["body"] = bytes(message.body).decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    return fields
+
+
+def text_or_base64(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return utc(value)
+    return str(value)
+
+
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(
+            name.removeprefix("#"),
+            justify="right" if name.startswith("#") else "left",
+            overflow="fold",
+        )
+    for row in cells:
+        table.add_row(*[Text(text) for text in row])
+    Console(file=sys.stdout).print(table)

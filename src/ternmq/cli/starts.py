@@ -1,0 +1,39 @@
+"""Where reading begins, as people write it: earliest, latest, a sequence, a time, "10m" (ago)."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from ternmq.core.errors import BadRequest
+from ternmq.core.units import parse_duration_ms
+from ternmq.wire.commands import Start
+
+Place = Literal["earliest", "latest"] | int | datetime
+
+HELP = "earliest, latest, a sequence, a time (2025-01-31T12:00Z), or how long ago (10m)"
+_AGO = re.compile(r"(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+", re.IGNORECASE)
+
+
+def parse_start(text: str, *, now: datetime) -> Place:
+    """Read what was typed; a time without a zone is UTC, as every time that is shown."""
+    word = text.strip()
+    if word in ("earliest", "latest"):
+        return word  # type: ignore[return-value]
+    if word.isdecimal():
+        return int(word)
+    if _AGO.fullmatch(word):
+        return now - timedelta(milliseconds=parse_duration_ms(word))
+    try:
+        at = datetime.fromisoformat(word)
+    except ValueError:
+        raise BadRequest(f"{text!r} is not a place to start: write {HELP}") from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def as_start(place: Place) -> Start:
+    """The same for the wire."""
+    if isinstance(place, datetime):
+        return Start(at="time", value=int(place.timestamp() * 1000))
+    if isinstance(place, int):
+        return Start(at="sequence", value=place)
+    return Start(at=place)

@@ -1,0 +1,136 @@
+"""`tern topic`: make, list, look at and delete topics."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.output import say, show_facts, show_json, show_table, size, utc
+from ternmq.core.errors import BadRequest, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.core.units import parse_size
+from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
+
+if TYPE_CHECKING:
+    from ternmq.client.connect import Client
+
+app = typer.Typer(help="Make, list, look at and delete topics.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+
+
+@app.command()
+def create(
+    name: Name,
+    body_size_max: Annotated[
+        str, typer.Option(metavar="SIZE", help="Largest body allowed, for example 64KiB.")
+    ] = "4MiB",
+    closed: Annotated[
+        bool, typer.Option(help="Only the applications of --app may use it.")
+    ] = False,
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", help="An application that may; repeat it.")
+    ] = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Make a topic. One that is there already stays as it is."""
+    check_name("topic", name)
+    if apps and not closed:
+        raise BadRequest("--app only means something together with --closed")
+    for one in apps or []:
+        check_name("application", one)
+    settings = TopicSettings(
+        closed=closed, apps=apps or [], body_size_max=parse_size(body_size_max)
+    )
+
+    async def job(mq: "Client") -> Topic:
+        return await mq.admin.create_topic(name, settings)
+
+    topic = use(url, job)
+    if as_json:
+        show_json(_fields(topic))
+    else:
+        say(f"topic {topic.name} is there (id {topic.id})")
+
+
+@app.command("list")
+def list_topics(url: Url = URL, as_json: Json = False) -> None:
+    """List all topics."""
+
+    async def job(mq: "Client") -> list[Topic]:
+        return await mq.admin.topics()
+
+    topics = sorted(use(url, job), key=lambda topic: topic.name)
+    if as_json:
+        show_json([_fields(topic) for topic in topics])
+        return
+    show_table(
+        ["topic", "#id", "created", "#body max", "closed"],
+        [
+            (
+                topic.name,
+                topic.id,
+                utc(topic.created_at_ms),
+                size(topic.settings.body_size_max),
+                "yes" if topic.settings.closed else "no",
+            )
+            for topic in topics
+        ],
+    )
+
+
+@app.command()
+def show(name: Name, url: Url = URL, as_json: Json = False) -> None:
+    """Show a topic: its settings and what the broker holds of it."""
+
+    async def job(mq: "Client") -> tuple[Topic, list[TopicStatus]]:
+        topic = await _find(mq, name)
+        statuses = await mq.admin.broker_status([name])
+        return topic, [held for status in statuses for held in status.topics]
+
+    topic, held = use(url, job)
+    facts = _fields(topic) | {
+        "first": min((status.first for status in held), default=0),
+        "end": sum(status.end for status in held),
+        "messages": sum(status.end - status.first for status in held),
+        "groups": max((status.groups for status in held), default=0),
+    }
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)
+
+
+@app.command()
+def delete(name: Name, yes: Yes = False, url: Url = URL, as_json: Json = False) -> None:
+    """Delete a topic with its messages and groups. A new one of that name starts empty."""
+    check_name("topic", name)
+    confirm(f"Delete topic {name} with all its messages and groups?", yes=yes)
+
+    async def job(mq: "Client") -> None:
+        await mq.admin.delete_topic(name)
+
+    use(url, job)
+    if as_json:
+        show_json({"deleted": name})
+    else:
+        say(f"topic {name} is deleted")
+
+
+async def _find(mq: "Client", name: str) -> Topic:
+    for topic in await mq.admin.topics():
+        if topic.name == name:
+            return topic
+    raise TopicNotFound(f"topic {name!r} does not exist; `tern topic list` shows those that do")
+
+
+def _fields(topic: Topic) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "id": topic.id,
+        "created_at": utc(topic.created_at_ms),
+        "body_size_max": topic.settings.body_size_max,
+        "closed": topic.settings.closed,
+        "apps": topic.settings.apps,
+    }

@@ -1,0 +1,37 @@
+"""Fixtures with real nodes; `processes.py` says what a `Node` can do.
+
+A node whose stderr has a stack trace fails the test that used it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import Node, NodeFactory
+
+
+@pytest.fixture
+def node_factory(tmp_path: Path) -> Iterator[NodeFactory]:
+    """Nodes with options: `node_factory(flush="async", auto_create=False, arguments=[…])`."""
+    factory = NodeFactory(tmp_path)
+    try:
+        yield factory
+    finally:
+        factory.finish()
+
+
+@pytest.fixture
+def node(node_factory: NodeFactory) -> Node:
+    """A node of one's own, with nothing in it."""
+    return node_factory()
+
+
+@pytest.fixture(scope="session")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One node for the whole run, for tests that only need topic names of their own."""
+    factory = NodeFactory(tmp_path_factory.mktemp("shared"))
+    try:
+        yield factory()
+    finally:
+        factory.finish()

@@ -1,0 +1,249 @@
+"""Real nodes and real commands for the integration tests: subprocesses, temp folders, free ports.
+
+Output goes to files, so that a full pipe never stops a node and a killed one can still be read.
+"""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 10.0
+POLL_S = 0.01
+COMMAND = (sys.executable, "-m", "ternmq.cli.main")
+TRACEBACK = "Traceback (most recent call last)"
+
+# Below the range that the kernel hands out for outgoing connections.
+PORTS = range(10_000, 32_000)
+
+
+def free_ports() -> int:
+    """The first of two neighbouring ports that nobody listens on."""
+    for _ in range(200):
+        base = random.choice(PORTS)
+        try:
+            for port in (base, base + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return base
+    raise AssertionError("no two free ports in a row were found")
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.0) -> None:
+    """Wait for a condition, never for luck."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        time.sleep(POLL_S)
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """One `tern up`; can be killed, stopped and started again on the same data and ports."""
+
+    port: int
+    data_dir: Path
+    output_dir: Path
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] | None = None
+    prefix: Sequence[str] = ()
+    """What runs the node, for example strace with its options."""
+    starts: int = 0
+    _process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def url(self) -> str:
+        return f"tern://127.0.0.1:{self.port}"
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None, "the node was never started"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        """Of the node itself, also when something else runs it."""
+        if not self.prefix:
+            return self.process.pid
+        return int((self.data_dir / "lock").read_text(encoding="ascii"))
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start it without waiting for anything."""
+        assert not self.running, "the node is already running"
+        self.starts += 1
+        arguments = ["up", "--data-dir", str(self.data_dir), "--ports", str(self.port)]
+        with self._stdout_path.open("wb") as out, self._stderr_path.open("wb") as err:
+            self._process = subprocess.Popen(
+                [*self.prefix, *COMMAND, *arguments, *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=clean_environment(self.environment),
+            )
+
+    def wait_ready(self, *, seconds: float = READY_SECONDS_MAX) -> None:
+        def ready() -> bool:
+            assert self.running, (
+                f"the node ended ({self.process.returncode}):\n{self._last_error()}"
+            )
+            return "\n" in self.stdout_text()
+
+        wait_until(ready, "the ready line", seconds=seconds)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """SIGKILL: no flush, no goodbye."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(STOP_SECONDS_MAX)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code, fails if the node takes longer than it may."""
+        if self.running:
+            os.kill(self.pid, signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError("the node did not stop in time") from None
+
+    def restart(self) -> None:
+        """Start again on the same data; a running node is stopped first."""
+        if self.running:
+            assert self.stop() == 0
+        self.start()
+
+    def stdout_text(self) -> str:
+        """Of the latest start."""
+        return self._stdout_path.read_text(encoding="utf-8")
+
+    def stderr_text(self) -> str:
+        """Of every start so far."""
+        paths = [self.output_dir / f"stderr-{number}" for number in range(1, self.starts + 1)]
+        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
+
+    def finish(self) -> None:
+        """What a fixture does at the end: stop, and fail if the node complained."""
+        if self.running:
+            assert self.stop() == 0, self._last_error()
+        assert TRACEBACK not in self.stderr_text(), self.stderr_text()
+
+    @property
+    def _stdout_path(self) -> Path:
+        return self.output_dir / f"stdout-{self.starts}"
+
+    @property
+    def _stderr_path(self) -> Path:
+        return self.output_dir / f"stderr-{self.starts}"
+
+    def _last_error(self) -> str:
+        return self._stderr_path.read_text(encoding="utf-8", errors="replace")
+
+
+class NodeFactory:
+    """Makes nodes in one temp folder and looks after them until the test ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: list[Node] = []
+
+    def __call__(
+        self,
+        *,
+        flush: str | None = None,
+        auto_create: bool = True,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        start: bool = True,
+    ) -> Node:
+        home = self._folder / f"node-{len(self._made) + 1}"
+        home.mkdir()
+        extra = [*arguments]
+        if flush is not None:
+            extra += ["--flush", flush]
+        if not auto_create:
+            extra.append("--no-auto-create")
+        node = Node(
+            port=free_ports(),
+            data_dir=home / "data",
+            output_dir=home,
+            arguments=extra,
+            environment=environment,
+            prefix=prefix,
+        )
+        self._made.append(node)
+        if start:
+            node.start()
+        return node
+
+    def finish(self) -> None:
+        """Stop all of them, then complain about any of them."""
+        complaints = []
+        for node in self._made:
+            if not node.starts:
+                continue
+            try:
+                node.finish()
+            except AssertionError as error:
+                complaints.append(str(error))
+        assert not complaints, "\n".join(complaints)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def tern(*arguments: str, url: str | None = None, stdin: bytes = b"", code: int | None = 0) -> Ran:
+    """Run a `tern` command to its end; `code=None` takes any exit code."""
+    environment = clean_environment({"TERN_URL": url} if url is not None else None)
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
+    ran = Ran(
+        code=done.returncode,
+        out=done.stdout.decode("utf-8", "replace"),
+        err=done.stderr.decode("utf-8", "replace"),
+    )
+    assert code is None or ran.code == code, ran
+    assert TRACEBACK not in ran.err, ran.err
+    return ran
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without settings of its own, and wide enough for help texts."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TERN_")}
+    return kept | {"COLUMNS": "200", "NO_COLOR": "1"} | dict(extra or {})
