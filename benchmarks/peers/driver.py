@@ -55,6 +55,8 @@ class Limits:
 
     fan_out_each: int
     warm_up: int = 2_000
+    batch_publish: bool = False
+    """The client takes many messages in one call, so one call for each is measured as well."""
 
 
 class Client(Protocol):
@@ -63,8 +65,8 @@ class Client(Protocol):
     def prepare(self, topic: str, groups: list[str]) -> None:
         """Create the topic and the groups; a group sees everything published from now on."""
 
-    def publish(self, topic: str, meter: Meter) -> None:
-        """Publish in the client's fastest confirmed way, batched or pipelined."""
+    def publish(self, topic: str, one_by_one: bool, meter: Meter) -> None:
+        """Publish confirmed: the fastest way, or with one pipelined call for each message."""
 
     def send_each(self, topic: str, callers: int, meter: Meter) -> list[float]:
         """`callers` concurrent callers, each waits for its confirm: seconds per send."""

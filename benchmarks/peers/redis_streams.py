@@ -35,7 +35,7 @@ class RedisClient:
         for group in groups:
             self._redis.xgroup_create(topic, group, id="0", mkstream=True)
 
-    def publish(self, topic: str, meter: Meter) -> None:
+    def publish(self, topic: str, one_by_one: bool, meter: Meter) -> None:
         body = b"x" * BODY_SIZE
         pipe = self._redis.pipeline(transaction=False)
         done = 0
