@@ -138,6 +138,14 @@ class TopicNamed(Record, frozen=True):
     name: str
 
 
+class TopicFind(Record, frozen=True):
+    """Which topics to list, by name; `limit` 0 means all. Our own only if `prefix` begins with %."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 0
+
+
 class Topics(Record, frozen=True):
     topics: list[Topic]
 

@@ -1,0 +1,1 @@
+"""Finding servers and names: the URL, the cached routes, and the directory of topics and groups."""

@@ -1,0 +1,38 @@
+"""What a broker may ask about names. Meta implements it in process; later also over the network.
+
+Looking up a topic never waits: the directory keeps a copy of all live topics in memory. Ids are
+never reused, so what was stored under a deleted topic or group can not come back with a new one.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ternmq.wire.commands import Topic, TopicSettings
+
+
+class Directory(Protocol):
+    """Topics, group ids and epochs."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The live topic of that name, from memory."""
+
+    def topics(self) -> list[Topic]:
+        """All live topics, our own (`%`) included."""
+
+    async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
+        """Make a topic, or return the one that is there; raises `BadName`."""
+
+    async def delete_topic(self, name: str) -> Topic:
+        """Delete a topic and its groups; raises `TopicNotFound`."""
+
+    async def group_id(self, topic_id: int, group: str) -> int:
+        """The group's id on this topic; a new one if needed. Raises `TopicNotFound`, `BadName`."""
+
+    async def forget_group(self, topic_id: int, group: str) -> None:
+        """Delete a group; the same name gets a new id next time. Unknown groups are no error."""
+
+    async def new_epoch(self, broker_group: str) -> int:
+        """A number larger than every one given out before, durable before it is returned."""
+
+    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
+        """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""

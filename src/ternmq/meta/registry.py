@@ -1,0 +1,75 @@
+"""What is kept for ever about names: the interface that every registry backend implements.
+
+A registry is synchronous and may block; `service` calls it from one worker thread. Every method is
+one transaction, durable when it returns.
+
+Rules
+-----
+1. Topic and group ids are never reused; a name deleted and made again gets a new id.
+2. Epochs of a broker group only grow, over restarts too.
+3. Making what is there already is no error; it returns what is there. So several meta servers may
+   share one registry, and a transaction whose answer was lost may be repeated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ternmq.wire.commands import Topic, TopicSettings
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    name: str
+    settings: TopicSettings
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewGroup:
+    topic_id: int
+    name: str
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A live group as the registry knows it: its id, and whose it is."""
+
+    id: int
+    topic_id: int
+    name: str
+
+
+class Registry(Protocol):
+    """Names and numbers that outlive every process."""
+
+    @property
+    def description(self) -> str:
+        """Where it is, for people."""
+
+    def topics(self) -> list[Topic]:
+        """All live topics, by id."""
+
+    def groups(self) -> list[GroupRow]:
+        """All live groups of live topics, by id."""
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[Topic]:
+        """Make these or find them, in this order, in one transaction."""
+
+    def delete_topic(self, name: str, *, deleted_at_ms: int) -> Topic:
+        """Delete a topic and its groups; raises `TopicNotFound`."""
+
+    def create_groups(self, wanted: Sequence[NewGroup]) -> list[GroupRow | None]:
+        """Make these or find them, in this order; None where the topic is not there any more."""
+
+    def delete_group(self, topic_id: int, name: str, *, deleted_at_ms: int) -> bool:
+        """Delete a group; False if there is none."""
+
+    def new_epoch(self, broker_group: str) -> int:
+        """A number larger than every one given out for this broker group before."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

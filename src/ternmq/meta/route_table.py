@@ -1,0 +1,40 @@
+"""Who is there: the servers that announced themselves, as clients are told about them.
+
+In memory only: a server announces itself again when it or meta starts. The version grows with each
+change, so that a client can tell old news from new.
+"""
+
+from ternmq.wire.commands import Route, Routes
+
+
+class RouteTable:
+    """Routes by broker group, address and kind."""
+
+    def __init__(self, *, first_version: int) -> None:
+        # Starting from the time of day keeps versions growing over restarts of meta.
+        self._routes = Routes(version=first_version, servers=[])
+
+    def current(self) -> Routes:
+        return self._routes
+
+    def announce(self, route: Route) -> None:
+        """A server is there now, or has a new role."""
+        others = [other for other in self._routes.servers if not _same_server(other, route)]
+        self._change([*others, route])
+
+    def withdraw(self, route: Route) -> None:
+        """A server is going away."""
+        self._change([other for other in self._routes.servers if not _same_server(other, route)])
+
+    def _change(self, servers: list[Route]) -> None:
+        ordered = sorted(servers, key=lambda route: (route.broker_group, route.role, route.address))
+        if ordered != self._routes.servers:
+            self._routes = Routes(version=self._routes.version + 1, servers=ordered)
+
+
+def _same_server(one: Route, other: Route) -> bool:
+    return (one.broker_group, one.address, one.kind) == (
+        other.broker_group,
+        other.address,
+        other.kind,
+    )

@@ -1,0 +1,197 @@
+"""The meta server's handler: routes and topics for clients. Names are decided by the directory.
+
+Answers that are in memory are given at once; what has to be stored runs as a task that answers when
+it is durable. Such requests are held (see `Peer.hold`), so a client that asks faster than the
+registry writes is not read from for a while.
+"""
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadRequest, TernError, TooLarge, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.core.units import KIB
+from ternmq.meta.route_table import RouteTable
+from ternmq.meta.service import MetaService
+from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.server import Listener, Peer, listening
+from ternmq.wire.commands import (
+    PROTOCOL_VERSION,
+    Command,
+    Flag,
+    Hello,
+    Record,
+    Status,
+    TopicCreate,
+    TopicFind,
+    TopicNamed,
+    Topics,
+    Welcome,
+    pack,
+    unpack,
+)
+from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
+
+log = structlog.get_logger()
+
+HOLD_SIZE = 4 * KIB
+"""What a request that waits for the registry counts as, besides its payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaIdentity:
+    """Who this server is, as it tells others."""
+
+    node: str
+    version: str
+    address: str
+    data_dir: Path
+    started_at_ms: int
+    heartbeat_ms: int = 3_000
+
+
+class MetaHandler:
+    """Implements `rpc.server.Handler`."""
+
+    def __init__(
+        self, service: MetaService, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+    ) -> None:
+        self._service = service
+        self._routes = routes
+        self._identity = identity
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = 0
+
+    def welcome(self, peer: Peer, hello: Hello) -> Welcome:
+        check_name("application", hello.app)
+        self._connections += 1
+        return Welcome(
+            protocol=PROTOCOL_VERSION,
+            version=self._identity.version,
+            role="meta",
+            node=self._identity.node,
+            heartbeat_ms=self._identity.heartbeat_ms,
+        )
+
+    def lost(self, peer: Peer) -> None:
+        self._connections -= 1
+
+    def frame(self, peer: Peer, frame: Frame) -> None:
+        """Known at once: answered here. To be stored first: a task."""
+        command, payload = frame.command, frame.payload
+        if command == Command.ROUTES:
+            peer.answer(command, frame.correlation, pack(self._routes.current()))
+        elif command == Command.TOPIC_LIST:
+            found = self._find_topics(unpack(payload, TopicFind))
+            peer.answer(command, frame.correlation, found)
+        elif command == Command.TOPIC_CREATE:
+            wanted = unpack(payload, TopicCreate)
+            check_name("topic", wanted.name)
+            self._later(peer, frame, self._service.create_topic(wanted.name, wanted.settings))
+        elif command == Command.TOPIC_DELETE:
+            self._later(peer, frame, self._delete_topic(unpack(payload, TopicNamed).name))
+        elif command == Command.STATUS:
+            self._later(peer, frame, self._status())
+        else:
+            name = Command(command).name
+            raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
+
+    async def _delete_topic(self, name: str) -> Record:
+        if name.startswith("%"):
+            raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
+        return await self._service.delete_topic(name)
+
+    def _find_topics(self, find: TopicFind) -> bytes:
+        own = find.prefix.startswith("%")
+        names = sorted(
+            topic.name
+            for topic in self._service.topics()
+            if topic.name > find.after
+            and topic.name.startswith(find.prefix)
+            and (own or not topic.name.startswith("%"))
+        )
+        chosen = names[: find.limit] if find.limit > 0 else names
+        topics = [topic for name in chosen if (topic := self._service.topic(name)) is not None]
+        answer = pack(Topics(topics=topics))
+        if len(answer) > FRAME_SIZE_MAX:
+            raise TooLarge(
+                f"{len(topics)} topics do not fit in an answer; ask with limit and after"
+            )
+        return answer
+
+    async def _status(self) -> Record:
+        identity = self._identity
+        disk = await asyncio.to_thread(os.statvfs, identity.data_dir)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return Status(
+            node=identity.node,
+            role="meta",
+            state="ok",
+            address=identity.address,
+            data_dir=str(identity.data_dir),
+            started_at_ms=identity.started_at_ms,
+            now_ms=self._clock.now_ms(),
+            disk_free=disk.f_bavail * disk.f_frsize,
+            disk_size=disk.f_blocks * disk.f_frsize,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            memory=usage.ru_maxrss * KIB,
+            connections=self._connections,
+            log_start=0,
+            log_end=0,
+            registry=self._service.description,
+        )
+
+    # Requests that wait.
+
+    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
+        size = HOLD_SIZE + len(frame.payload)
+        peer.hold(size)
+        task = asyncio.create_task(self._answer(peer, frame, work, size))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(
+        self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record], size: int
+    ) -> None:
+        wanted = not frame.flags & Flag.ONE_WAY
+        try:
+            record = await work
+            if wanted:
+                peer.answer(frame.command, frame.correlation, pack(record))
+        except TernError as error:
+            if wanted:
+                peer.fail(frame.command, frame.correlation, error)
+        except Exception:
+            log.exception("request failed by a bug", command=frame.command)
+            if wanted:
+                sorry = TernError("the server failed to handle this request; its log says why")
+                peer.fail(frame.command, frame.correlation, sorry)
+        finally:
+            peer.release(size)
+
+    async def finish(self) -> None:
+        """Wait for the requests under way, so that nobody is left without an answer."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+@asynccontextmanager
+async def serving_meta(
+    host: str, port: int, handler: MetaHandler, *, limits: ServerLimits, clock: Clock
+) -> AsyncIterator[Listener]:
+    """Listen while the block runs; then take no more, answer what was asked, close."""
+    async with listening(host, port, handler, limits=limits, clock=clock) as listener:
+        try:
+            yield listener
+        finally:
+            listener.stop_accepting()
+            await handler.finish()

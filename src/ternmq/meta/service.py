@@ -1,0 +1,253 @@
+"""The directory in process: a copy of all live topics in memory over a registry that is slow.
+
+Theory of operation
+-------------------
+Looking up is a dictionary access. Whatever changes the registry goes to one worker thread, in the
+order asked. Creations gather while a transaction runs and then go together in the next one, so
+50,000 new topics are a handful of transactions and one new topic waits for one.
+
+Rules
+-----
+1. Memory changes only after the registry has it on disk, on the loop, in the registry's order.
+2. No SQL on the event loop.
+3. A failed transaction fails those who asked for it and nobody else.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+import structlog
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
+from ternmq.wire.commands import Topic, TopicSettings
+
+log = structlog.get_logger()
+
+TRANSACTION_ROWS_MAX = 5_000
+"""Creations per transaction: others (an epoch, a deletion) wait for no more than these."""
+
+_OWN_NAME = re.compile(r"%[A-Za-z0-9._%-]{1,390}", re.ASCII)
+
+K = TypeVar("K")
+N = TypeVar("N")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class _Gather(Generic[K, N, R]):
+    """Requests that wait for the next transaction; equal keys share one row and one answer."""
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[N]], "asyncio.Future[list[R]]"],
+        arrived: Callable[[Sequence[R]], None],
+    ) -> None:
+        self._run = run
+        self._arrived = arrived
+        self._wanted: dict[K, tuple[N, asyncio.Future[R]]] = {}
+        self._busy = False
+
+    def ask(self, key: K, new: N) -> "asyncio.Future[R]":
+        waiting = self._wanted.get(key)
+        if waiting is None:
+            loop = asyncio.get_running_loop()
+            waiting = self._wanted[key] = (new, loop.create_future())
+            if not self._busy:
+                # Not at once: what else is asked in this turn of the loop comes along.
+                self._busy = True
+                loop.call_soon(self._next)
+        return asyncio.shield(waiting[1])
+
+    def _next(self) -> None:
+        keys = list(self._wanted)[:TRANSACTION_ROWS_MAX]
+        self._busy = bool(keys)
+        if not keys:
+            return
+        taken = [self._wanted.pop(key) for key in keys]
+        futures = [future for _, future in taken]
+        try:
+            done = self._run([new for new, _ in taken])
+        except TernError as error:
+            self._fail(futures, error)
+            return
+        done.add_done_callback(lambda future: self._finish(futures, future))
+
+    def _finish(self, futures: "list[asyncio.Future[R]]", done: "asyncio.Future[list[R]]") -> None:
+        error = Closed("the directory is closed") if done.cancelled() else done.exception()
+        if error is not None:
+            self._fail(futures, error)
+            return
+        rows = done.result()
+        self._arrived(rows)
+        for future, row in zip(futures, rows, strict=True):
+            future.set_result(row)
+        self._next()
+
+    def _fail(self, futures: "list[asyncio.Future[R]]", error: BaseException) -> None:
+        for future in futures:
+            future.set_exception(error)
+            future.exception()  # Whoever asked may be gone by now.
+        self._next()
+
+
+class MetaService:
+    """Implements `discovery.directory.Directory` over a registry. Made by `serving_directory`."""
+
+    def __init__(self, registry: Registry, *, clock: Clock, worker: ThreadPoolExecutor) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._worker = worker
+        self._closed = False
+        self._topics: dict[str, Topic] = {}
+        self._groups: dict[int, dict[str, int]] = {}
+        self._deleted_callbacks: list[Callable[[Topic], None]] = []
+        self._new_topics = _Gather[str, NewTopic, Topic](
+            lambda new: self._in_worker(lambda: registry.create_topics(new)), self._add_topics
+        )
+        self._new_groups = _Gather[tuple[int, str], NewGroup, GroupRow | None](
+            lambda new: self._in_worker(lambda: registry.create_groups(new)), self._add_groups
+        )
+
+    @property
+    def description(self) -> str:
+        """What the registry is, for people."""
+        return self._registry.description
+
+    async def load(self) -> None:
+        """Fill the copy in memory; once, before anything else."""
+        self._add_topics(await self._in_worker(self._registry.topics))
+        self._add_groups(await self._in_worker(self._registry.groups))
+
+    # Topics.
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topics(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
+        found = self._topics.get(name)
+        if found is not None:
+            return found
+        _check_topic_name(name)
+        new = NewTopic(name=name, settings=settings, created_at_ms=self._clock.now_ms())
+        return await self._new_topics.ask(name, new)
+
+    async def delete_topic(self, name: str) -> Topic:
+        now_ms = self._clock.now_ms()
+        return await asyncio.shield(
+            self._in_worker(
+                lambda: self._registry.delete_topic(name, deleted_at_ms=now_ms), self._drop_topic
+            )
+        )
+
+    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
+        self._deleted_callbacks.append(callback)
+
+    def _add_topics(self, topics: Sequence[Topic]) -> None:
+        for topic in topics:
+            self._topics[topic.name] = topic
+
+    def _drop_topic(self, topic: Topic) -> None:
+        held = self._topics.get(topic.name)
+        if held is not None and held.id == topic.id:
+            del self._topics[topic.name]
+        self._groups.pop(topic.id, None)
+        for callback in self._deleted_callbacks:
+            try:
+                callback(topic)
+            except Exception:
+                log.exception("topic deleted callback failed", topic=topic.name)
+
+    # Groups.
+
+    async def group_id(self, topic_id: int, group: str) -> int:
+        found = self._groups.get(topic_id, {}).get(group)
+        if found is not None:
+            return found
+        check_name("group", group)
+        new = NewGroup(topic_id=topic_id, name=group, created_at_ms=self._clock.now_ms())
+        row = await self._new_groups.ask((topic_id, group), new)
+        if row is None:
+            raise TopicNotFound(f"topic {topic_id} does not exist any more")
+        return row.id
+
+    async def forget_group(self, topic_id: int, group: str) -> None:
+        now_ms = self._clock.now_ms()
+
+        def delete() -> bool:
+            return self._registry.delete_group(topic_id, group, deleted_at_ms=now_ms)
+
+        def drop(_was_there: bool) -> None:
+            self._groups.get(topic_id, {}).pop(group, None)
+
+        await asyncio.shield(self._in_worker(delete, drop))
+
+    def _add_groups(self, groups: Sequence[GroupRow | None]) -> None:
+        for row in groups:
+            if row is not None:
+                self._groups.setdefault(row.topic_id, {})[row.name] = row.id
+
+    # Epochs.
+
+    async def new_epoch(self, broker_group: str) -> int:
+        check_name("broker group", broker_group)
+        return await asyncio.shield(self._in_worker(lambda: self._registry.new_epoch(broker_group)))
+
+    # The worker.
+
+    def _in_worker(
+        self, work: Callable[[], T], then: Callable[[T], None] | None = None
+    ) -> "asyncio.Future[T]":
+        """Run `work` in the worker thread; `then` gets the result on the loop, in order."""
+        if self._closed:
+            raise Closed("the directory is closed")
+        future = asyncio.get_running_loop().run_in_executor(self._worker, work)
+        if then is not None:
+            future.add_done_callback(lambda done: _apply(done, then))
+        return future
+
+    def close(self) -> None:
+        """No more changes; those under way are finished by the worker."""
+        self._closed = True
+
+
+@asynccontextmanager
+async def serving_directory(
+    open_registry: Callable[[], Registry], *, clock: Clock
+) -> AsyncIterator[MetaService]:
+    """Open the registry and keep the directory while the block runs."""
+    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
+    loop = asyncio.get_running_loop()
+    try:
+        registry = await loop.run_in_executor(worker, open_registry)
+        service = MetaService(registry, clock=clock, worker=worker)
+        try:
+            await service.load()
+            yield service
+        finally:
+            service.close()
+            await loop.run_in_executor(worker, registry.close)
+    finally:
+        worker.shutdown(wait=True)
+
+
+def _apply(done: "asyncio.Future[T]", then: Callable[[T], None]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        then(done.result())
+
+
+def _check_topic_name(name: str) -> None:
+    """People's names by the rule; ours begin with '%'. Servers check what clients ask for."""
+    if not name.startswith("%"):
+        check_name("topic", name)
+    elif _OWN_NAME.fullmatch(name) is None:
+        raise BadName(f"{name!r} cannot be the name of a topic of our own")
