@@ -139,7 +139,7 @@ class TopicNamed(Record, frozen=True):
 
 
 class TopicFind(Record, frozen=True):
-    """Which topics to list, by name; `limit` 0 means all. Our own only if `prefix` begins with %."""
+    """Which topics to list, by name; `limit` 0 means all. Ours only if `prefix` begins with %."""
 
     prefix: str = ""
     after: str = ""
