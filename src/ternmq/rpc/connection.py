@@ -348,7 +348,9 @@ def _fail(future: "asyncio.Future[bytearray]", error: TernError) -> None:
 
 
 def _copy(error: TernError) -> TernError:
-    return type(error)(error.message, **error.details)
+    copy = type(error)(error.message)
+    copy.details = error.details
+    return copy
 
 
 def _unasked(address: str, frame: Frame) -> ProtocolError:

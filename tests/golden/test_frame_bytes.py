@@ -1,0 +1,103 @@
+"""The frame's bytes and the shapes of the first messages, as every released peer knows them."""
+
+import pytest
+
+from ternmq.core.errors import OverLimit
+from ternmq.wire.commands import (
+    DELIVERED,
+    PUBLISHED,
+    Command,
+    Empty,
+    Flag,
+    Hello,
+    Notice,
+    Record,
+    Route,
+    Routes,
+    Topic,
+    TopicCreate,
+    Welcome,
+    failure,
+    pack,
+)
+from ternmq.wire.frame import pack_header
+
+
+def test_the_header_of_a_frame() -> None:
+    header = pack_header(Command.PUBLISH, Flag.ONE_WAY, 0x0102030405060708, 0x0070B0C0)
+
+    assert header.hex(" ", -4) == "c0b07000 28000400 08070605 04030201"
+
+
+def test_the_command_numbers() -> None:
+    assert {command.name: command.value for command in Command} == {
+        "HELLO": 1,
+        "PING": 2,
+        "NOTICE": 3,
+        "ROUTES": 10,
+        "TOPIC_CREATE": 20,
+        "TOPIC_LIST": 21,
+        "TOPIC_DELETE": 23,
+        "GROUP_CREATE": 30,
+        "GROUP_LIST": 31,
+        "GROUP_DELETE": 33,
+        "GROUP_RESET": 34,
+        "PUBLISH": 40,
+        "JOIN": 50,
+        "PULL": 51,
+        "ACK": 52,
+        "LEAVE": 53,
+        "RENEW": 54,
+        "READ": 60,
+        "SEEK": 61,
+        "LEDGER": 70,
+        "STATUS": 71,
+    }
+
+
+def test_the_flags() -> None:
+    assert {flag.name: flag.value for flag in Flag} == {"ANSWER": 1, "ERROR": 2, "ONE_WAY": 4}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (
+            Hello(protocol=1, app="shop", version="0.1", session=bytes(16), host="h", pid=7),
+            "9601a473 686f70a3 302e31c4 10000000 00000000 00000000 00000000 00a16807",
+        ),
+        (
+            Welcome(protocol=1, version="0.1", role="broker", node="n", broker_group="a", epoch=9),
+            "9801a330 2e31a662 726f6b65 72a16ea1 6109cd0b b800",
+        ),
+        (Notice(kind="stopping"), "92a87374 6f707069 6e67a0"),
+        (
+            Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
+            "92039194 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65",
+        ),
+        (TopicCreate(name="t"), "92a17493 c290ce00 400000"),
+        (Topic(id=5, name="t", created_at_ms=6), "9405a174 0693c290 ce004000 00"),
+        (Empty(), "90"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Record) else "",
+)
+def test_messages_are_arrays_in_field_order(record: Record, expected: str) -> None:
+    assert pack(record).hex(" ", -4) == expected
+
+
+def test_a_failure_is_code_message_details() -> None:
+    packed = failure(OverLimit("slow down", limit=3))
+
+    assert packed.hex(" ", -4) == (
+        "93aa6f76 65725f6c 696d6974 a9736c6f 7720646f 776e81a5 6c696d69 7403"
+    )
+
+
+def test_the_fixed_parts_of_hot_answers() -> None:
+    published = PUBLISHED.pack(1, 2, 3, 4, 1)
+    delivered = DELIVERED.pack(2, 0, 77)
+
+    assert published.hex(" ", -8) == (
+        "0100000000000000 0200000000000000 0300000000000000 0400000001000000"
+    )
+    assert delivered.hex(" ", -8) == "0200000000000000 4d00000000000000"
