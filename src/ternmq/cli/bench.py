@@ -19,7 +19,7 @@ from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, show_json, show_table
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 MILLION = 1_000_000
 GROUP = "bench"

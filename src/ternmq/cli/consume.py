@@ -22,7 +22,7 @@ from ternmq.core.ids import check_name
 from ternmq.wire.commands import Start
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 PREFETCH_MAX = 1_000
 QUIET_S = 0.3  # Without --follow: silent for so long, then the ledger is asked whether that is all.

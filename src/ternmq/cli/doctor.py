@@ -20,7 +20,7 @@ from ternmq.core.units import MIB, SECOND_MS
 from ternmq.wire.commands import Route, Status
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 ANSWER_SECONDS_MAX = 5.0
 CLOCK_WARN_MS = 1 * SECOND_MS
@@ -86,10 +86,10 @@ async def _examine(url: str) -> list[Finding]:
 
 async def _ask(url: str, addresses: list[str]) -> list[Finding]:
     """Everything that needs a meta server that answers."""
-    import ternmq
+    from ternmq.client.client import connect
 
     findings: list[Finding] = []
-    async with ternmq.connect(url, app=APP) as mq:
+    async with connect(url, app=APP) as mq:
         findings += await _or_fail("registry", lambda: _ask_meta(mq))
         routes: list[Route] = []
 

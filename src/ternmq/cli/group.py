@@ -13,7 +13,7 @@ from ternmq.core.ids import check_name
 from ternmq.wire.commands import Group, GroupResetDone, Start
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 app = typer.Typer(
     help="List, look at, make, delete and reset consumer groups.", no_args_is_help=True

@@ -9,7 +9,7 @@ from ternmq.cli.output import note, plain, show_json, show_table
 from ternmq.wire.commands import LedgerLine
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 STATES = (
     "ready",

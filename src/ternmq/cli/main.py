@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ternmq import __version__
 from ternmq.cli import bench, consume, doctor, group, ledger, send, topic, up
 from ternmq.core.errors import BadRequest, TernError
 
@@ -37,9 +38,7 @@ app.command("doctor")(doctor.doctor)
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        typer.echo(version("ternmq"))
+        typer.echo(__version__)
         raise typer.Exit
 
 

@@ -15,7 +15,7 @@ import typer
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 URL = "tern://127.0.0.1:7700"
 APP = "tern-cli"
@@ -35,13 +35,13 @@ def use(url: str, job: "Callable[[Client], Awaitable[T]]") -> T:
     """Run `job` with a connected client."""
     import uvloop
 
-    import ternmq
     from ternmq.cli.logs import configure
+    from ternmq.client.client import connect
 
     configure(level="warning")
 
     async def connected() -> T:
-        async with ternmq.connect(url, app=APP) as mq:
+        async with connect(url, app=APP) as mq:
             return await job(mq)
 
     try:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,8 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
+    from ternmq.client.outgoing import SendOptions
     from ternmq.client.receipt import Receipt
 
 CHUNK_MESSAGES_MAX = 1_000
@@ -66,13 +67,15 @@ def send(
     """
     check_name("topic", topic)
     check_sources(bodies or [], file=file, lines=lines, count=count)
-    extras: dict[str, Any] = {
-        "key": key,
-        "tag": tag,
-        "order_key": order_key,
-        "properties": dict(parse_property(text) for text in properties or []) or None,
-    }
-    extras = {name: value for name, value in extras.items() if value is not None}
+    extras: SendOptions = {}
+    if key is not None:
+        extras["key"] = key
+    if tag is not None:
+        extras["tag"] = tag
+    if order_key is not None:
+        extras["order_key"] = order_key
+    if properties:
+        extras["properties"] = dict(parse_property(text) for text in properties)
 
     async def job(mq: "Client") -> Sent | None:
         if lines:
@@ -113,20 +116,15 @@ def parse_property(text: str) -> tuple[str, str | int | float | bool]:
 
 
 async def _send_all(
-    mq: "Client", topic: str, chunks: AsyncIterator[list[bytes]], extras: dict[str, Any]
+    mq: "Client", topic: str, chunks: AsyncIterator[list[bytes]], extras: "SendOptions"
 ) -> Sent | None:
     count = 0
     first: Receipt | None = None
     last: Receipt | None = None
     async for chunk in chunks:
-        if extras or len(chunk) == 1:
-            # Sends of one moment travel together, so this is a few requests, not a thousand.
-            waiting = [mq.send(topic, body, **extras) for body in chunk]
-            receipts: Any = await asyncio.gather(*waiting)
-        else:
-            receipts = await mq.send_many(topic, chunk)
-            for _, error in receipts.failures:
-                raise error
+        receipts = await mq.send_many(topic, chunk, **extras)
+        for _, error in receipts.failures:
+            raise error
         first = first or receipts[0]
         last = receipts[-1]
         count += len(chunk)

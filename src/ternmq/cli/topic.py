@@ -6,13 +6,13 @@ import typer
 
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, size, utc
-from ternmq.core.errors import BadRequest, TopicNotFound
+from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_size
 from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
 
 if TYPE_CHECKING:
-    from ternmq.client.connect import Client
+    from ternmq.client.client import Client
 
 app = typer.Typer(help="Make, list, look at and delete topics.", no_args_is_help=True)
 
@@ -85,7 +85,7 @@ def show(name: Name, url: Url = URL, as_json: Json = False) -> None:
     """Show a topic: its settings and what the broker holds of it."""
 
     async def job(mq: "Client") -> tuple[Topic, list[TopicStatus]]:
-        topic = await _find(mq, name)
+        topic = await mq.admin.topic(name)
         statuses = await mq.admin.broker_status([name])
         return topic, [held for status in statuses for held in status.topics]
 
@@ -116,13 +116,6 @@ def delete(name: Name, yes: Yes = False, url: Url = URL, as_json: Json = False) 
         show_json({"deleted": name})
     else:
         say(f"topic {name} is deleted")
-
-
-async def _find(mq: "Client", name: str) -> Topic:
-    for topic in await mq.admin.topics():
-        if topic.name == name:
-            return topic
-    raise TopicNotFound(f"topic {name!r} does not exist; `tern topic list` shows those that do")
 
 
 def _fields(topic: Topic) -> dict[str, object]:
