@@ -1,0 +1,88 @@
+"""TernMQ, a message queue. These names are the client contract; `ternmq.sync` has them blocking.
+
+Importing starts nothing: no thread, no socket, no configuration file is touched.
+"""
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.client.admin import Admin
+from ternmq.client.app import App
+from ternmq.client.client import Client, connect
+from ternmq.client.codec import Codec
+from ternmq.client.config import ClientConfig
+from ternmq.client.consumer import Consumer
+from ternmq.client.message import Message, MessageBatch
+from ternmq.client.producer import Stats
+from ternmq.client.reader import Reader
+from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.core.errors import (
+    AlreadyExists,
+    BadConfig,
+    BadFilter,
+    BadName,
+    BadRequest,
+    BufferFull,
+    Closed,
+    Corrupt,
+    DiskFailed,
+    DiskFull,
+    FilterConflict,
+    GroupNotFound,
+    LeaseLost,
+    NotMaster,
+    OverLimit,
+    ProtocolError,
+    ReadOnly,
+    SendUnknown,
+    SequenceTooOld,
+    TernError,
+    TooLarge,
+    TopicNotFound,
+    Unauthorized,
+    Unavailable,
+)
+from ternmq.wire.commands import Start, TopicSettings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Admin",
+    "AlreadyExists",
+    "App",
+    "BadConfig",
+    "BadFilter",
+    "BadName",
+    "BadRequest",
+    "BatchReceipt",
+    "BufferFull",
+    "Client",
+    "ClientConfig",
+    "Closed",
+    "Codec",
+    "Consumer",
+    "Corrupt",
+    "DiskFailed",
+    "DiskFull",
+    "FilterConflict",
+    "GroupNotFound",
+    "LeaseLost",
+    "Message",
+    "MessageBatch",
+    "NotMaster",
+    "Outgoing",
+    "OverLimit",
+    "ProtocolError",
+    "ReadOnly",
+    "Reader",
+    "Receipt",
+    "SendUnknown",
+    "SequenceTooOld",
+    "Start",
+    "Stats",
+    "TernError",
+    "TooLarge",
+    "TopicNotFound",
+    "TopicSettings",
+    "Unauthorized",
+    "Unavailable",
+    "connect",
+]

@@ -1,0 +1,117 @@
+"""Questions and orders about topics, groups and servers; what the command line is made of.
+
+Topics belong to meta, everything about groups and stored messages to the brokers: answers of
+several broker groups are put together.
+"""
+
+from collections.abc import Sequence
+
+from ternmq.client.links import Links
+from ternmq.core.errors import TopicNotFound
+from ternmq.wire.commands import (
+    Command,
+    Empty,
+    Group,
+    GroupCreate,
+    GroupFind,
+    GroupNamed,
+    GroupReset,
+    GroupResetDone,
+    Groups,
+    Ledger,
+    LedgerLine,
+    Record,
+    Route,
+    Seek,
+    Sought,
+    Start,
+    Status,
+    StatusQuery,
+    T,
+    Topic,
+    TopicCreate,
+    TopicNamed,
+    Topics,
+    TopicSettings,
+)
+
+
+class Admin:
+    """`mq.admin`."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    async def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
+        """Make a topic; the one that is there already is returned as it is."""
+        create = TopicCreate(name=name, settings=settings or TopicSettings())
+        return await self._links.ask_meta(Command.TOPIC_CREATE, create, Topic)
+
+    async def topics(self) -> list[Topic]:
+        found = await self._links.ask_meta(Command.TOPIC_LIST, Empty(), Topics)
+        return found.topics
+
+    async def topic(self, name: str) -> Topic:
+        """One topic; `TopicNotFound` if there is none of that name."""
+        for topic in await self.topics():
+            if topic.name == name:
+                return topic
+        raise TopicNotFound(f"there is no topic {name!r}; 'tern topic list' shows what there is")
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages and groups."""
+        await self._links.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
+
+    async def groups(self, topic: str = "", group: str = "") -> list[Group]:
+        """Groups, of one topic or of one name, or all."""
+        find = GroupFind(topic=topic, group=group)
+        answers = await self._ask_all(Command.GROUP_LIST, find, Groups)
+        return [found for answer in answers for found in answer.groups]
+
+    async def create_group(self, topic: str, group: str, start: Start) -> Group:
+        create = GroupCreate(topic=topic, group=group, start=start)
+        return (await self._ask_all(Command.GROUP_CREATE, create, Group))[0]
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        named = GroupNamed(topic=topic, group=group)
+        await self._ask_all(Command.GROUP_DELETE, named, Record)
+
+    async def reset_group(
+        self, topic: str, group: str, start: Start, dry_run: bool = False
+    ) -> GroupResetDone:
+        """Let a group go on from another place; says how many come again and how many never."""
+        reset = GroupReset(topic=topic, group=group, start=start, dry_run=dry_run)
+        answers = await self._ask_all(Command.GROUP_RESET, reset, GroupResetDone)
+        return GroupResetDone(
+            from_sequence=answers[0].from_sequence,
+            to_sequence=answers[0].to_sequence,
+            again=sum(answer.again for answer in answers),
+            skipped=sum(answer.skipped for answer in answers),
+        )
+
+    async def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
+        """Where every message is, as the groups see it."""
+        find = GroupFind(topic=topic, group=group)
+        answers = await self._ask_all(Command.LEDGER, find, Ledger)
+        return [line for answer in answers for line in answer.lines]
+
+    async def seek(self, topic: str, start: Start) -> Sought:
+        """Which sequence a start means now, and the bounds of the topic."""
+        return (await self._ask_all(Command.SEEK, Seek(topic=topic, start=start), Sought))[0]
+
+    async def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
+        """What every broker says about itself, and holds of these topics."""
+        return await self._ask_all(Command.STATUS, StatusQuery(topics=list(topics)), Status)
+
+    async def meta_status(self) -> Status:
+        return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)
+
+    async def routes(self) -> list[Route]:
+        """Which servers clients are told to use; asked anew."""
+        await self._links.refresh()
+        return self._links.routes()
+
+    async def _ask_all(self, command: Command, record: Record, answer: type[T]) -> list[T]:
+        groups = await self._links.some_masters()
+        links = [self._links.broker(group) for group in groups]
+        return [await self._links.ask(link, command, record, answer) for link in links]

@@ -1,0 +1,187 @@
+"""`connect` and what it gives: the client, `mq` in the documents.
+
+One `Client` belongs to one event loop and one process. In a forked child it begins anew at the
+first call: own connections, own session, own producer id; the parent's sockets are let go without a
+word. Every public method is thin: check the life, then hand over to producer, consumer or reader.
+"""
+
+import asyncio
+from collections.abc import Generator, Sequence
+from typing import Any, Unpack
+
+from ternmq.client.admin import Admin
+from ternmq.client.bulk import Bulk
+from ternmq.client.config import ClientConfig, ConnectOptions, make_config
+from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
+from ternmq.client.forked import life
+from ternmq.client.links import Links
+from ternmq.client.outgoing import SendOptions
+from ternmq.client.producer import Producer, Stats
+from ternmq.client.reader import Reader, ReadOptions
+from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.core.clock import Clock, SystemClock
+from ternmq.core.errors import Closed
+from ternmq.discovery.url import parse_url
+
+
+def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
+    """A client of the cluster whose meta server is at `url` (`tern://host:port[,host:port]`).
+
+    Use it as `async with ternmq.connect(...) as mq`, or `mq = await ternmq.connect(...)` and
+    `await mq.close()`. Options: see `ClientConfig`.
+    """
+    return Client(url, make_config(options))
+
+
+class Client:
+    """Sends, consumes, reads and administers. Made by `connect`."""
+
+    def __init__(self, url: str, config: ClientConfig, clock: Clock | None = None) -> None:
+        parse_url(url)  # Refuse a bad one before anything else.
+        self._url = url
+        self._config = config
+        self._clock: Clock = clock or SystemClock()
+        self._life = life.number
+        self._links: Links | None = None
+        self._producer: Producer | None = None
+        self._consumers: list[Consumer] = []
+        self._closed = False
+
+    @property
+    def app(self) -> str:
+        return self._config.app
+
+    @property
+    def config(self) -> ClientConfig:
+        return self._config
+
+    # Coming and going.
+
+    def __await__(self) -> Generator[Any, None, "Client"]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> "Client":
+        return await self._start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def _start(self) -> "Client":
+        """Learn the routes, so that a wrong url shows at once."""
+        try:
+            await self._servers().refresh()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Leave all groups, send what was accepted, close the connections."""
+        if self._closed:
+            return
+        if self._life != life.number:
+            self._begin_anew()
+        await asyncio.gather(*(consumer.close() for consumer in self._consumers))
+        if self._producer is not None:
+            await self._producer.close()
+        self._closed = True
+        if self._links is not None:
+            await self._links.close()
+
+    # Sending.
+
+    async def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Receipt:
+        """Store one message and return its receipt once it is safe.
+
+        Options: key, tag, properties, order_key, ttl (seconds or timedelta), priority (0 to 255),
+        codec. Cancelling the call does not take the message back.
+        """
+        producer = self._producer
+        if producer is None or self._life != life.number:
+            producer = self._sender()
+        return await producer.send(topic, body, options)
+
+    async def send_many(
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+    ) -> BatchReceipt:
+        """Store many messages, split as needed, in order; the receipt is lazy.
+
+        `bodies` are bodies, or `Outgoing` for messages that differ in more than the body; options
+        apply to all. If some parts fail, the receipt lists them in `.failures`; if all do, the
+        first error is raised.
+        """
+        if not isinstance(bodies, list | tuple):
+            bodies = list(bodies)
+        return await Bulk(self._sender(), topic, options).send(bodies)
+
+    def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+        """Accept one message and return at once; `BufferFull` when there is no room.
+
+        Failures are counted in `stats()` and told to `on_error`, or logged.
+        """
+        self._sender().send_nowait(topic, body, options)
+
+    async def flush(self) -> None:
+        """Wait until everything accepted so far is stored or given up."""
+        await self._sender().flush()
+
+    def stats(self) -> Stats:
+        """Counts since the client was made."""
+        return self._sender().stats()
+
+    # Receiving.
+
+    def consumer(
+        self, topics: str | Sequence[str], *, group: str, **options: Unpack[ConsumerOptions]
+    ) -> Consumer:
+        """A member of a group on one or several topics; use it in `async with`.
+
+        Options: start ('earliest', 'latest', a sequence, an aware datetime; for new groups),
+        prefetch (un-acked messages held at most), codec.
+        """
+        links = self._servers()
+        taken = consumer_options(dict(options), self._config.codec)
+        plan = make_plan(topics, group, taken, timeout=self._config.request_timeout)
+        consumer = Consumer(links, plan)
+        self._consumers = [each for each in self._consumers if not each.closed] + [consumer]
+        return consumer
+
+    def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
+        """Read a topic without a group: nothing is leased, nothing to ack.
+
+        Options: start, end (sequence or aware datetime, not included; default: what is there
+        now), follow (go on when the end is reached), codec.
+        """
+        return Reader(self._servers(), topic, options, self._config)
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, ledger, status."""
+        return Admin(self._servers())
+
+    # Parts, made when first used in this process.
+
+    def _servers(self) -> Links:
+        if self._life != life.number:
+            self._begin_anew()
+        if self._closed:
+            raise Closed("this client is closed")
+        if self._links is None:
+            config = self._config
+            self._links = Links(self._url, app=config.app, timeout=config.request_timeout)
+        return self._links
+
+    def _sender(self) -> Producer:
+        links = self._servers()
+        if self._producer is None:
+            self._producer = Producer(links, self._config, self._clock)
+        return self._producer
+
+    def _begin_anew(self) -> None:
+        """This is a forked child: nothing of the parent's may be used."""
+        if self._links is not None:
+            self._links.abandon()
+        self._life = life.number
+        self._links = None
+        self._producer = None
+        self._consumers = []

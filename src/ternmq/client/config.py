@@ -1,0 +1,113 @@
+"""What an application may set on `connect`, and the limits of each value.
+
+`connect(url, app=..., **options)` collects its keywords into one frozen `ClientConfig`. An unknown
+or impossible value is refused before anything runs, with a text that names the nearest option.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, TypedDict
+
+from ternmq.batch.layout import ROWS_MAX, Encoding
+from ternmq.client.codec import Codec, CodecName, find_codec
+from ternmq.core.errors import BadConfig, TernError
+from ternmq.core.ids import check_name
+from ternmq.core.units import KIB, MIB
+
+Compression = Literal["zstd", "lz4", "none"]
+OnFull = Literal["wait", "raise"]
+OnError = Callable[[str, TernError], None]
+
+_ENCODINGS: dict[str, Encoding] = {
+    "zstd": Encoding.ZSTD,
+    "lz4": Encoding.LZ4,
+    "none": Encoding.PLAIN,
+}
+
+
+class ConnectOptions(TypedDict, total=False):
+    """The keywords of `connect`, for type checkers."""
+
+    app: str
+    codec: Codec | CodecName | None
+    buffer_messages_max: int
+    buffer_size_max: int
+    on_full: OnFull
+    on_error: OnError | None
+    delivery_timeout: float
+    request_timeout: float
+    compression: Compression
+    batch_rows_max: int
+    batch_size_max: int
+    inflight_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """All settings of one client, complete and checked."""
+
+    app: str = "default"
+    """Who sends and consumes; shown by the broker, checked by closed topics."""
+    codec: Codec | CodecName | None = None
+    """Turns objects into bodies and back: 'json', 'msgpack', an object with encode and decode."""
+    buffer_messages_max: int = 100_000
+    """Messages accepted and not yet answered."""
+    buffer_size_max: int = 64 * MIB
+    """Bytes accepted and not yet answered."""
+    on_full: OnFull = "wait"
+    """Over one of these bounds: let the caller wait, or raise `BufferFull`."""
+    on_error: OnError | None = None
+    """Called with (topic, error) when a message of `send_nowait` was not stored."""
+    delivery_timeout: float = 60.0
+    """Seconds from `send` until it gives up."""
+    request_timeout: float = 5.0
+    """Seconds without an answer until the same bytes are sent again."""
+    compression: Compression = "zstd"
+    batch_rows_max: int = 4096
+    batch_size_max: int = 1 * MIB
+    """Bytes of bodies in one request, before compression; one larger body travels alone."""
+    inflight_max: int = 8
+    """Requests of one topic under way at the same time."""
+
+    def __post_init__(self) -> None:
+        check_name("application", self.app)
+        find_codec(self.codec)
+        _one_of("on_full", self.on_full, ("wait", "raise"))
+        _one_of("compression", self.compression, tuple(_ENCODINGS))
+        _within("buffer_messages_max", self.buffer_messages_max, 1, 100_000_000)
+        _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
+        _within("delivery_timeout", self.delivery_timeout, 0.01, 24 * 3600)
+        _within("request_timeout", self.request_timeout, 0.01, 600)
+        _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
+        _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
+        _within("inflight_max", self.inflight_max, 1, 256)
+
+    @property
+    def encoding(self) -> Encoding:
+        return _ENCODINGS[self.compression]
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise BadConfig(f"{name} is {value!r}; it can be {', '.join(map(repr, known))}")
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise BadConfig(f"{name} is {value!r}; it can be {low} to {high}")
+
+
+def nearest_text(name: str, known: list[str]) -> str:
+    """' (did you mean …?)' or a list of what is known."""
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
+
+
+def make_config(options: Mapping[str, Any]) -> ClientConfig:
+    """Check the keywords of `connect`."""
+    known = [field.name for field in fields(ClientConfig)]
+    for name in options:
+        if name not in known:
+            raise BadConfig(f"connect() has no option {name!r}; {nearest_text(name, known)}")
+    return ClientConfig(**options)

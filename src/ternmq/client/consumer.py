@@ -1,0 +1,281 @@
+"""The consumer: deliveries from every broker group, shown one by one or in batches.
+
+    async with mq.consumer("order.paid", group="billing") as consumer:
+        async for message in consumer:
+            message.ack()
+
+Showing a message that has arrived takes no await that suspends, so the loop is given a turn at
+least every few hundred messages. Several tasks may iterate over one consumer; each message is
+shown once. Leaving tells the brokers what is settled and gives the rest back at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypedDict
+
+from ternmq.client.codec import Codec, CodecName, find_codec
+from ternmq.client.config import nearest_text
+from ternmq.client.delivery import Delivery
+from ternmq.client.forked import life
+from ternmq.client.links import Links
+from ternmq.client.message import Message, MessageBatch
+from ternmq.client.start import StartLike, make_start
+from ternmq.client.subscription import Plan, Subscription
+from ternmq.core.errors import BadRequest, Closed, TernError
+from ternmq.core.ids import check_name
+
+PREFETCH_MAX = 1_000_000
+TURN_ROWS = 512  # Rows shown before the loop gets a turn.
+BATCH_ROWS = 4096
+TOPICS_MAX = 1024
+
+_LATER = {"filter": "filters", "tag": "tag filters", "ordered": "ordered subscriptions"}
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keywords of `consumer` besides topics and group, for type checkers."""
+
+    start: StartLike
+    prefetch: int
+    codec: Codec | CodecName | None
+    filter: str | None
+    tag: str | None
+    ordered: bool
+
+
+def make_plan(
+    topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
+) -> Plan:
+    """Check what a consumer is asked for."""
+    known = sorted(ConsumerOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            raise BadRequest(f"consumer() has no option {name!r}; {nearest_text(name, known)}")
+        if name in _LATER and options[name]:  # type: ignore[literal-required]
+            raise BadRequest(f"{_LATER[name]} ({name}=) are not part of this release")
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
+        raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
+    prefetch = options.get("prefetch", 1000)
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
+        raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
+    if not 0 < prefetch <= PREFETCH_MAX:
+        raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
+    return Plan(
+        group=check_name("group", group),
+        topics=[check_name("topic", name) for name in names],
+        start=make_start(options.get("start", "earliest")),
+        start_given="start" in options,
+        prefetch=prefetch,
+        codec=find_codec(options.get("codec")),
+        timeout=timeout,
+    )
+
+
+class Consumer:
+    """One member of a group. Use it in `async with`, or `start` and `close` it."""
+
+    def __init__(self, links: Links, plan: Plan) -> None:
+        self._links = links
+        self._plan = plan
+        self._life = life.number
+        self._subscriptions: list[Subscription] = []
+        self._ready: deque[Delivery] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._error: TernError | None = None
+        self._state = "new"
+        # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
+        self._delivery: Delivery = None  # type: ignore[assignment]
+        self._ranges: list[tuple[int, int]] = []
+        self._row = self._row_end = 0
+        self._shown = 0
+
+    @property
+    def group(self) -> str:
+        return self._plan.group
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._plan.topics)
+
+    @property
+    def closed(self) -> bool:
+        return self._state == "closed"
+
+    # Coming and going.
+
+    async def start(self) -> "Consumer":
+        """Join the group at every broker group; raises what keeps it out."""
+        if self._state != "new":
+            raise Closed("a consumer is started once; make a new one")
+        self._state = "open"
+        try:
+            for broker_group in await self._links.some_masters():
+                subscription = Subscription(self._links.broker(broker_group), self._plan, self)
+                self._subscriptions.append(subscription)
+                await subscription.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Stop pulling, tell what is settled, give the rest back."""
+        if self._state == "closed":
+            return
+        self._state = "closed"
+        self._wake_all()
+        if self._life == life.number:
+            await asyncio.gather(*(each.stop() for each in self._subscriptions))
+        self._ready.clear()
+        self._ranges, self._row, self._row_end = [], 0, 0
+
+    async def __aenter__(self) -> "Consumer":
+        return await self.start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def flush(self) -> None:
+        """Wait until the brokers have everything that was settled so far."""
+        self._check()
+        await asyncio.gather(*(each.flush() for each in self._subscriptions))
+
+    # Showing.
+
+    def __aiter__(self) -> "Consumer":
+        self._check()
+        return self
+
+    async def __anext__(self) -> Message:
+        row = self._row
+        if row == self._row_end:
+            await self._next_range()
+            row = self._row
+        self._row = row + 1
+        return Message(self._delivery, row)
+
+    def batches(self, rows_max: int = BATCH_ROWS) -> AsyncIterator[MessageBatch]:
+        """Messages in batches of one topic, as they arrive; about `rows_max` at most."""
+        self._check()
+        return _Batches(self, rows_max)
+
+    async def next_batch(self, rows_max: int = BATCH_ROWS) -> MessageBatch | None:
+        """The next batch; None once the consumer is closed."""
+        try:
+            parts = await self._next_parts(rows_max)
+        except StopAsyncIteration:
+            return None
+        return MessageBatch(parts)
+
+    async def _next_parts(self, rows_max: int) -> list[tuple[Delivery, int, int]]:
+        """Ranges of one topic that are there; at least one."""
+        if self._row == self._row_end:
+            await self._next_range()
+        delivery = self._delivery
+        parts = [(delivery, self._row, self._row_end)]
+        count = self._row_end - self._row
+        self._row = self._row_end
+        while count < rows_max and self._advance(delivery.topic, delivery.source):
+            parts.append((self._delivery, self._row, self._row_end))
+            count += self._row_end - self._row
+            self._row = self._row_end
+        self._shown += count
+        return parts
+
+    async def _next_range(self) -> None:
+        """Make `_row` < `_row_end`, waiting for a delivery if need be."""
+        while True:
+            if self._shown >= TURN_ROWS:
+                self._shown = 0
+                await asyncio.sleep(0)
+            if self._row < self._row_end or self._advance():
+                self._shown += self._row_end - self._row
+                return
+            self._check_life()
+            if self._error is not None:
+                raise self._error
+            if self._state == "closed":
+                raise StopAsyncIteration
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+            self._shown = 0
+
+    def _advance(self, topic: str | None = None, source: object = None) -> bool:
+        """Go on to the next range that is there; of this topic and source, if they matter."""
+        if not self._ranges:
+            if not self._ready or self._state == "closed":
+                return False
+            following = self._ready[0]
+            if topic is not None and (following.topic != topic or following.source is not source):
+                return False
+            self._delivery = self._ready.popleft()
+            self._ranges = list(reversed(self._delivery.ranges))
+        self._row, self._row_end = self._ranges.pop()
+        return True
+
+    # What subscriptions call.
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        self._ready.extend(deliveries)
+        self._wake_all()
+
+    def withdraw(self, delivery: Delivery) -> None:
+        """The lease is lost: rows that were not shown are not shown any more."""
+        if delivery in self._ready:
+            self._ready.remove(delivery)
+            unshown = delivery.ranges
+        elif delivery is self._delivery:
+            unshown = [*self._ranges, (self._row, self._row_end)]
+            self._ranges, self._row = [], self._row_end
+        else:
+            return
+        for first, end in unshown:
+            delivery.settled[first:end] = b"\1" * (end - first)
+
+    def failed(self, error: TernError) -> None:
+        self._error = error
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _check(self) -> None:
+        self._check_life()
+        if self._state != "open":
+            raise Closed("this consumer is not started or closed; use it in 'async with'")
+
+    def _check_life(self) -> None:
+        if self._life != life.number:
+            raise Closed("this consumer belongs to the parent process; make one after the fork")
+
+
+class _Batches:
+    """Iterates over a consumer batch by batch."""
+
+    def __init__(self, consumer: Consumer, rows_max: int) -> None:
+        if rows_max < 1:
+            raise BadRequest(f"rows_max is {rows_max}; it is at least 1")
+        self._consumer = consumer
+        self._rows_max = rows_max
+
+    def __aiter__(self) -> "_Batches":
+        return self
+
+    async def __anext__(self) -> MessageBatch:
+        batch = await self._consumer.next_batch(self._rows_max)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+
+def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:
+    """The client's codec applies where the consumer names none."""
+    if options.get("codec") is None and codec is not None:
+        options["codec"] = codec
+    return options  # type: ignore[return-value]

@@ -1,0 +1,158 @@
+"""One batch as it lies with a consumer: which of its rows are delivered, and which are settled.
+
+Rows are settled once: acked, given back for a retry, or rejected; later calls change nothing. A
+delivery is shared by all message objects made from it; it never copies a body.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from ternmq.batch.envelope import Envelope
+from ternmq.client.codec import Codec
+from ternmq.core.errors import BadRequest
+
+
+class Settlement(Protocol):
+    """What `ack`, `retry` and `reject` return: free when ignored; await it to be sure."""
+
+    def __await__(self) -> Iterator[object]: ...
+
+
+class Source(Protocol):
+    """Who delivered, and takes back what became of the rows."""
+
+    @property
+    def thread(self) -> int:
+        """The thread of the event loop; calls from others are passed on to it."""
+
+    @property
+    def flushing(self) -> Settlement:
+        """Await it to be sure."""
+
+    def acked(self, delivery: "Delivery", row: int) -> None:
+        """One row is handled; the hot path."""
+
+    def settle(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
+        """A range of rows has a verdict."""
+
+    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
+        """The same, from any thread."""
+
+
+class Verdict:
+    """What became of rows: 'ack', 'retry' after some time, or 'reject' for good."""
+
+    __slots__ = ("after_ms", "kind", "reason")
+
+    def __init__(self, kind: str, after_ms: int = 0, reason: str = "") -> None:
+        self.kind = kind
+        self.after_ms = after_ms
+        self.reason = reason
+
+
+ACK = Verdict("ack")
+REASON_SIZE_MAX = 1024
+
+
+def retry_verdict(after: float, reason: str) -> Verdict:
+    """Checked: come again `after` seconds."""
+    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
+        raise BadRequest(f"retry after {after!r}: it is a number of seconds, 0 or more")
+    return Verdict("retry", int(after * 1000), str(reason)[:REASON_SIZE_MAX])
+
+
+def reject_verdict(reason: str) -> Verdict:
+    return Verdict("reject", 0, str(reason)[:REASON_SIZE_MAX])
+
+
+class Delivery:
+    """The delivered rows of one batch. Row i has the sequence `base + i`."""
+
+    __slots__ = (
+        "attempts",
+        "base",
+        "batch",
+        "codec",
+        "lane",
+        "lease",
+        "lost",
+        "moved",
+        "ranges",
+        "remaining",
+        "selection",
+        "settled",
+        "source",
+        "topic",
+    )
+
+    def __init__(self, envelope: Envelope, source: Source, codec: Codec | None) -> None:
+        self.batch = batch = envelope.batch
+        self.base = batch.base_sequence
+        self.lease = envelope.lease
+        self.lane = envelope.lane
+        self.selection = envelope.selection
+        self.attempts = envelope.attempts
+        self.source = source
+        self.codec = codec
+        self.topic = batch.topic
+        self.ranges = envelope.selection
+        """What is shown to the application: the selection without rows it has in hand already."""
+        self.lost = False
+        """The lease is over; the rows may be with somebody else by now."""
+        self.moved: dict[int, Delivery] | None = None
+        """Rows in the application's hands that were delivered again, under a newer lease."""
+        count = batch.count
+        self.settled = bytearray(count)
+        if len(self.selection) == 1 and self.selection[0] == (0, count):
+            self.remaining = count
+        else:
+            self.settled = bytearray(b"\1") * count
+            for first, end in self.selection:
+                self.settled[first:end] = bytes(end - first)
+            self.remaining = sum(end - first for first, end in self.selection)
+
+    def attempt(self, row: int) -> int:
+        """How often this row has been handed out, this time included."""
+        if not self.attempts:
+            return 1
+        at = 0
+        for first, end in self.selection:
+            if row < end:
+                return self.attempts[at + row - first]
+            at += end - first
+        raise AssertionError("a message was made of a row that was not delivered")
+
+    def open_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a row range that are not settled."""
+        settled = self.settled
+        if settled.find(1, first, end) < 0:
+            return [(first, end)]
+        found: list[tuple[int, int]] = []
+        while True:
+            first = settled.find(0, first, end)
+            if first < 0:
+                return found
+            stop = settled.find(1, first, end)
+            stop = end if stop < 0 else stop
+            found.append((first, stop))
+            first = stop
+
+
+class NotLeased:
+    """The source of messages from `read`: there is nothing to settle."""
+
+    thread = 0
+    flushing: Settlement
+
+    def acked(self, delivery: Delivery, row: int) -> None:
+        raise _not_leased()
+
+    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+        raise _not_leased()
+
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+        raise _not_leased()
+
+
+def _not_leased() -> BadRequest:
+    return BadRequest("messages from read() belong to nobody: there is nothing to ack or retry")

@@ -1,0 +1,87 @@
+"""What became of delivered rows and was not yet told to the broker.
+
+Acks in delivery order extend one open range: a million acked messages are a handful of entries.
+Acks out of order are merged when they are taken. Pure memory; the subscription sends.
+"""
+
+from ternmq.client.delivery import Verdict
+from ternmq.wire.commands import Done
+
+TAKEN_MAX = 10_000  # Entries in one request.
+
+
+class Dones:
+    """Settled rows, as ranges."""
+
+    __slots__ = ("_acks", "_others", "end", "first", "lease")
+
+    def __init__(self) -> None:
+        self.lease = -1
+        """Lease, first sequence and end of the range that the next ack probably extends."""
+        self.first = 0
+        self.end = -1
+        self._acks: list[tuple[int, int, int]] = []
+        self._others: list[Done] = []
+
+    def __bool__(self) -> bool:
+        return self.end >= 0 or bool(self._acks) or bool(self._others)
+
+    def __len__(self) -> int:
+        """Entries, not rows."""
+        return (self.end >= 0) + len(self._acks) + len(self._others)
+
+    def ack(self, lease: int, first: int, end: int) -> None:
+        """Rows that do not extend the open range begin a new one."""
+        if lease == self.lease and first == self.end:
+            self.end = end
+            return
+        self._close()
+        self.lease, self.first, self.end = lease, first, end
+
+    def add(self, lease: int, first: int, end: int, verdict: Verdict) -> None:
+        """Rows with a verdict of any kind."""
+        if verdict.kind == "ack":
+            self.ack(lease, first, end)
+            return
+        self._others.append(
+            Done(
+                lease=lease,
+                first=first,
+                end=end,
+                kind="retry" if verdict.kind == "retry" else "reject",
+                after_ms=verdict.after_ms,
+                reason=verdict.reason,
+            )
+        )
+
+    def take(self) -> list[Done]:
+        """Remove and return what is there, merged, up to `TAKEN_MAX` entries."""
+        self._close()
+        acks, self._acks = self._acks, []
+        if len(acks) > 1:
+            acks = _merged(acks)
+        done = [Done(lease=lease, first=first, end=end) for lease, first, end in acks]
+        done += self._others
+        self._others = done[TAKEN_MAX:]
+        return done[:TAKEN_MAX]
+
+    def put_back(self, done: list[Done]) -> None:
+        """It may not have arrived; telling it twice does no harm."""
+        self._others = done + self._others
+
+    def _close(self) -> None:
+        if self.end >= 0:
+            self._acks.append((self.lease, self.first, self.end))
+            self.lease, self.end = -1, -1
+
+
+def _merged(ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    ranges.sort()
+    merged = [ranges[0]]
+    for lease, first, end in ranges[1:]:
+        last_lease, last_first, last_end = merged[-1]
+        if lease == last_lease and first <= last_end:
+            merged[-1] = (lease, last_first, max(end, last_end))
+        else:
+            merged.append((lease, first, end))
+    return merged

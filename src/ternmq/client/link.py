@@ -1,0 +1,105 @@
+"""One server, as the client sees it: a connection that is opened when needed and again when lost.
+
+However many topics, producers and consumers use a server, they share this one connection (J17).
+`get` opens it, one attempt for all who ask at the same time; after a failure the next attempt waits
+50 ms, doubling to 2 s, with jitter, so that a thousand clients do not come back at once. A link
+never repeats requests: who sent something knows whether it may be sent again.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from ternmq.core.errors import Closed, TernError
+from ternmq.rpc.connection import Connection
+from ternmq.wire.commands import Hello
+
+BACK_OFF_MIN_S = 0.05
+BACK_OFF_MAX_S = 2.0
+
+log = structlog.get_logger()
+
+
+def back_off(failures: int) -> float:
+    """Seconds to wait after that many failures in a row."""
+    longest: float = min(BACK_OFF_MIN_S * 2 ** min(failures, 16), BACK_OFF_MAX_S)
+    return longest * random.uniform(0.5, 1.0)
+
+
+class Link:
+    """The only connection of this client to one server."""
+
+    def __init__(self, find: Callable[[], Awaitable[str]], hello: Hello, *, timeout: float) -> None:
+        self._find = find
+        self._hello = hello
+        self._timeout = timeout
+        self._opening: asyncio.Task[Connection] | None = None
+        self._failures = 0
+        self._open_after = 0.0
+        self._closed = False
+        self.connection: Connection | None = None
+        """None while there is none; requests may be started on it without awaiting."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called when the connection is lost; requests under way fail right after."""
+
+    async def get(self) -> Connection:
+        """The connection, opened if needed; raises what kept it from opening."""
+        connection = self.connection
+        if connection is not None and not connection.closed:
+            return connection
+        if self._closed:
+            raise Closed("this client is closed")
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="tern-connect")
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        wait = self._open_after - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        try:
+            address = await self._find()
+            connection = await Connection.open(address, self._hello, timeout=self._timeout)
+        except TernError:
+            self._failures += 1
+            self._open_after = loop.time() + back_off(self._failures - 1)
+            raise
+        connection.on_lost = self._lost
+        self.connection = connection
+        self._failures = 0
+        # A server that accepts and drops at once must not be called in a tight loop.
+        self._open_after = loop.time() + back_off(0)
+        return connection
+
+    def _opened(self, opening: "asyncio.Task[Connection]") -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # Whoever asked has seen it; nobody else needs to be told.
+
+    def _lost(self, error: TernError) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None and not self._closed:
+            log.info("connection lost", address=connection.address, reason=str(error))
+        for watcher in list(self.watchers):
+            watcher()
+
+    async def close(self) -> None:
+        self._closed = True
+        opening = self._opening
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+        if self.connection is not None:
+            await self.connection.close()
+            self.connection = None
+
+    def abandon(self) -> None:
+        """In a forked child: the socket is the parent's, let go of it without a word."""
+        self._closed = True
+        if self.connection is not None:
+            self.connection.abandon()
+            self.connection = None

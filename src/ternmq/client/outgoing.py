@@ -1,0 +1,130 @@
+"""From what a caller passes to `send` to one checked `Outgoing`.
+
+Pure: nothing here waits or sends. Every refusal says which value is wrong and what to write
+instead, before the message has entered a buffer or used up a sequence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.layout import BODY_SIZE_MAX
+from ternmq.batch.properties import PropertyValue, check_properties
+from ternmq.client.codec import Codec, CodecName, encode_body, find_codec
+from ternmq.client.config import nearest_text
+from ternmq.core.errors import BadRequest, TooLarge
+from ternmq.core.units import MIB
+
+TEXT_SIZE_MAX = 1024  # Bytes of a key, order key or tag.
+
+
+class SendOptions(TypedDict, total=False):
+    """The keywords of `send`, for type checkers."""
+
+    key: str | None
+    tag: str | None
+    properties: Mapping[str, PropertyValue] | None
+    order_key: str | None
+    ttl: float | timedelta | None
+    priority: int
+    delay: float | timedelta | None
+    at: datetime | None
+    codec: Codec | CodecName | None
+
+
+_KNOWN = sorted(SendOptions.__annotations__)
+
+
+def make_body(body: Any, codec: Codec | None) -> bytes:
+    """The bytes of one message."""
+    if codec is not None:
+        body = encode_body(codec, body)
+    elif isinstance(body, bytearray | memoryview):
+        body = bytes(body)
+    elif not isinstance(body, bytes):
+        raise BadRequest(
+            f"a body is bytes, not {type(body).__name__}: encode it (text.encode()), or connect "
+            "with codec='json' or codec='msgpack'"
+        )
+    if len(body) > BODY_SIZE_MAX:
+        raise TooLarge(
+            f"a body of {len(body)} bytes; the limit is {BODY_SIZE_MAX // MIB} MiB before and "
+            "4 MiB after compression: send a link to large data"
+        )
+    return body  # type: ignore[no-any-return]
+
+
+def call_codec(options: SendOptions, codec: Codec | None) -> Codec | None:
+    """The codec of this call, else the client's."""
+    own = options.get("codec")
+    return codec if own is None else find_codec(own)
+
+
+def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
+    """One message from a body and the keywords of `send`."""
+    for name in options:
+        if name not in SendOptions.__annotations__:
+            raise BadRequest(f"send() has no option {name!r}; {nearest_text(name, _KNOWN)}")
+    if options.get("delay") is not None or options.get("at") is not None:
+        raise BadRequest("delayed messages (delay=, at=) need the delay server, which is not part "
+                         "of this release")  # fmt: skip
+    return check_outgoing(
+        Outgoing(
+            body=body,
+            key=options.get("key"),
+            tag=options.get("tag"),
+            properties=options.get("properties"),
+            order_key=options.get("order_key"),
+            priority=options.get("priority", 0),
+            expire_at_ms=_expire_at(options.get("ttl"), now_ms),
+            born_at_ms=now_ms,
+        )
+    )
+
+
+def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
+    """Check a message that the caller built; it stays the caller's, so it is copied."""
+    if message.due_at_ms is not None:
+        raise BadRequest("due_at_ms needs the delay server, which is not part of this release")
+    made = replace(message, body=make_body(message.body, None))
+    made.born_at_ms = message.born_at_ms or now_ms
+    return check_outgoing(made)
+
+
+def check_outgoing(message: Outgoing) -> Outgoing:
+    """Refuse what no broker could store or no consumer could read back."""
+    _check_text("key", message.key)
+    _check_text("tag", message.tag)
+    _check_text("order_key", message.order_key)
+    if message.properties is not None:
+        if not isinstance(message.properties, Mapping):
+            raise BadRequest(f"properties is {message.properties!r}; it is a dict of names")
+        check_properties(message.properties)
+    priority = message.priority
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 255:
+        raise BadRequest(f"priority is {priority!r}; it can be 0 (lowest) to 255")
+    return message
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} is {value!r}; it is a str, or None for none")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"{name} cannot be written as UTF-8: {error}") from error
+    if size > TEXT_SIZE_MAX:
+        raise BadRequest(f"{name} has {size} bytes; at most {TEXT_SIZE_MAX} are allowed")
+
+
+def _expire_at(ttl: float | timedelta | None, now_ms: int) -> int | None:
+    if ttl is None:
+        return None
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise BadRequest(f"ttl is {ttl!r}; it is a number of seconds above 0, or a timedelta")
+    return now_ms + int(seconds * 1000)

@@ -1,0 +1,211 @@
+"""What goes to one broker group: parcels in order, each sent until it is answered.
+
+1. Connection lost, or no answer within `request_timeout`: the result is indefinite, so the same
+   bytes go to the same group again, in the original order; the broker recognises a repeat.
+2. Refused for now (full disk, read-only, over a limit): nothing was stored. Three quick tries,
+   then the caller is told.
+3. Refused for good: the caller is told at once.
+4. `delivery_timeout` over: `SendUnknown` if bytes may have arrived, else `Unavailable`.
+
+Belongs to one event loop. Never encodes, never changes a parcel's bytes, never drops one silently.
+"""
+
+import asyncio
+from collections import deque
+from functools import partial
+
+import structlog
+
+from ternmq.client.link import Link, back_off
+from ternmq.client.parcel import Parcel
+from ternmq.core.errors import BufferFull, Closed, ProtocolError, TernError, Unavailable
+from ternmq.rpc.connection import Connection
+from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
+
+REFUSALS_MAX = 3
+REQUESTS_MAX = 256  # Under way at once; well below what a broker remembers of a producer.
+SWEEP_S = 0.1
+
+log = structlog.get_logger()
+
+
+class Outlet:
+    """The line of parcels to one broker group."""
+
+    def __init__(self, broker_group: str, link: Link, *, request_timeout: float) -> None:
+        self.broker_group = broker_group
+        self._link = link
+        self._request_timeout = request_timeout
+        self._waiting: deque[Parcel] = deque()
+        self._under_way: dict[int, Parcel] = {}
+        self._later: set[Parcel] = set()
+        self._serial = 0
+        self._loop = asyncio.get_running_loop()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self.repeats = 0
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._under_way or self._later)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def put(self, parcel: Parcel) -> None:
+        """Send it as soon as its turn comes."""
+        self._serial += 1
+        parcel.serial = self._serial
+        self._waiting.append(parcel)
+        self._pump()
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _pump(self) -> None:
+        if not self._waiting:
+            return
+        connection = self._link.connection
+        if connection is None or connection.closed:
+            if self._connecting is None:
+                self._connecting = self._loop.create_task(self._connect(), name="tern-outlet")
+            return
+        while self._waiting and len(self._under_way) < REQUESTS_MAX:
+            parcel = self._waiting.popleft()
+            self._under_way[parcel.serial] = parcel
+            self._transmit(connection, parcel)
+
+    async def _connect(self) -> None:
+        """Try until there is a connection or nothing is left to send."""
+        try:
+            while self._waiting:
+                try:
+                    await self._link.get()
+                    break
+                except Unavailable:
+                    continue  # The link spaces the attempts; the sweep ends it.
+                except TernError as error:
+                    self._fail_all(error)
+        finally:
+            self._connecting = None
+        self._pump()
+
+    def _transmit(self, connection: Connection, parcel: Parcel) -> None:
+        self.repeats += parcel.transmitted
+        parcel.transmitted = True
+        parcel.sent_at = self._loop.time()
+        answer = connection.call(Command.PUBLISH, parcel.data)
+        answer.add_done_callback(partial(self._answered, parcel, connection))
+
+    def _answered(
+        self, parcel: Parcel, connection: Connection, answer: "asyncio.Future[bytearray]"
+    ) -> None:
+        if answer.cancelled():
+            error: BaseException | None = Unavailable("the request was cancelled")
+        else:
+            error = answer.exception()
+        if parcel.finished or parcel.serial not in self._under_way:
+            return  # Answered twice, or given up meanwhile.
+        if error is None:
+            self._stored(parcel, connection, answer.result())
+        elif connection.closed or isinstance(error, Unavailable):
+            self._again(parcel, connection, error)
+        elif isinstance(error, TernError):
+            self._refused(parcel, error)
+        else:
+            self._finish(parcel, TernError(f"sending failed inside the client: {error!r}"))
+
+    def _stored(self, parcel: Parcel, connection: Connection, payload: bytearray) -> None:
+        published = parcel.published
+        if len(payload) < PUBLISHED.size:
+            self._finish(parcel, ProtocolError("the broker's receipt is cut off"))
+            return
+        _, base, stored_at_ms, count, flags = PUBLISHED.unpack_from(payload)
+        if count != published.count:
+            text = f"the broker stored {count} messages of {published.count}"
+            self._finish(parcel, ProtocolError(text))
+            return
+        published.base_sequence = base
+        published.stored_at_ms = stored_at_ms
+        published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
+        published.broker_group = connection.welcome.broker_group or self.broker_group
+        self._finish(parcel, None)
+
+    def _again(self, parcel: Parcel, connection: Connection, error: BaseException) -> None:
+        """Indefinite: back into line, at its old place."""
+        if isinstance(error, ProtocolError):
+            parcel.refusals += 1  # The broker cut us off, perhaps because of these very bytes.
+            if parcel.refusals >= REFUSALS_MAX:
+                self._finish(parcel, error)
+                return
+        del self._under_way[parcel.serial]
+        if connection.closed:
+            self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
+            self._loop.call_soon(self._pump)  # After all requests of the lost connection are back.
+        else:
+            self._put_later(parcel)
+
+    def _refused(self, parcel: Parcel, error: TernError) -> None:
+        """Definite: this broker has not stored it."""
+        parcel.refusals += 1
+        if not error.retryable or isinstance(error, BufferFull) or parcel.refusals >= REFUSALS_MAX:
+            self._finish(parcel, error)
+            return
+        del self._under_way[parcel.serial]
+        self._put_later(parcel)
+
+    def _put_later(self, parcel: Parcel) -> None:
+        self._later.add(parcel)
+        self._loop.call_later(back_off(parcel.refusals), self._put_back, parcel)
+
+    def _put_back(self, parcel: Parcel) -> None:
+        if parcel in self._later:
+            self._later.discard(parcel)
+            self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
+            self._pump()
+
+    def _finish(self, parcel: Parcel, error: TernError | None) -> None:
+        self._under_way.pop(parcel.serial, None)
+        parcel.finished = True
+        parcel.on_done(parcel, error)
+        if self._waiting:
+            self._pump()
+
+    def _sweep(self) -> None:
+        """Give up what is overdue and repeat what nobody answered."""
+        now = self._loop.time()
+        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
+            if now >= parcel.deadline:
+                self._drop(parcel)
+                self._finish(parcel, parcel.overdue())
+            elif parcel.serial in self._under_way and now - parcel.sent_at > self._request_timeout:
+                connection = self._link.connection
+                if connection is not None and not connection.closed:
+                    log.warning("no answer, sending again", topic=parcel.published.topic)
+                    self._transmit(connection, parcel)
+        self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _drop(self, parcel: Parcel) -> None:
+        self._later.discard(parcel)
+        if parcel in self._waiting:
+            self._waiting.remove(parcel)
+
+    def _fail_all(self, error: TernError) -> None:
+        for parcel in list(self._waiting):
+            self._drop(parcel)
+            self._finish(parcel, parcel.overdue() if parcel.transmitted else error)
+
+    def stop(self) -> None:
+        """Give up everything that is not answered."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
+            self._drop(parcel)
+            closed = Closed("the client was closed before the message was sent")
+            self._finish(parcel, parcel.overdue() if parcel.transmitted else closed)
+
+
+def _serial(parcel: Parcel) -> int:
+    return parcel.serial

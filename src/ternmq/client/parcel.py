@@ -1,0 +1,99 @@
+"""One encoded batch on its way: the bytes that are sent, again and again the same, until answered.
+
+A parcel is cut from waiting messages; from then on its message ids are decided. It knows who waits
+for it and until when it may be tried. It does no I/O.
+"""
+
+from collections.abc import Callable
+
+from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
+from ternmq.batch.layout import Encoding
+from ternmq.client.receipt import Published
+from ternmq.client.waiting import Chunk
+from ternmq.core.errors import SendUnknown, TernError, Unavailable
+
+OnDone = Callable[["Parcel", TernError | None], None]
+
+
+class Parcel:
+    """A batch, its place in line, and what happens when it is answered."""
+
+    __slots__ = (
+        "chunk",
+        "data",
+        "deadline",
+        "finished",
+        "on_done",
+        "published",
+        "refusals",
+        "sent_at",
+        "serial",
+        "transmitted",
+    )
+
+    def __init__(
+        self, chunk: Chunk, published: Published, *, deadline: float, on_done: OnDone
+    ) -> None:
+        self.chunk = chunk
+        self.published = published
+        self.deadline = deadline
+        self.on_done = on_done
+        self.data = bytearray()
+        self.serial = 0
+        self.sent_at = 0.0
+        self.transmitted = False
+        """Bytes of it may have reached a broker."""
+        self.refusals = 0
+        self.finished = False
+
+    def encode(self, *, app: str, encoding: Encoding) -> None:
+        """Make the bytes; raises `TooLarge` when the rows do not fit one batch."""
+        chunk, published = self.chunk, self.published
+        origin = Origin(topic=published.topic, app=app, producer=published.producer)
+        if chunk.plain:
+            self.data = encode_bodies(
+                chunk.rows,  # type: ignore[arg-type]
+                origin=origin,
+                first_sequence=published.first_sequence,
+                born_at_ms=chunk.born_at_ms,
+                encoding=encoding,
+            )
+            return
+        messages = [
+            row if isinstance(row, Outgoing) else Outgoing(body=row, born_at_ms=chunk.born_at_ms)
+            for row in chunk.rows
+        ]
+        self.data = encode_messages(
+            messages,
+            origin=origin,
+            first_sequence=published.first_sequence,
+            encoding=encoding,
+        )
+
+    def halves(self) -> "tuple[Parcel, Parcel]":
+        """The same rows with the same ids in two batches, not yet encoded."""
+        first, second = self.chunk.halves()
+        whole, middle = self.published, len(first.rows)
+        made = [
+            Parcel(
+                chunk,
+                Published(whole.topic, whole.producer, whole.first_sequence + at, len(chunk.rows)),
+                deadline=self.deadline,
+                on_done=self.on_done,
+            )
+            for at, chunk in ((0, first), (middle, second))
+        ]
+        return made[0], made[1]
+
+    def overdue(self) -> TernError:
+        """What to tell the caller when time is up."""
+        published = self.published
+        if self.transmitted:
+            return SendUnknown(
+                f"no answer about {published.count} message(s) to {published.topic!r} in time: "
+                "they may or may not be stored; look for their ids before sending them again"
+            )
+        return Unavailable(
+            f"no broker took {published.count} message(s) to {published.topic!r} in time; they "
+            "are not stored: check that the broker runs and that its address can be reached"
+        )

@@ -1,0 +1,321 @@
+"""The producer: messages in, receipts out.
+
+`send` puts a message into the open chunk of its topic and waits for its own future. Chunks are cut
+into batches at once when nothing of the topic is under way (in the next turn of the loop, so that
+all coroutines of this turn share one batch), and pile up while requests are. So a lone sender has
+no delay, and many senders get large batches by themselves, without a linger setting.
+
+Message ids are decided when a batch is cut and stay the same in every repeat. What is accepted and
+not yet answered is bounded (`Room`). One event loop, no task per message.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.client.codec import find_codec
+from ternmq.client.config import ClientConfig
+from ternmq.client.incarnation import Incarnation
+from ternmq.client.link import back_off
+from ternmq.client.links import Links
+from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
+from ternmq.client.outlet import Outlet
+from ternmq.client.parcel import OnDone, Parcel
+from ternmq.client.receipt import Published, Receipt
+from ternmq.client.room import Room
+from ternmq.client.waiting import ROW_COST, Chunk, Row, Waiter, Waiting, row_size
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Closed, SendUnknown, TernError, TooLarge
+from ternmq.core.ids import check_name
+
+PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.
+TOPICS_KEPT_MAX = 4096
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a client has sent so far; a snapshot."""
+
+    sent: int
+    failed: int
+    """Certainly not stored."""
+    unknown: int
+    """Given up without an answer (`SendUnknown`)."""
+    buffered: int
+    """Accepted and not yet answered, messages."""
+    buffered_size: int
+    under_way: int
+    """Requests sent and not yet answered."""
+    repeats: int
+    """Requests that were sent again."""
+
+
+class Producer:
+    """Everything one client sends."""
+
+    def __init__(self, links: Links, config: ClientConfig, clock: Clock) -> None:
+        self.config = config
+        self.room = Room(messages_max=config.buffer_messages_max, size_max=config.buffer_size_max)
+        self.codec = find_codec(config.codec)
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self._links = links
+        self._incarnation = Incarnation(clock)
+        self._waiting: dict[str, Waiting] = {}
+        self._outlets: dict[str, Outlet] = {}
+        self._masters: list[str] = []
+        self._routes: object = None
+        self._turn = 0
+        self._finding: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._sent = self._failed = self._unknown = 0
+
+    async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
+        """Store one message; its receipt says where."""
+        row, size = self._row(body, options)
+        waiting = self._waiting.get(topic) or self._topic(topic)
+        if not self.room.take(1, size):
+            await self.wait_for_room(1, size)
+            waiting = self._waiting.setdefault(topic, waiting)  # It may have been forgotten.
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._add(waiting, row, size, future)
+        return await future  # type: ignore[no-any-return]
+
+    def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
+        """Accept one message; `BufferFull` when there is no room for it now."""
+        row, size = self._row(body, options)
+        waiting = self._waiting.get(topic) or self._topic(topic)
+        if not self.room.take(1, size):
+            raise self.room.full()
+        self._add(waiting, row, size, None)
+
+    async def wait_for_room(self, count: int, size: int) -> None:
+        """Wait or raise, as the application chose."""
+        if self.config.on_full == "raise":
+            raise self.room.full()
+        await self.room.wait(count, size, timeout=self.config.delivery_timeout)
+        if self.closed:
+            self.room.give(count, size)
+            raise Closed("this client is closed")
+
+    def _row(self, body: Any, options: SendOptions) -> tuple[Row, int]:
+        """Check one message; bare bodies stay bare."""
+        if self.closed:
+            raise Closed("this client is closed")
+        codec = self.codec
+        if not options and codec is None and type(body) is bytes and len(body) < BATCH_SIZE_MAX:
+            return body, len(body) + ROW_COST
+        made = make_body(body, call_codec(options, codec))
+        row: Row = make_outgoing(made, options, self.clock.now_ms()) if options else made
+        return row, row_size(row)
+
+    def _topic(self, topic: str) -> Waiting:
+        check_name("topic", topic)
+        if len(self._waiting) >= TOPICS_KEPT_MAX:
+            self._waiting = {name: kept for name, kept in self._waiting.items() if not kept.idle}
+        waiting = self._waiting[topic] = Waiting(topic)
+        return waiting
+
+    def _add(self, waiting: Waiting, row: Row, size: int, waiter: Waiter) -> None:
+        config = self.config
+        now = self.loop.time()
+        chunk = waiting.fitting(size, config.batch_rows_max, config.batch_size_max, now)
+        if chunk is None:
+            chunk = Chunk(now, self.clock.now_ms())
+            waiting.chunks.append(chunk)
+        chunk.rows.append(row)
+        chunk.waiters.append(waiter)
+        chunk.size += size
+        if type(row) is not bytes:
+            chunk.plain = False
+        if not waiting.scheduled and (waiting.under_way < PARTIAL_MAX or len(waiting.chunks) > 1):
+            waiting.scheduled = True
+            self.loop.call_soon(self._cut, waiting)
+
+    def _cut(self, waiting: Waiting) -> None:
+        """Turn chunks into batches, as many as may be under way."""
+        waiting.scheduled = False
+        if not self._masters and not self._find_masters():
+            return
+        chunks = waiting.chunks
+        while chunks:
+            open_chunk = len(chunks) == 1
+            if waiting.under_way >= (PARTIAL_MAX if open_chunk else self.config.inflight_max):
+                return
+            self._dispatch(waiting, chunks.popleft())
+
+    def flush_topic(self, topic: str) -> None:
+        """Cut what waits, so that what comes next is stored behind it."""
+        waiting = self._waiting.get(topic) or self._topic(topic)
+        while waiting.chunks and self._masters:
+            self._dispatch(waiting, waiting.chunks.popleft())
+
+    def _dispatch(self, waiting: Waiting, chunk: Chunk) -> None:
+        waiting.under_way += 1
+        self.post(self.parcel(waiting.topic, chunk, self._settled))
+
+    def parcel(self, topic: str, chunk: Chunk, on_done: OnDone) -> Parcel:
+        """Number the rows of a chunk: from here on their ids are decided."""
+        producer, first = self._incarnation.take(len(chunk.rows))
+        published = Published(topic, producer, first, len(chunk.rows))
+        deadline = chunk.opened_at + self.config.delivery_timeout
+        return Parcel(chunk, published, deadline=deadline, on_done=on_done)
+
+    def post(self, parcel: Parcel) -> None:
+        """Encode and send."""
+        try:
+            parcel.encode(app=self.config.app, encoding=self.config.encoding)
+        except TernError as error:
+            parcel.on_done(parcel, error)
+            return
+        self._outlet().put(parcel)
+
+    def _settled(self, parcel: Parcel, error: TernError | None) -> None:
+        """Tell everybody who waits for a row of this batch."""
+        chunk, published = parcel.chunk, parcel.published
+        waiting = self._waiting[published.topic]
+        waiting.under_way -= 1
+        if isinstance(error, TooLarge) and len(chunk.rows) > 1:
+            # One row is too large for the topic; its neighbours must not suffer.
+            for half in parcel.halves():
+                waiting.under_way += 1
+                self.post(half)
+            return
+        if error is None:
+            for row, waiter in enumerate(chunk.waiters):
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(Receipt(published, row))
+        else:
+            for waiter in chunk.waiters:
+                if waiter is None:
+                    self._report(published.topic, error)
+                elif not waiter.done():
+                    waiter.set_exception(type(error)(error.message, **error.details))
+        self.count(len(chunk.rows), error)
+        self.give_room(len(chunk.rows), chunk.size)
+        if waiting.chunks and not waiting.scheduled:
+            waiting.scheduled = True  # Behind the senders just woken: their next rows join.
+            self.loop.call_soon(self._cut, waiting)
+
+    def count(self, rows: int, error: TernError | None) -> None:
+        if error is None:
+            self._sent += rows
+        elif isinstance(error, SendUnknown):
+            self._unknown += rows
+        else:
+            self._failed += rows
+
+    def give_room(self, count: int, size: int) -> None:
+        self.room.give(count, size)
+        if self._drained is not None and not self.room.messages and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _report(self, topic: str, error: TernError) -> None:
+        """A one-way message was not stored: nobody waits, so say it once."""
+        if self.config.on_error is None:
+            log.warning("one-way message not stored", topic=topic, reason=str(error))
+            return
+        try:
+            self.config.on_error(topic, error)
+        except Exception:
+            log.exception("on_error failed", topic=topic)
+
+    def _outlet(self) -> Outlet:
+        """The broker group whose turn it is."""
+        if self._routes is not self._links.version:
+            self._routes = self._links.version
+            self._masters = self._links.masters() or self._masters
+        self._turn += 1
+        group = self._masters[self._turn % len(self._masters)]
+        outlet = self._outlets.get(group)
+        if outlet is None:
+            link = self._links.broker(group)
+            outlet = Outlet(group, link, request_timeout=self.config.request_timeout)
+            self._outlets[group] = outlet
+        return outlet
+
+    def _find_masters(self) -> bool:
+        """Are there routes? If not, look for them and cut later."""
+        masters = self._links.masters()
+        if masters:
+            self._routes, self._masters = self._links.version, masters
+            return True
+        if self._finding is None:
+            self._finding = self.loop.create_task(self._find(), name="tern-routes")
+        return False
+
+    async def ready(self) -> None:
+        """Wait until there is somebody to send to, at most `delivery_timeout`."""
+        give_up = self.loop.time() + self.config.delivery_timeout
+        failures = 0
+        while not self._masters:
+            try:
+                self._masters = await self._links.some_masters()
+            except TernError as error:
+                failures += 1
+                if not error.retryable or self.loop.time() > give_up:
+                    raise
+                await asyncio.sleep(back_off(failures))
+
+    async def _find(self) -> None:
+        failures = 0
+        try:
+            while any(waiting.chunks for waiting in self._waiting.values()) or not failures:
+                try:
+                    self._masters = await self._links.some_masters()
+                    break
+                except TernError as error:
+                    self._expire(error)
+                    failures += 1
+                    await asyncio.sleep(back_off(failures))
+        finally:
+            self._finding = None
+        for waiting in list(self._waiting.values()):
+            if self._masters and waiting.chunks:
+                self._cut(waiting)
+
+    def _expire(self, error: TernError) -> None:
+        """No broker is known: give up what waited too long, or all if waiting cannot help."""
+        too_old = self.loop.time() - self.config.delivery_timeout
+        for waiting in self._waiting.values():
+            chunks = waiting.chunks
+            while chunks and (not error.retryable or chunks[0].opened_at < too_old):
+                waiting.under_way += 1
+                parcel = self.parcel(waiting.topic, chunks.popleft(), self._settled)
+                self._settled(parcel, error)
+
+    def stats(self) -> Stats:
+        outlets = self._outlets.values()
+        return Stats(
+            sent=self._sent,
+            failed=self._failed,
+            unknown=self._unknown,
+            buffered=self.room.messages,
+            buffered_size=self.room.size,
+            under_way=sum(outlet.under_way for outlet in outlets),
+            repeats=sum(outlet.repeats for outlet in outlets),
+        )
+
+    async def flush(self) -> None:
+        """Wait until everything accepted so far is answered or given up."""
+        while self.room.messages:
+            if self._drained is None or self._drained.done():
+                self._drained = self.loop.create_future()
+            await asyncio.shield(self._drained)
+
+    async def close(self) -> None:
+        """Send what was accepted, each message within its `delivery_timeout`, then stop."""
+        if not self.closed:
+            self.closed = True
+            await self.flush()
+        if self._finding is not None:
+            self._finding.cancel()
+            await asyncio.wait([self._finding])
+        for outlet in self._outlets.values():
+            outlet.stop()

@@ -1,0 +1,153 @@
+"""What a producer gets back: where its messages are.
+
+One `Published` is shared by all rows that were stored together; receipts are two references each
+and work out their fields when asked, so a million receipts cost next to nothing.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import overload
+
+from ternmq.core.errors import TernError
+from ternmq.core.ids import ProducerId, id_to_text
+
+
+class Published:
+    """The broker's answer about one batch."""
+
+    __slots__ = (
+        "base_sequence",
+        "broker_group",
+        "count",
+        "duplicate",
+        "first_sequence",
+        "producer",
+        "stored_at_ms",
+        "topic",
+    )
+
+    def __init__(self, topic: str, producer: ProducerId, first_sequence: int, count: int) -> None:
+        self.topic = topic
+        self.producer = producer
+        self.first_sequence = first_sequence
+        self.count = count
+        self.broker_group = ""
+        self.base_sequence = -1
+        self.stored_at_ms = 0
+        self.duplicate = False
+
+
+class Receipt:
+    """One message is safe, and this is where."""
+
+    __slots__ = ("_published", "_row")
+
+    def __init__(self, published: Published, row: int) -> None:
+        self._published = published
+        self._row = row
+
+    @property
+    def id(self) -> str:
+        """The message id, 26 characters."""
+        published = self._published
+        return id_to_text(published.producer.message_id(published.first_sequence + self._row))
+
+    @property
+    def topic(self) -> str:
+        return self._published.topic
+
+    @property
+    def broker_group(self) -> str:
+        return self._published.broker_group
+
+    @property
+    def sequence(self) -> int:
+        """The message's number in its topic, in this broker group."""
+        return self._published.base_sequence + self._row
+
+    @property
+    def stored_at(self) -> datetime:
+        return datetime.fromtimestamp(self._published.stored_at_ms / 1000, UTC)
+
+    @property
+    def duplicate(self) -> bool:
+        """A repeat was recognised; this is the receipt of the first one."""
+        return self._published.duplicate
+
+    @property
+    def traced(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Receipt)
+            and self.id == other.id
+            and self.topic == other.topic
+            and self.sequence == other.sequence
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return (
+            f"Receipt(id={self.id!r}, topic={self.topic!r}, broker_group={self.broker_group!r}, "
+            f"sequence={self.sequence}, duplicate={self.duplicate})"
+        )
+
+
+class BatchReceipt:
+    """The receipts of one `send_many`: `len()`, `[i]`, iteration, and what failed.
+
+    Row i of the receipt is message i of the call. Asking for a row that failed raises its error.
+    """
+
+    __slots__ = ("_count", "_stored", "failures")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._stored: list[tuple[int, Published]] = []
+        self.failures: list[tuple[range, TernError]] = []
+        """Rows that are not (or not certainly) stored, with the reason; empty when all is well."""
+
+    def stored(self, first_row: int, published: Published) -> None:
+        self._stored.append((first_row, published))
+
+    def failed(self, first_row: int, count: int, error: TernError) -> None:
+        self.failures.append((range(first_row, first_row + count), error))
+
+    def finish(self) -> None:
+        """Parts may be answered in any order; rows are looked up in theirs."""
+        self._stored.sort(key=lambda part: part[0])
+        self.failures.sort(key=lambda part: part[0].start)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, row: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Receipt]: ...
+
+    def __getitem__(self, row: int | slice) -> Receipt | list[Receipt]:
+        if isinstance(row, slice):
+            return [self[at] for at in range(*row.indices(self._count))]
+        if row < 0:
+            row += self._count
+        if not 0 <= row < self._count:
+            raise IndexError(f"row {row} of {self._count}")
+        for first, published in self._stored:
+            if first <= row < first + published.count:
+                return Receipt(published, row - first)
+        for rows, error in self.failures:
+            if row in rows:
+                raise error
+        raise AssertionError("a row is either stored or failed")
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return (self[row] for row in range(self._count))
+
+    def __repr__(self) -> str:
+        failed = sum(len(rows) for rows, _ in self.failures)
+        return f"BatchReceipt(messages={self._count}, failed={failed})"

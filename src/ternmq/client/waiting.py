@@ -1,0 +1,85 @@
+"""Messages of one topic that wait to be cut into a batch.
+
+They lie in chunks: each becomes one batch, has room for `rows_max` rows and `size_max` bytes, and
+takes new rows for a few milliseconds only, so that its age is that of all its rows. Pure memory;
+row i of a chunk belongs to waiter i.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from ternmq.batch.encoder import Outgoing
+
+CHUNK_AGE_MAX_S = 0.02
+ROW_COST = 64  # What a waiting row costs besides its body.
+OPTIONS_COST = 192  # And one with keys, tags or properties.
+
+Row = bytes | Outgoing
+Waiter = asyncio.Future[Any] | None
+
+
+def row_size(row: Row) -> int:
+    """What a row counts against the send buffer."""
+    if isinstance(row, bytes):
+        return len(row) + ROW_COST
+    return len(row.body) + ROW_COST + OPTIONS_COST
+
+
+class Chunk:
+    """The rows of one batch to be."""
+
+    __slots__ = ("born_at_ms", "opened_at", "plain", "rows", "size", "waiters")
+
+    def __init__(self, opened_at: float, born_at_ms: int) -> None:
+        self.opened_at = opened_at
+        self.born_at_ms = born_at_ms
+        self.plain = True
+        """Bare bodies only; the encoder has a faster way for these."""
+        self.rows: list[Row] = []
+        self.waiters: list[Waiter] = []
+        self.size = 0
+
+    def halves(self) -> "tuple[Chunk, Chunk]":
+        """The same rows in two chunks."""
+        middle = len(self.rows) // 2
+        assert middle > 0
+        first, second = (
+            Chunk(self.opened_at, self.born_at_ms),
+            Chunk(self.opened_at, self.born_at_ms),
+        )
+        first.rows, second.rows = self.rows[:middle], self.rows[middle:]
+        first.waiters, second.waiters = self.waiters[:middle], self.waiters[middle:]
+        first.plain = second.plain = self.plain
+        first.size = self.size // 2  # Only the sum counts: it is given back to the buffer.
+        second.size = self.size - first.size
+        return first, second
+
+
+class Waiting:
+    """One topic's chunks, oldest first, and how many of its batches are not yet answered."""
+
+    __slots__ = ("chunks", "scheduled", "topic", "under_way")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.chunks: deque[Chunk] = deque()
+        self.under_way = 0
+        self.scheduled = False
+
+    @property
+    def idle(self) -> bool:
+        return not (self.chunks or self.under_way or self.scheduled)
+
+    def fitting(self, size: int, rows_max: int, size_max: int, now: float) -> Chunk | None:
+        """The open chunk, if one more row of `size` bytes may still join it."""
+        if not self.chunks:
+            return None
+        chunk = self.chunks[-1]
+        if (
+            len(chunk.rows) >= rows_max
+            or chunk.size + size > size_max
+            or now - chunk.opened_at > CHUNK_AGE_MAX_S
+        ):
+            return None
+        return chunk
