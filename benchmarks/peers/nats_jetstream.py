@@ -106,7 +106,7 @@ class NatsClient:
 
         async def take(message: Any) -> None:
             nonlocal done
-            if done == meter.count or over:  # the server pushes on until the connection closes
+            if over:
                 return
             done += 1
             if one_by_one or done % _ACK_EVERY == 0 or done == meter.count:
@@ -117,9 +117,10 @@ class NatsClient:
         meter.begin()
         await self._subscribe(topic, f"{group}-{'each' if one_by_one else 'all'}", one_by_one, take)
         await _or_time_out(finished, meter.seconds)
-        over = True
+        # The flush comes back behind what the server has pushed meanwhile: that counts as well.
         await self._nats.flush()
         meter.end(done)
+        over = True
 
     def consume_groups(self, topic: str, groups: list[str], meter: Meter) -> None:
         self._run(self._consume_groups(topic, groups, meter))
@@ -149,9 +150,9 @@ class NatsClient:
         meter.begin()
         await asyncio.gather(*(self._subscribe(topic, group, False, taker()) for group in groups))
         await _or_time_out(finished, meter.seconds)
-        over = True
         await self._nats.flush()
         meter.end(total)
+        over = True
 
     def publish_paced(self, topic: str, pace: Pace) -> int:
         sent: int = self._run(self._publish_paced(topic, pace))
