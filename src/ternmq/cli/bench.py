@@ -17,6 +17,7 @@ import typer
 
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, show_json, show_table
+from ternmq.cli.progress import progress
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -94,11 +95,14 @@ def bench(
     load = Load(topic=topic, size=size, count=count, batch=batch, producers=producers, rate=rate)
 
     async def job(mq: "Client") -> Measured:
+        measured = Measured()
         await mq.admin.create_topic(topic)
         try:
-            return await _RUNS[mode](mq, load)
+            async with progress(mode.value, count, lambda: measured.count):
+                await _RUNS[mode](mq, load, measured)
         finally:
             await mq.admin.delete_topic(topic)
+        return measured
 
     note(f"{mode.value}: {count} messages of {size} bytes, {producers} at the same time")
     result = summarise(mode, load, use(url, job))
@@ -152,10 +156,9 @@ def percentile(ordered: list[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-async def _publish(mq: "Client", load: Load) -> Measured:
-    async with _measuring(mq) as measured:
+async def _publish(mq: "Client", load: Load, measured: Measured) -> None:
+    async with _measuring(mq, measured):
         await _send_batches(mq, load, measured)
-    return measured
 
 
 async def _send_batches(mq: "Client", load: Load, measured: Measured) -> None:
@@ -177,11 +180,11 @@ async def _send_batches(mq: "Client", load: Load, measured: Measured) -> None:
     await asyncio.gather(*[produce() for _ in range(load.producers)])
 
 
-async def _send(mq: "Client", load: Load) -> Measured:
+async def _send(mq: "Client", load: Load, measured: Measured) -> None:
     body = bytes(load.size)
     left = load.count
 
-    async with _measuring(mq) as measured:
+    async with _measuring(mq, measured):
 
         async def produce() -> None:
             nonlocal left
@@ -193,13 +196,12 @@ async def _send(mq: "Client", load: Load) -> Measured:
                 measured.count += 1
 
         await asyncio.gather(*[produce() for _ in range(load.producers)])
-    return measured
 
 
-async def _consume(mq: "Client", load: Load) -> Measured:
+async def _consume(mq: "Client", load: Load, measured: Measured) -> None:
     await _send_batches(mq, load, Measured())
     async with (
-        _measuring(mq) as measured,
+        _measuring(mq, measured),
         mq.consumer(load.topic, group=GROUP, start="earliest", prefetch=10_000) as consumer,
     ):
         started = time.perf_counter()
@@ -211,14 +213,13 @@ async def _consume(mq: "Client", load: Load) -> Measured:
                 break
             started = time.perf_counter()
         await consumer.flush()
-    return measured
 
 
-async def _latency(mq: "Client", load: Load) -> Measured:
+async def _latency(mq: "Client", load: Load, measured: Measured) -> None:
     padding = bytes(load.size - STAMP.size)
     async with (
         mq.consumer(load.topic, group=GROUP, start="earliest") as consumer,
-        _measuring(mq) as measured,
+        _measuring(mq, measured),
     ):
 
         async def receive() -> None:
@@ -238,7 +239,6 @@ async def _latency(mq: "Client", load: Load) -> Measured:
                 if wait > 0:
                     await asyncio.sleep(wait)
                 group.create_task(_send_stamped(mq, load.topic, padding))
-    return measured
 
 
 async def _send_stamped(mq: "Client", topic: str, padding: bytes) -> None:
@@ -246,11 +246,10 @@ async def _send_stamped(mq: "Client", topic: str, padding: bytes) -> None:
 
 
 @asynccontextmanager
-async def _measuring(mq: "Client") -> AsyncIterator[Measured]:
-    measured = Measured()
+async def _measuring(mq: "Client", measured: Measured) -> AsyncIterator[None]:
     broker_before = await _broker_cpu_s(mq)
     client_before, started = time.process_time(), time.perf_counter()
-    yield measured
+    yield
     measured.seconds = time.perf_counter() - started
     measured.client_cpu_s = time.process_time() - client_before
     measured.broker_cpu_s = await _broker_cpu_s(mq) - broker_before

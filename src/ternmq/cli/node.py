@@ -12,6 +12,7 @@ import shutil
 import socket
 import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -50,6 +51,7 @@ log = structlog.get_logger()
 
 def run_node(config: NodeConfig) -> int:
     """Run until asked to stop; return the exit code."""
+    config = replace(config, data_dir=config.data_dir.absolute())
     configure(level=config.log_level, as_json=config.log_json)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
@@ -115,7 +117,7 @@ def _meta(
         node=socket.gethostname(),
         version=__version__,
         address=join_address(_advertised_host(config), config.meta_port),
-        data_dir=config.data_dir.absolute(),
+        data_dir=config.data_dir,
         started_at_ms=clock.now_ms(),
         heartbeat_ms=config.heartbeat_ms,
     )
@@ -144,16 +146,22 @@ def _advertised_host(config: NodeConfig) -> str:
 
 def _welcome(config: NodeConfig) -> None:
     """Tell people what runs, where the data is, and what to try."""
-    command = "tern" if shutil.which("tern") else os.path.relpath(sys.argv[0])
+    command = "tern" if shutil.which("tern") else _own_command()
     url = "" if config.ports == PORT_BASE else f" --url {_url(config)}"
     note(
         f"TernMQ {__version__} is running (pid {os.getpid()}); Ctrl-C stops it\n"
         f"  meta    {config.host}:{config.meta_port}\n"
         f"  broker  {config.host}:{config.broker_port}\n"
-        f"  data    {config.data_dir.resolve()} (flush {config.flush})\n"
+        f"  data    {config.data_dir} (flush {config.flush})\n"
         f"  try     {command} send hello 'my first message'{url}\n"
         f"          {command} consume hello --group me{url}"
     )
+
+
+def _own_command() -> str:
+    """How this program was called, for somebody in the same folder."""
+    called = Path(sys.argv[0])
+    return "python -m ternmq.cli.main" if called.suffix == ".py" else os.path.relpath(called)
 
 
 def _url(config: NodeConfig) -> str:
