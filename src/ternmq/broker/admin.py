@@ -1,0 +1,174 @@
+"""What operators ask and decide: groups, resets, the ledger, the state of the broker.
+
+Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
+"""
+
+import resource
+from pathlib import Path
+
+from ternmq.broker.commit import Committer
+from ternmq.broker.deliver import Deliverer
+from ternmq.broker.groups import Group, Groups
+from ternmq.broker.members import Members
+from ternmq.broker.topics import Topics
+from ternmq.core.errors import AlreadyExists, GroupNotFound
+from ternmq.core.ids import check_name
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.address import join_address
+from ternmq.storage.consume_log import ConsumeLog
+from ternmq.wire import commands as wire
+
+
+class Admin:
+    """Group commands, LEDGER and SEEK."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        members: Members,
+        directory: Directory,
+        consume: ConsumeLog,
+        committer: Committer,
+        deliverer: Deliverer,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._members = members
+        self._directory = directory
+        self._consume = consume
+        self._committer = committer
+        self._deliverer = deliverer
+
+    def find(self, topic: str, group: str) -> list[Group]:
+        """Groups by name; empty means any. A topic that is named must exist."""
+        if topic:
+            found = list(self._groups.of_topic(self._topics.get(topic).id))
+        else:
+            found = list(self._groups)
+        if group:
+            found = [item for item in found if item.name == group]
+            if not found:
+                where = f"topic {topic!r} has" if topic else "there is"
+                raise GroupNotFound(
+                    f"{where} no group {group!r}; 'tern group list' shows what is there"
+                )
+        return sorted(found, key=lambda item: (item.topic, item.name))
+
+    def groups(self, request: wire.GroupFind) -> wire.Groups:
+        return wire.Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
+
+    def ledger(self, request: wire.GroupFind) -> wire.Ledger:
+        return wire.Ledger(lines=[g.ledger() for g in self.find(request.topic, request.group)])
+
+    async def create(self, request: wire.GroupCreate) -> wire.Group:
+        check_name("group", request.group)
+        topic = await self._topics.get_or_create(request.topic)
+        group, new = await self._members.make_group(topic, request.group, request.start)
+        if not new:
+            raise AlreadyExists(
+                f"group {request.group!r} is on topic {request.topic!r} already; "
+                f"move it with 'tern group reset', or delete it first"
+            )
+        return describe(group)
+
+    async def delete(self, request: wire.GroupNamed) -> wire.Empty:
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        await self._committer.decide([self._groups.death_record(group)])
+        self._drop(group)
+        await self._directory.forget_group(topic.id, group.name)
+        return wire.Empty()
+
+    async def reset(self, request: wire.GroupReset) -> wire.GroupResetDone:
+        """Go on from elsewhere; consumers that are there see it with their next pull."""
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        target = self._members.resolve(topic.id, request.start)
+        lane = group.lane
+        settled_beyond = sum(b - a for a, b in lane.done.overlap(target, max(target, lane.next)))
+        first = min(lane.start, target)
+        unsettled_below = target - first - sum(b - a for a, b in lane.done.overlap(first, target))
+        done = wire.GroupResetDone(
+            from_sequence=lane.done.first() if len(lane.done) else lane.next,
+            to_sequence=target,
+            again=settled_beyond,
+            skipped=max(0, unsettled_below) if target > lane.start else 0,
+        )
+        if not request.dry_run:
+            change = lane.reset(target)
+            await self._committer.decide([self._groups.to_record(group, change)])
+            self._deliverer.feed(group)
+        return done
+
+    def seek(self, request: wire.Seek) -> wire.Sought:
+        topic = self._topics.get(request.topic)
+        first, end = self._consume.bounds(topic.id)
+        sequence = self._members.resolve(topic.id, request.start)
+        return wire.Sought(sequence=sequence, first=first, end=end)
+
+    async def topic_deleted(self, topic: wire.Topic) -> None:
+        """Nothing of a deleted topic comes back: its groups go with it."""
+        groups = list(self._groups.of_topic(topic.id))
+        for group in groups:
+            self._drop(group)
+        self._consume.forget(topic.id)
+        if groups:
+            await self._committer.decide([self._groups.death_record(group) for group in groups])
+
+    def topic_status(self, names: list[str]) -> list[wire.TopicStatus]:
+        found: list[wire.TopicStatus] = []
+        for name in names:
+            topic = self._topics.get(name)
+            first, end = self._consume.bounds(topic.id)
+            groups = sum(1 for _ in self._groups.of_topic(topic.id))
+            found.append(
+                wire.TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=groups)
+            )
+        return found
+
+    def _drop(self, group: Group) -> None:
+        self._groups.remove(group)
+        error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
+        self._deliverer.refuse(group, error)
+
+
+def describe(group: Group) -> wire.Group:
+    """A group as people see it."""
+    held: dict[int, int] = {}
+    for lease in group.lane.leases.values():
+        held[lease.owner] = held.get(lease.owner, 0) + lease.rows.count
+    members = []
+    for member in group.members.values():
+        hello = member.peer.hello
+        members.append(
+            wire.Member(
+                session=member.session.hex(),
+                app=hello.app if hello else "",
+                host=hello.host if hello else "",
+                pid=hello.pid if hello else 0,
+                address=join_address(*member.peer.address),
+                in_flight=held.get(member.id, 0),
+                joined_at_ms=member.joined_at_ms,
+            )
+        )
+    return wire.Group(
+        id=group.id,
+        name=group.name,
+        topic=group.topic,
+        created_at_ms=group.created_at_ms,
+        ledger=group.ledger(),
+        members=members,
+    )
+
+
+def own_cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def own_memory() -> int:
+    """Resident bytes of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

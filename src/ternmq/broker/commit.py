@@ -1,0 +1,251 @@
+"""Group commit: everything that waits is written by one call and made safe by one sync.
+
+One round at a time. A round takes all batches and pull-log records that wait, stages them on the
+event loop (memory only), hands them to the writer thread (the only thread that writes), and on its
+way back tells everybody who asked. While a round is on the disk the next one gathers, so the disk
+sets the pace and a slow one makes larger rounds, not longer queues: producers are held back by the
+bytes they have unanswered (`rpc.Peer.hold`).
+
+Progress records ride along with the next round, or go alone after `PROGRESS_DELAY_S`; only
+decisions wait for a sync of the pull log. Never blocks the loop; never retries a failed sync.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import structlog
+
+from ternmq.core.errors import Closed, DiskFailed, DiskFull, TernError
+from ternmq.storage.message_log import Append, Staged
+from ternmq.storage.pull_log import PullRecord
+from ternmq.storage.store import Store
+
+log = structlog.get_logger()
+
+PROGRESS_DELAY_S = 0.05
+PROGRESS_SYNC_S = 1.0
+
+Told = Callable[[Append, TernError | None], None]
+Job = Callable[[], Any]
+
+
+class _Round(NamedTuple):
+    """What is on the disk right now."""
+
+    appends: list[tuple[Append, Told]]
+    staged: Staged | None
+    records: Any
+    decisions: list[asyncio.Future[None]]
+    sync_records: bool
+
+
+class Written(NamedTuple):
+    """How the writer thread fared."""
+
+    messages: TernError | None
+    records: TernError | None
+
+
+class Committer:
+    """The one way to the disk for a broker."""
+
+    def __init__(self, store: Store, *, on_safe: Callable[[list[Append]], None]) -> None:
+        self._store = store
+        self._on_safe = on_safe
+        self._loop = asyncio.get_running_loop()
+        self._appends: list[tuple[Append, Told]] = []
+        self._records: list[PullRecord] = []
+        self._decisions: list[asyncio.Future[None]] = []
+        self._exclusive: list[tuple[Job, asyncio.Future[Any]]] = []
+        self._busy = False
+        self._kicked = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsynced_since: float | None = None
+        self._closed = False
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="tern-writer", daemon=True)
+        self._thread.start()
+
+    def append(self, append: Append, told: Told) -> None:
+        """Store a batch; `told` is called on the loop once it is safe, or with the reason."""
+        if self._closed:
+            told(append, Closed("the broker is stopping"))
+            return
+        self._appends.append((append, told))
+        if not self._busy and not self._kicked:
+            self._kick()
+
+    def progress(self, record: PullRecord) -> None:
+        """Write soon; losing it means that rows are handed out again."""
+        self._records.append(record)
+        if self._timer is None and not self._busy:
+            self._timer = self._loop.call_later(PROGRESS_DELAY_S, self._kick)
+
+    def decide(self, records: list[PullRecord]) -> asyncio.Future[None]:
+        """Write and sync; the future is done when the records are as safe as a publish."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(Closed("the broker is stopping"))
+            return future
+        self._records += records
+        self._decisions.append(future)
+        if not self._busy and not self._kicked:
+            self._kick()
+        return future
+
+    def alone(self, job: Job) -> asyncio.Future[Any]:
+        """Run a blocking job on the writer thread while nothing is staged (a checkpoint)."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._exclusive.append((job, future))
+        if not self._busy and not self._kicked:
+            self._kick()
+        return future
+
+    async def close(self) -> None:
+        """Write what waits, then stop the thread."""
+        self._closed = True
+        while self._busy or self._appends or self._records or self._exclusive:
+            if not self._busy and not self._kicked:
+                self._kick()
+            await asyncio.sleep(0.001)
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _kick(self) -> None:
+        """Begin a round at the end of this turn of the loop, so that its whole turn gets in."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._busy and not self._kicked:
+            self._kicked = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._kicked = False
+        if self._busy:
+            return
+        if self._exclusive:
+            job, future = self._exclusive.pop(0)
+            self._busy = True
+            self._jobs.put(lambda: self._run_alone(job, future))
+            return
+        appends, self._appends = self._appends, []
+        records, self._records = self._records, []
+        decisions, self._decisions = self._decisions, []
+        if not appends and not records and not decisions:
+            return
+        staged = self._stage(appends)
+        if staged is None:
+            appends = []
+        sync_records = bool(decisions) or self._progress_is_old()
+        now = _Round(appends, staged, self._store.pulls.stage(records), decisions, sync_records)
+        self._busy = True
+        self._jobs.put(lambda: self._write(now))
+
+    def _stage(self, appends: list[tuple[Append, Told]]) -> Staged | None:
+        if not appends:
+            return None
+        try:
+            return self._store.messages.stage([append for append, _ in appends])
+        except TernError as error:
+            for append, told in appends:
+                told(append, error)
+            return None
+
+    def _progress_is_old(self) -> bool:
+        now = self._loop.time()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        if now - self._unsynced_since < PROGRESS_SYNC_S:
+            return False
+        self._unsynced_since = None
+        return True
+
+    # -- on the writer thread
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _write(self, now: _Round) -> None:
+        messages = records = None
+        if now.staged is not None:
+            try:
+                self._store.messages.write(now.staged)
+            except TernError as error:
+                messages = error
+        try:
+            self._store.pulls.write(now.records, sync=now.sync_records)
+        except TernError as error:
+            records = error
+        written = Written(messages, records)
+        self._loop.call_soon_threadsafe(self._finish, now, written)
+
+    def _run_alone(self, job: Job, future: asyncio.Future[Any]) -> None:
+        try:
+            result, error = job(), None
+        except TernError as failed:
+            result, error = None, failed
+        self._loop.call_soon_threadsafe(self._finish_alone, future, result, error)
+
+    # -- back on the loop
+
+    def _finish(self, now: _Round, written: Written) -> None:
+        self._finish_messages(now, written.messages)
+        self._finish_records(now, written.records)
+        self._next()
+
+    def _finish_messages(self, now: _Round, error: TernError | None) -> None:
+        if now.staged is None:
+            return
+        if error is not None:
+            self._store.messages.abandon(now.staged)
+            log.error("messages not stored", reason=error.message, batches=len(now.appends))
+        else:
+            self._store.messages.commit(now.staged)
+            self._on_safe([append for append, _ in now.appends])
+        for append, told in now.appends:
+            told(append, error)
+
+    def _finish_records(self, now: _Round, error: TernError | None) -> None:
+        if error is None:
+            self._store.pulls.commit(now.records)
+        else:
+            self._store.pulls.abandon(now.records)
+            harmless = isinstance(error, DiskFull) and not now.decisions
+            (log.warning if harmless else log.error)(
+                "pull log not written", reason=error.message, decisions=len(now.decisions)
+            )
+        for future in now.decisions:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+    def _finish_alone(
+        self, future: asyncio.Future[Any], result: Any, error: TernError | None
+    ) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        self._next()
+
+    def _next(self) -> None:
+        self._busy = False
+        if self._appends or self._decisions or self._exclusive:
+            self._begin()
+        elif self._records and self._timer is None:
+            self._timer = self._loop.call_later(PROGRESS_DELAY_S, self._kick)
+
+    @property
+    def failed(self) -> DiskFailed | None:
+        """Why nothing can be stored until a restart, if so."""
+        failed = self._store.messages.failed
+        return failed if isinstance(failed, DiskFailed) else None

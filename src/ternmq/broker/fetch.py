@@ -1,0 +1,95 @@
+"""The bytes of stored batches: from memory, from the page cache, or from the disk by a thread.
+
+What was stored last is kept in memory as it was written, up to `cache_size`, so consumers that
+keep up never touch a file. What lies further back is read without waiting where the kernel has it
+cached; only cold data goes to reader threads, so a lagging consumer cannot stall a producer. Reads
+of neighbouring batches are joined into one. Bytes are handed out as they lie on the disk (R22).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ternmq.batch.layout import Buffer
+from ternmq.core.units import MIB
+from ternmq.storage.consume_log import Entry
+from ternmq.storage.message_log import Append, MessageLog
+
+CACHE_SIZE = 64 * MIB
+READ_SIZE_MAX = 4 * MIB
+READER_THREADS = 4
+
+
+class Fetcher:
+    """Reads batches by their place in the message log."""
+
+    def __init__(self, messages: MessageLog, *, cache_size: int = CACHE_SIZE) -> None:
+        self._messages = messages
+        self._cache: dict[int, Buffer] = {}
+        self._order: deque[int] = deque()
+        self._cached = 0
+        self._cache_size = cache_size
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="tern-reader")
+
+    def remember(self, appends: Sequence[Append]) -> None:
+        """Keep what was just stored."""
+        for append in appends:
+            self._cache[append.offset] = append.batch
+            self._order.append(append.offset)
+            self._cached += len(append.batch)
+        while self._cached > self._cache_size:
+            self._cached -= len(self._cache.pop(self._order.popleft()))
+
+    def now(self, entries: Sequence[Entry]) -> list[Buffer] | None:
+        """The batches, if none of them needs the disk."""
+        found: list[Buffer] = []
+        cache = self._cache
+        for entry in entries:
+            batch = cache.get(entry.offset)
+            if batch is None:
+                break
+            found.append(batch)
+        if len(found) == len(entries):
+            return found
+        for offset, size, run in joined(entries[len(found) :]):
+            block = self._messages.read_nowait(offset, size)
+            if block is None:
+                return None
+            found += _split(block, offset, run)
+        return found
+
+    async def later(self, entries: Sequence[Entry]) -> list[Buffer]:
+        """The batches, read by a thread; raises `Corrupt` where they are damaged."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, list(entries))
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=True, cancel_futures=True)
+
+    def _read(self, entries: list[Entry]) -> list[Buffer]:
+        found: list[Buffer] = []
+        for offset, size, run in joined(entries):
+            found += _split(self._messages.read(offset, size), offset, run)
+        return found
+
+
+def joined(entries: Sequence[Entry]) -> list[tuple[int, int, list[Entry]]]:
+    """Entries that follow each other in the log become one read: offset, size, entries."""
+    runs: list[tuple[int, int, list[Entry]]] = []
+    for entry in entries:
+        if runs:
+            offset, size, run = runs[-1]
+            if offset + size == entry.offset and size + entry.size <= READ_SIZE_MAX:
+                run.append(entry)
+                runs[-1] = (offset, size + entry.size, run)
+                continue
+        runs.append((entry.offset, entry.size, [entry]))
+    return runs
+
+
+def _split(block: bytes, offset: int, run: list[Entry]) -> list[Buffer]:
+    if len(run) == 1:
+        return [block]
+    view = memoryview(block)
+    return [view[entry.offset - offset : entry.offset - offset + entry.size] for entry in run]

@@ -1,0 +1,237 @@
+"""The groups of a broker: every lane with its names, members and waiters, and the replay at start.
+
+A group on a topic has a `Lane` (the state machine) and around it what lives only while the broker
+does: members, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
+records and, at start, pull-log records back into lanes. It does no I/O: records go to whoever was
+handed in as `record`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ternmq.broker import snapshot
+from ternmq.broker.lane import Change, Lane
+from ternmq.core.clock import Clock
+from ternmq.core.errors import GroupNotFound
+from ternmq.storage.pull_log import Kind, PullRecord
+from ternmq.wire.commands import LedgerLine
+
+if TYPE_CHECKING:
+    from ternmq.rpc.peer import Peer
+
+log = structlog.get_logger()
+
+LEASE_GROUP_BITS = 24
+LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
+LANE_KINDS = frozenset(
+    {
+        Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
+        Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT,
+    }
+)  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A consumer that is there: one JOIN of one connection."""
+
+    id: int
+    peer: "Peer"
+    session: bytes
+    joined_at_ms: int
+    groups: list["Group"] = field(default_factory=list)
+    turn: int = 0  # Which of its topics is served first next time.
+    pulls: int = 0  # Pulls that wait for an answer.
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One group on one topic."""
+
+    id: int
+    name: str
+    topic_id: int
+    topic: str
+    created_at_ms: int
+    lane: Lane
+    members: dict[int, Member] = field(default_factory=dict)
+    waiters: deque[Any] = field(default_factory=deque)
+    records: int = 0  # Written since the last snapshot.
+    deleted: bool = False
+    wakes: int | None = None  # The earliest moment in the wake heap.
+
+    def ledger(self) -> LedgerLine:
+        line = self.lane.ledger()
+        return LedgerLine(topic=self.topic, group=self.name, lane="topic", **line._asdict())
+
+
+class Groups:
+    """All groups, found by topic and name."""
+
+    def __init__(self, *, clock: Clock, record: Callable[[PullRecord], None]) -> None:
+        self._clock = clock
+        self._record = record
+        self._by_topic: dict[int, dict[str, Group]] = {}
+        self._wakes: list[tuple[int, int, Group]] = []
+        self._lease = 0
+        self._ticket = 0
+
+    # -- finding
+
+    def find(self, topic_id: int, name: str) -> Group | None:
+        return self._by_topic.get(topic_id, {}).get(name)
+
+    def get(self, topic_id: int, topic: str, name: str) -> Group:
+        group = self.find(topic_id, name)
+        if group is None:
+            raise GroupNotFound(
+                f"topic {topic!r} has no group {name!r}; "
+                f"make it with 'tern group create {topic} {name}', or by consuming with it"
+            )
+        return group
+
+    def of_topic(self, topic_id: int) -> Iterable[Group]:
+        return self._by_topic.get(topic_id, {}).values()
+
+    def __iter__(self) -> Iterator[Group]:
+        for groups in self._by_topic.values():
+            yield from groups.values()
+
+    def now(self) -> int:
+        """The moment, for lanes: milliseconds that only go forward."""
+        return int(self._clock.monotonic() * 1000)
+
+    def new_lease(self, group: Group) -> int:
+        """Never used twice; its low bits name the group, so that a late ack finds its lane."""
+        self._lease += 1
+        return (self._lease << LEASE_GROUP_BITS) | (group.id & LEASE_GROUP_MASK)
+
+    def new_ticket(self) -> int:
+        """A number for a member or a subscription."""
+        self._ticket += 1
+        return self._ticket
+
+    # -- changing
+
+    def add(self, group: Group) -> None:
+        self._by_topic.setdefault(group.topic_id, {})[group.name] = group
+
+    def remove(self, group: Group) -> None:
+        group.deleted = True
+        named = self._by_topic.get(group.topic_id, {})
+        if named.get(group.name) is group:
+            del named[group.name]
+        if not named:
+            self._by_topic.pop(group.topic_id, None)
+
+    def write(self, group: Group, changes: Iterable[Change]) -> None:
+        """Note progress; it is written soon."""
+        for change in changes:
+            group.records += 1
+            self._record(self.to_record(group, change))
+
+    def to_record(self, group: Group, change: Change) -> PullRecord:
+        return PullRecord(
+            kind=change.kind,
+            group_id=group.id,
+            lane_id=group.topic_id,
+            at_ms=self._clock.now_ms(),
+            session=change.session,
+            lease=change.lease,
+            argument=change.argument,
+            ranges=change.ranges,
+            text=change.text,
+        )
+
+    def birth_record(self, group: Group) -> PullRecord:
+        text = snapshot.birth_text(group.name, group.lane.start)
+        return self.to_record(group, Change(Kind.GROUP_MADE, (), text=text))
+
+    def death_record(self, group: Group) -> PullRecord:
+        return self.to_record(group, Change(Kind.GROUP_DELETED, ()))
+
+    def snapshot_record(self, group: Group) -> PullRecord:
+        group.records = 0
+        text = snapshot.save(
+            group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now()
+        )
+        return self.to_record(group, Change(Kind.SNAPSHOT, (), text=text))
+
+    # -- waking
+
+    def schedule(self, group: Group) -> None:
+        """Make sure that `due` names this group when its lane has something to do."""
+        wake_at = group.lane.wake_at()
+        if wake_at is not None and (group.wakes is None or wake_at < group.wakes):
+            group.wakes = wake_at
+            heappush(self._wakes, (wake_at, id(group), group))
+
+    def due(self, now: int) -> Iterator[Group]:
+        """Groups whose lanes have something to do."""
+        while self._wakes and self._wakes[0][0] <= now:
+            moment, _, group = heappop(self._wakes)
+            if group.deleted or group.wakes != moment:
+                continue
+            group.wakes = None
+            yield group
+
+    # -- at start
+
+    def replay(
+        self, records: Iterable[tuple[int, PullRecord]], *, topics: dict[int, str], grace_ms: int
+    ) -> dict[tuple[int, int], int]:
+        """Rebuild every group; return where the newest snapshot of each lies."""
+        now, now_ms = self.now(), self._clock.now_ms()
+        by_id: dict[tuple[int, int], Group] = {}
+        snapshots: dict[tuple[int, int], int] = {}
+        for offset, record in records:
+            key = (record.group_id, record.lane_id)
+            self._lease = max(self._lease, record.lease >> LEASE_GROUP_BITS)
+            waited_ms = now_ms - record.at_ms
+            if record.kind is Kind.GROUP_MADE:
+                birth = snapshot.read_birth(record.text)
+                by_id[key] = self._new(record, birth.group, birth.start, record.at_ms)
+                snapshots[key] = offset
+            elif record.kind is Kind.SNAPSHOT:
+                state, lane = snapshot.load(
+                    record.text, now=now, waited_ms=waited_ms, grace_until=now + grace_ms
+                )
+                group = self._new(record, state.group, state.start, state.created_at_ms)
+                group.lane = lane
+                newest = max(lane.leases, default=0)
+                self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
+                by_id[key] = group
+                snapshots[key] = offset
+            elif record.kind is Kind.GROUP_DELETED:
+                by_id.pop(key, None)
+                snapshots.pop(key, None)
+            elif record.kind in LANE_KINDS and key in by_id:
+                by_id[key].lane.apply(
+                    Change(
+                        record.kind, record.ranges, record.lease, record.session,
+                        record.argument, record.text,
+                    ),
+                    now=now, waited_ms=waited_ms, grace_until=now + grace_ms,
+                )  # fmt: skip
+                by_id[key].records += 1
+        for key, group in by_id.items():
+            name = topics.get(group.topic_id)
+            if name is None:
+                log.info("group of a deleted topic dropped", group=group.name)
+                self._record(self.death_record(group))
+                snapshots.pop(key, None)
+                continue
+            group.topic = name
+            self.add(group)
+        return snapshots
+
+    def _new(self, record: PullRecord, name: str, start: int, created_at_ms: int) -> Group:
+        return Group(
+            id=record.group_id, name=name, topic_id=record.lane_id, topic="",
+            created_at_ms=created_at_ms, lane=Lane(start),
+        )  # fmt: skip

@@ -1,0 +1,153 @@
+"""Who consumes: joining, renewing and leaving a group, and what a lost connection means.
+
+A consumer that leaves gives its rows back at once. One whose connection is lost keeps them for a
+grace period: if it comes back in time it presents its leases and goes on, else the rows go to
+others. A group is made by its first consumer; where it starts is safe on disk before that consumer
+is answered (Q4, D9).
+"""
+
+import asyncio
+
+import structlog
+
+from ternmq.broker.commit import Committer
+from ternmq.broker.deliver import Deliverer
+from ternmq.broker.groups import Group, Groups, Member
+from ternmq.broker.lane import Lane
+from ternmq.broker.topics import Topics
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadRequest
+from ternmq.core.ids import check_name
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.peer import Peer
+from ternmq.storage.consume_log import ConsumeLog
+from ternmq.wire.commands import Join, Joined, Renewed, Start, Topic
+
+log = structlog.get_logger()
+
+TOPICS_MAX = 1_000
+
+
+class Members:
+    """The JOIN, RENEW and LEAVE commands."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        directory: Directory,
+        consume: ConsumeLog,
+        committer: Committer,
+        deliverer: Deliverer,
+        clock: Clock,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._directory = directory
+        self._consume = consume
+        self._committer = committer
+        self._deliverer = deliverer
+        self._clock = clock
+        self._making: dict[tuple[int, str], asyncio.Lock] = {}
+        self.lease_ms = 60_000
+        self.grace_ms = 5_000
+
+    async def join(self, peer: Peer, request: Join) -> Joined:
+        """Take part in a group on one or several topics (R24)."""
+        check_name("group", request.group)
+        names = list(dict.fromkeys(request.topics))
+        if not 0 < len(names) <= TOPICS_MAX:
+            raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
+        topics = [await self._topics.get_or_create(name) for name in names]
+        for topic in topics:
+            self._topics.check_app(topic, peer)
+        made = [await self.make_group(topic, request.group, request.start) for topic in topics]
+        session = peer.hello.session if peer.hello else bytes(16)
+        member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
+        member.groups = [group for group, _ in made]
+        kept: list[int] = []
+        deadline = self._groups.now() + self.lease_ms
+        for group in member.groups:
+            group.members[member.id] = member
+            adopt = group.lane.adopt
+            kept += [x for x in request.held if adopt(x, session, member.id, deadline)]
+            self._groups.schedule(group)
+        members_of(peer)[member.id] = member
+        if peer.closed:
+            self.lost(peer)
+        return Joined(
+            subscription=member.id,
+            topics=topics,
+            new=[new for _, new in made],
+            kept=kept,
+            lease_ms=self.lease_ms,
+        )
+
+    async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[Group, bool]:
+        """Find the group, or make it; a new one's start is safe before anybody hears of it."""
+        found = self._groups.find(topic.id, name)
+        if found is not None:
+            return found, False
+        lock = self._making.setdefault((topic.id, name), asyncio.Lock())
+        async with lock:
+            found = self._groups.find(topic.id, name)
+            if found is not None:
+                return found, False
+            group_id = await self._directory.group_id(topic.id, name)
+            lane = Lane(self.resolve(topic.id, start))
+            lane.grow(self._consume.bounds(topic.id)[1])
+            group = Group(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
+            await self._committer.decide([self._groups.birth_record(group)])
+            lane.grow(self._consume.bounds(topic.id)[1])
+            self._groups.add(group)
+            self._making.pop((topic.id, name), None)
+            log.info("group made", topic=topic.name, group=name, start=lane.start)
+            return group, True
+
+    def resolve(self, topic_id: int, start: Start) -> int:
+        """A place to start as a sequence that exists (or comes next)."""
+        first, end = self._consume.bounds(topic_id)
+        if start.at == "earliest":
+            return first
+        if start.at == "latest":
+            return end
+        if start.at == "time":
+            return self._consume.at_time(topic_id, start.value)
+        return min(max(start.value, first), end)
+
+    def renew(self, member: Member, leases: list[int]) -> Renewed:
+        """The consumer still works on these; answers which ones it has lost."""
+        deadline = self._groups.now() + self.lease_ms
+        lost = [
+            lease
+            for lease in leases
+            if not any(group.lane.renew(lease, member.id, deadline) for group in member.groups)
+        ]
+        return Renewed(lost=lost)
+
+    def leave(self, peer: Peer, member: Member) -> None:
+        """Everything un-acked is ready for others at once."""
+        members_of(peer).pop(member.id, None)
+        self._deliverer.forget(member)
+        for group in member.groups:
+            group.members.pop(member.id, None)
+            self._groups.write(group, group.lane.release(member.id))
+            self._deliverer.feed(group)
+
+    def lost(self, peer: Peer) -> None:
+        """The connection is gone; its consumers have a grace period to come back."""
+        deadline = self._groups.now() + self.grace_ms
+        for member in members_of(peer).values():
+            self._deliverer.forget(member)
+            for group in member.groups:
+                group.members.pop(member.id, None)
+                group.lane.orphan(member.id, deadline)
+                self._groups.schedule(group)
+        members_of(peer).clear()
+
+
+def members_of(peer: Peer) -> dict[int, Member]:
+    """The consumers of one connection, by subscription."""
+    found: dict[int, Member] = peer.attachments.setdefault("members", {})
+    return found

@@ -1,0 +1,250 @@
+"""A broker while a block runs: parts start in the order written here and stop in reverse.
+
+Nothing but composition happens here: open the store, replay the groups, start the committer, then
+the parts, then listen. On the way out: tell clients, answer waiting pulls, give leases back, write
+what waits, close the store. Each part is handed the two or three things it uses.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import structlog
+
+from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.broker.admin import Admin, own_cpu_s, own_memory
+from ternmq.broker.commit import Committer
+from ternmq.broker.dead_letter import Undertaker
+from ternmq.broker.deliver import Deliverer
+from ternmq.broker.fetch import Fetcher
+from ternmq.broker.groups import Groups
+from ternmq.broker.members import Members
+from ternmq.broker.publish import Publisher
+from ternmq.broker.read import Reader
+from ternmq.broker.router import Router
+from ternmq.broker.settle import Settler
+from ternmq.broker.topics import Topics
+from ternmq.broker.upkeep import Upkeep
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import TopicNotFound
+from ternmq.core.lifecycle import background
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.address import join_address
+from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.server import Listener, listening
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.disk import Disk, RealDisk
+from ternmq.storage.message_log import Append
+from ternmq.storage.store import Store
+from ternmq.wire import commands as wire
+from ternmq.wire.frame import Frame
+
+log = structlog.get_logger()
+
+STOP_WITHIN_S = 5.0
+
+
+@dataclass(slots=True)
+class Broker:
+    """A running broker, as its owner sees it."""
+
+    address: tuple[str, int]
+    epoch: int
+    listener: Listener
+
+
+class Door:
+    """Lets clients in and hands their frames to the router."""
+
+    def __init__(self, config: NodeConfig, epoch: int, router: Router, members: Members) -> None:
+        self._router = router
+        self._members = members
+        self.frame = router.route
+        self._welcome = wire.Welcome(
+            protocol=wire.PROTOCOL_VERSION,
+            version=version("ternmq"),
+            role="broker",
+            node=config.broker_group,
+            broker_group=config.broker_group,
+            epoch=epoch,
+            heartbeat_ms=config.heartbeat_ms,
+            batch_size_max=BATCH_SIZE_MAX,
+        )
+
+    def welcome(self, peer: Peer, hello: wire.Hello) -> wire.Welcome:
+        return self._welcome
+
+    def frame(self, peer: Peer, frame: Frame) -> None:
+        raise AssertionError("replaced by the router's own method")
+
+    def lost(self, peer: Peer) -> None:
+        self._members.lost(peer)
+
+
+@asynccontextmanager
+async def serve(
+    config: NodeConfig,
+    *,
+    directory: Directory,
+    clock: Clock,
+    disk: Disk | None = None,
+) -> AsyncIterator[Broker]:
+    """Run a broker while the block runs."""
+    epoch = await directory.new_epoch(config.broker_group)
+    loop = asyncio.get_running_loop()
+    store = await loop.run_in_executor(
+        None, lambda: open_store(config, epoch, clock, disk or RealDisk())
+    )
+    parts = Parts(config, store, directory, clock)
+    await parts.start()
+    try:
+        door = Door(config, epoch, parts.router, parts.members)
+        limits = ServerLimits(
+            connections_max=config.connections_max,
+            inbound_max=config.inbound_max,
+            server_inbound_max=config.inbound_total_max,
+            idle_timeout=max(30.0, 3 * config.heartbeat_ms / 1000),
+        )
+        async with listening(
+            config.host, config.broker_port, door, limits=limits, clock=clock
+        ) as listener:
+            parts.listener = listener
+            loops = {"upkeep": parts.upkeep.run, "checkpoints": parts.upkeep.run_checkpoints}
+            async with background(**loops):
+                log.info("broker ready", address=join_address(*listener.address), epoch=epoch)
+                yield Broker(listener.address, epoch, listener)
+                await parts.stop(listener)
+    finally:
+        await parts.close()
+
+
+def open_store(config: NodeConfig, epoch: int, clock: Clock, disk: Disk) -> Store:
+    """Open and recover the data directory; blocking."""
+    settings = StorageConfig(
+        flush=config.flush.value,
+        flush_interval_ms=config.flush_interval_ms,
+        flush_bytes=config.flush_bytes,
+        segment_size=config.segment_size,
+        min_free=config.disk_free_min,
+    )
+    return Store.open(disk, config.data_dir / "broker", clock=clock, epoch=epoch, config=settings)
+
+
+class Parts:
+    """The parts of one broker, wired."""
+
+    def __init__(
+        self, config: NodeConfig, store: Store, directory: Directory, clock: Clock
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._directory = directory
+        self._started_at_ms = clock.now_ms()
+        self.listener: Listener | None = None
+        self.store = store
+        self.fetcher = Fetcher(store.messages)
+        self.committer = Committer(store, on_safe=self._on_safe)
+        self.groups = Groups(clock=clock, record=self.committer.progress)
+        self.topics = Topics(
+            directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
+        )
+        self.deliverer = Deliverer(
+            groups=self.groups, consume=store.consume, fetcher=self.fetcher,
+            lease_ms=config.lease_ms,
+        )  # fmt: skip
+        self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
+        self.members = Members(
+            groups=self.groups, topics=self.topics, directory=directory, consume=store.consume,
+            committer=self.committer, deliverer=self.deliverer, clock=clock,
+        )  # fmt: skip
+        self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
+        undertaker = Undertaker(
+            topics=self.topics, groups=self.groups, consume=store.consume, fetcher=self.fetcher,
+            committer=self.committer, clock=clock,
+        )  # fmt: skip
+        self.settler = Settler(groups=self.groups, deliverer=self.deliverer, undertaker=undertaker)
+        self.admin = Admin(
+            groups=self.groups, topics=self.topics, members=self.members, directory=directory,
+            consume=store.consume, committer=self.committer, deliverer=self.deliverer,
+        )  # fmt: skip
+        publisher = Publisher(
+            topics=self.topics, committer=self.committer, producers=store.producers, clock=clock
+        )
+        self.router = Router(
+            publisher=publisher, deliverer=self.deliverer, settler=self.settler,
+            members=self.members, reader=self.reader, admin=self.admin, topics=self.topics,
+            status=self.status,
+        )  # fmt: skip
+        self.upkeep = Upkeep(
+            groups=self.groups, deliverer=self.deliverer, committer=self.committer, store=store,
+            checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
+        )  # fmt: skip
+        directory.on_topic_deleted(self._topic_deleted)
+
+    async def start(self) -> None:
+        await self.upkeep.replay(
+            {topic.id: topic.name for topic in self._directory.topics()},
+            self._config.session_grace_ms,
+        )
+
+    async def stop(self, listener: Listener) -> None:
+        """No new requests; clients are told; what is held is given back and written."""
+        self.router.stopping = True
+        listener.stop_accepting()
+        notice = wire.pack(wire.Notice(kind="stopping", text="the broker is stopping"))
+        for peer in list(listener.peers):
+            peer.push(wire.Command.NOTICE, notice)
+        self.deliverer.stop()
+        self.reader.stop()
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await self.router.finish()
+                await self.settler.finish()
+        except TimeoutError:
+            log.warning("requests cut off by stopping")
+        for group in self.groups:
+            self.groups.write(group, group.lane.release(None))
+
+    async def close(self) -> None:
+        self.fetcher.close()
+        await self.committer.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
+    def status(self, query: wire.StatusQuery) -> wire.Status:
+        """What this broker says about itself."""
+        failed = self.store.messages.failed
+        free, size = self.store.disk_space()
+        refusing = free < self._config.disk_free_min
+        state = "ok"
+        if failed is not None:
+            state = failed.message
+        elif refusing:
+            state = f"disk almost full: {free} bytes free, messages are refused"
+        address = join_address(*self.listener.address) if self.listener else ""
+        return wire.Status(
+            node=self._config.broker_group, role="broker", state=state, address=address,
+            data_dir=str(self._config.data_dir.absolute()), started_at_ms=self._started_at_ms,
+            now_ms=self._clock.now_ms(), disk_free=free, disk_size=size,
+            cpu_s=own_cpu_s(), memory=own_memory(),
+            connections=len(self.listener.peers) if self.listener else 0,
+            log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
+            topics=self.admin.topic_status(query.topics),
+        )  # fmt: skip
+
+    def _on_safe(self, appends: list[Append]) -> None:
+        """Batches became safe: now consumers may see them."""
+        self.fetcher.remember(appends)
+        ends: dict[int, int] = {}
+        for append in appends:
+            ends[append.topic_id] = append.base_sequence + append.count
+        for topic_id, end in ends.items():
+            self.deliverer.grew(topic_id, end)
+            self.reader.grew(topic_id)
+
+    def _topic_deleted(self, topic: wire.Topic) -> None:
+        self.reader.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
+        self.upkeep.spawn(self.admin.topic_deleted(topic))

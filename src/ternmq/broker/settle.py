@@ -1,0 +1,125 @@
+"""Settling rows: acks, retries and rejects, riding on a pull or on their own (Q13, D11).
+
+Acks and retries take effect at once and are noted as progress. A reject is a decision: the row is
+copied to the dead letters and marked when both are safe, and only then answered.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from ternmq.broker.dead_letter import Undertaker
+from ternmq.broker.deliver import Deliverer
+from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
+from ternmq.broker.lane import Piece
+from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.units import DAY_MS
+from ternmq.rpc.peer import Peer
+from ternmq.wire.commands import Acked, Command, Done, pack
+
+log = structlog.get_logger()
+
+_ACK = int(Command.ACK)
+RETRY_AFTER_MAX_MS = 7 * DAY_MS
+
+
+class Settler:
+    """What consumers say about rows they were handed."""
+
+    def __init__(self, *, groups: Groups, deliverer: Deliverer, undertaker: Undertaker) -> None:
+        self._groups = groups
+        self._deliverer = deliverer
+        self._undertaker = undertaker
+        self._burying: set[asyncio.Task[None]] = set()
+
+    def settle(self, member: Member, done: Sequence[Done]) -> None:
+        """Without an answer: rides on a pull."""
+        _, _, dying = self._apply(member, done)
+        if dying:
+            self._bury(dying)
+
+    def answer(self, peer: Peer, correlation: int, member: Member, done: Sequence[Done]) -> None:
+        """With an answer, once every decision in it is safe."""
+        settled, late, dying = self._apply(member, done)
+        if not dying:
+            peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+            return
+        task = self._bury(dying)
+
+        def tell(finished: asyncio.Task[None]) -> None:
+            error = None if finished.cancelled() else finished.exception()
+            if isinstance(error, TernError):
+                peer.fail(_ACK, correlation, error)
+            else:
+                peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+
+        task.add_done_callback(tell)
+
+    async def finish(self) -> None:
+        """Wait for burials that have begun."""
+        if self._burying:
+            await asyncio.wait(self._burying)
+
+    def _apply(
+        self, member: Member, done: Sequence[Done]
+    ) -> tuple[int, int, list[tuple[Group, list[Piece], str]]]:
+        settled = late = 0
+        dying: list[tuple[Group, list[Piece], str]] = []
+        touched: dict[int, Group] = {}
+        for item in done:
+            group = _group_of(member, item.lease)
+            if item.end <= item.first:
+                raise BadRequest(f"{item.kind} of nothing: {item.first}..{item.end}")
+            if group is None or group.deleted:
+                late += item.end - item.first
+                continue
+            lane = group.lane
+            if item.kind == "ack":
+                result = lane.ack(item.lease, item.first, item.end)
+            elif item.kind == "retry":
+                after = min(max(item.after_ms, 0), RETRY_AFTER_MAX_MS)
+                now = self._groups.now()
+                result = lane.retry(item.lease, item.first, item.end, after_ms=after, now=now)
+                touched[group.id] = group
+            else:
+                pieces = lane.begin_dying(item.lease, item.first, item.end)
+                count = sum(end - first for first, end, _ in pieces)
+                settled += count
+                late += item.end - item.first - count
+                if pieces:
+                    dying.append((group, pieces, item.reason))
+                continue
+            settled += result.settled
+            late += result.late
+            self._groups.write(group, result.changes)
+        for group in touched.values():
+            self._groups.schedule(group)
+        return settled, late, dying
+
+    def _bury(self, dying: list[tuple[Group, list[Piece], str]]) -> asyncio.Task[None]:
+        async def bury() -> None:
+            for group, pieces, reason in dying:
+                await self._undertaker.bury(group, pieces, reason, self._deliverer.feed)
+
+        task = asyncio.get_running_loop().create_task(bury(), name="bury")
+        self._burying.add(task)
+        task.add_done_callback(self._buried)
+        return task
+
+    def _buried(self, task: asyncio.Task[None]) -> None:
+        self._burying.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, TernError):
+            log.warning("dead letter not stored", reason=error.message)
+        elif error is not None:
+            log.error("dead letter failed by a bug", error=repr(error))
+
+
+def _group_of(member: Member, lease: int) -> Group | None:
+    """The group that a lease belongs to; its number tells, also when the lease is long gone."""
+    mark = lease & LEASE_GROUP_MASK
+    for group in member.groups:
+        if group.id & LEASE_GROUP_MASK == mark:
+            return group
+    return None

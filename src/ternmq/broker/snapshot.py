@@ -1,0 +1,112 @@
+"""A lane as bytes: what a SNAPSHOT record in the pull log holds.
+
+Replaying a group starts at its latest snapshot instead of at its birth. Moments are written as
+"milliseconds from now", because the clock that only goes forward starts anew with the machine.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from ternmq.broker.lane import Lane, Lease
+from ternmq.core.errors import Corrupt
+from ternmq.core.pieces import PieceMap
+from ternmq.core.ranges import RangeSet
+
+Piece = tuple[int, int, int]
+T = TypeVar("T")
+
+
+class LeaseState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    id: int
+    session: bytes
+    rows: list[Piece]
+
+
+class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Fields may be added at the end, with a default."""
+
+    group: str
+    created_at_ms: int
+    start: int
+    next: int
+    end: int
+    generation: int
+    done: list[tuple[int, int]]
+    returned: list[Piece]
+    waiting: list[tuple[int, int, int, int]]
+    """first, end, attempt, milliseconds until due"""
+    leases: list[LeaseState]
+    dead: int
+    skipped: int
+    expired: int
+    filtered: int
+
+
+class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What a GROUP_MADE record says besides ids: the name and where it starts."""
+
+    group: str
+    start: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def save(lane: Lane, *, group: str, created_at_ms: int, now: int) -> bytes:
+    """Rows on their way to the dead letters are saved as ready: better twice than lost."""
+    returned = PieceMap(list(lane.returned))
+    for first, end, attempt in lane.dying:
+        returned.put(first, end, attempt)
+    state = LaneState(
+        group=group,
+        created_at_ms=created_at_ms,
+        start=lane.start,
+        next=lane.next,
+        end=lane.end,
+        generation=lane.generation,
+        done=list(lane.done),
+        returned=list(returned),
+        waiting=[(a, b, attempt, max(0, due - now)) for a, b, (due, attempt) in lane.waiting],
+        leases=[
+            LeaseState(id=lease.id, session=lease.session, rows=list(lease.rows))
+            for lease in lane.leases.values()
+        ],
+        dead=lane.dead,
+        skipped=lane.skipped,
+        expired=lane.expired,
+        filtered=lane.filtered,
+    )
+    return _encoder.encode(state)
+
+
+def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[LaneState, Lane]:
+    """The lane as it was; leases wait for their sessions until `grace_until`."""
+    state = _decode(text, LaneState)
+    lane = Lane(state.start)
+    lane.next, lane.end, lane.generation = state.next, state.end, state.generation
+    lane.done = RangeSet(state.done)
+    lane.returned = PieceMap(state.returned)
+    for first, end, attempt, until in state.waiting:
+        lane.wait(first, end, attempt, now + max(0, until - max(0, waited_ms)))
+    for lease in state.leases:
+        rows: PieceMap[int] = PieceMap(lease.rows)
+        lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
+    lane.dead, lane.skipped = state.dead, state.skipped
+    lane.expired, lane.filtered = state.expired, state.filtered
+    return state, lane
+
+
+def birth_text(group: str, start: int) -> bytes:
+    return _encoder.encode(Birth(group=group, start=start))
+
+
+def read_birth(text: bytes) -> Birth:
+    return _decode(text, Birth)
+
+
+def _decode(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(text, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Corrupt(f"a group's record in the pull log does not read: {error}") from error

@@ -1,0 +1,71 @@
+"""Topic names on a broker: who may use them, and making them when they are first used."""
+
+import structlog
+
+from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
+from ternmq.core.ids import check_name
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.peer import Peer
+from ternmq.wire.commands import Topic, TopicSettings
+
+log = structlog.get_logger()
+
+RESERVED = "%"
+DEAD_PREFIX = "%dead."
+
+
+def dead_topic(group: str) -> str:
+    """The hidden topic that keeps a group's dead letters."""
+    return f"{DEAD_PREFIX}{group}"
+
+
+class Topics:
+    """The broker's view of the directory."""
+
+    def __init__(self, directory: Directory, *, auto_create: bool, body_size_max: int) -> None:
+        self._directory = directory
+        self._auto_create = auto_create
+        self._settings = TopicSettings(body_size_max=body_size_max)
+        self.find = directory.topic
+
+    def get(self, name: str) -> Topic:
+        topic = self._directory.topic(name)
+        if topic is None:
+            raise self._not_found(name)
+        return topic
+
+    def check_auto(self, name: str) -> None:
+        """May this topic be made by using it?"""
+        if name.startswith(RESERVED):
+            raise BadName(f"{name!r}: names that begin with '%' are the broker's own")
+        check_name("topic", name)
+        if not self._auto_create:
+            raise self._not_found(name)
+
+    async def auto_create(self, name: str) -> Topic:
+        self.check_auto(name)
+        return await self._directory.create_topic(name, self._settings)
+
+    async def get_or_create(self, name: str) -> Topic:
+        return self._directory.topic(name) or await self.auto_create(name)
+
+    async def dead_letters_of(self, group: str) -> Topic:
+        """Made on first use."""
+        name = dead_topic(group)
+        found = self._directory.topic(name)
+        return found or await self._directory.create_topic(name, TopicSettings())
+
+    def check_app(self, topic: Topic, peer: Peer) -> None:
+        """A closed topic serves only the applications it names."""
+        app = peer.hello.app if peer.hello else ""
+        if topic.settings.closed and app not in topic.settings.apps:
+            raise Unauthorized(
+                f"topic {topic.name!r} is closed and application {app!r} is not on its list; "
+                f"ask its owner to add it"
+            )
+
+    def _not_found(self, name: str) -> TopicNotFound:
+        return TopicNotFound(
+            f"topic {name!r} does not exist here; create it with 'tern topic create {name}'"
+            + ("" if self._auto_create else " (auto_create_topics is off)")
+        )

@@ -1,0 +1,117 @@
+"""What a broker does on its own: replay at start, leases that run out, retries, checkpoints.
+
+At start every group is rebuilt from the pull log; where the message log ends before what a group
+knows (a machine that lost power with async flush), a durable CUT is written first, so that new
+messages are never born acked. While running, a timer that sleeps until the next deadline brings
+leases and retries back, and a slower one writes snapshots and checkpoints, so that the next start
+reads little.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from ternmq.broker.commit import Committer
+from ternmq.broker.deliver import Deliverer
+from ternmq.broker.groups import Groups
+from ternmq.broker.lane import Change
+from ternmq.core.errors import TernError
+from ternmq.storage.pull_log import Kind, PullRecord
+from ternmq.storage.store import Store
+
+log = structlog.get_logger()
+
+TICK_S = 0.05
+SNAPSHOT_AFTER_RECORDS = 1_000
+SNAPSHOTS_AT_ONCE = 200
+
+
+class Upkeep:
+    """Timers around the lanes and the store."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        deliverer: Deliverer,
+        committer: Committer,
+        store: Store,
+        checkpoint_interval_s: float,
+    ) -> None:
+        self._groups = groups
+        self._deliverer = deliverer
+        self._committer = committer
+        self._store = store
+        self._interval_s = checkpoint_interval_s
+        self._spawned: set[asyncio.Task[None]] = set()
+
+    async def replay(self, topics: dict[int, str], grace_ms: int) -> None:
+        """Rebuild the groups, then make them agree with the message log."""
+        loop = asyncio.get_running_loop()
+        records = await loop.run_in_executor(None, lambda: list(self._store.pulls.replay()))
+        self._groups.replay(records, topics=topics, grace_ms=grace_ms)
+        cuts: list[PullRecord] = []
+        for group in self._groups:
+            end = self._store.consume.bounds(group.topic_id)[1]
+            lane = group.lane
+            if max(lane.next, lane.end) > end:
+                if lane.next > end or lane.start > end:
+                    cut = Change(Kind.CUT, ((end, max(lane.next, lane.end), 0),))
+                    cuts.append(self._groups.to_record(group, cut))
+                    log.warning(
+                        "message log ends before the pull log",
+                        topic=group.topic, group=group.name, end=end, known=lane.next,
+                    )  # fmt: skip
+                lane.cut_to(end)
+            lane.grow(end)
+            lane.ledger()
+            self._groups.schedule(group)
+        if cuts:
+            await self._committer.decide(cuts)
+
+    async def run(self) -> None:
+        """Bring back what is due, forever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._groups.now()
+            for group in list(self._groups.due(now)):
+                self._groups.write(group, group.lane.tick(now))
+                self._groups.schedule(group)
+                self._deliverer.feed(group)
+
+    async def run_checkpoints(self) -> None:
+        """Snapshot groups that moved, and let the store note where it is, forever."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self.checkpoint()
+            except TernError as error:
+                log.warning("checkpoint not written", reason=error.message)
+
+    async def checkpoint(self) -> None:
+        records: list[PullRecord] = []
+        needed = self._store.pulls.snapshots_wanted()
+        for group in self._groups:
+            moved = group.records >= SNAPSHOT_AFTER_RECORDS
+            if moved or (group.id, group.topic_id) in needed:
+                records.append(self._groups.snapshot_record(group))
+            if len(records) >= SNAPSHOTS_AT_ONCE:
+                await self._committer.decide(records)
+                records = []
+        if records:
+            await self._committer.decide(records)
+        await self._committer.alone(self._store.checkpoint)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something short on the side; a failure is logged, not lost."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._spawned.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._spawned.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("side task failed", error=repr(error))

@@ -1,0 +1,57 @@
+"""The bytes of a batch and of an envelope do not change between releases.
+
+The stored files were written by version 1. If a change here is wanted, it is a new version: raise
+`layout.VERSION`, keep the old reader, add a file.
+"""
+
+from pathlib import Path
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.envelope import pack_envelope, read_envelopes
+from ternmq.batch.layout import Encoding, check_whole
+from ternmq.batch.view import BatchView
+from tests.unit.batch.making import a_batch, rows_of
+
+HERE = Path(__file__).parent
+
+
+def stored(name: str) -> bytes:
+    return bytes.fromhex((HERE / name).read_text())
+
+
+def the_batch() -> bytearray:
+    rows = [
+        Outgoing(
+            body=b"one", key="k-1", tag="vip", order_key="o", priority=3, born_at_ms=10,
+            properties={"amount": 12, "rate": 0.5, "ok": True, "raw": b"\x00\xff", "s": "é"},
+            expire_at_ms=99,
+        ),
+        Outgoing(body=b"", key="", tag=None, born_at_ms=11, explicit_id=b"outside"),
+        Outgoing(body=b"three", key=None, tag="vip", born_at_ms=12),
+    ]  # fmt: skip
+    return a_batch(rows, encoding=Encoding.PLAIN)
+
+
+def test_a_batch_is_written_as_version_1_wrote_it() -> None:
+    assert bytes(the_batch()) == stored("batch_v1.hex")
+
+
+def test_a_batch_of_version_1_can_be_read() -> None:
+    batch = stored("batch_v1.hex")
+
+    check_whole(batch, at_offset=4096)
+    assert rows_of(BatchView(batch)) == rows_of(BatchView(the_batch()))
+
+
+def test_an_envelope_is_written_as_version_1_wrote_it() -> None:
+    batch = the_batch()
+
+    head = pack_envelope(
+        lease=5, lane=3, selection=[(0, 1), (2, 3)], attempts=[2, 1],
+        batch_size=len(batch), whole=True,
+    )  # fmt: skip
+
+    assert head == stored("envelope_v1.hex")
+    envelope = read_envelopes(head + batch, 1)[0]
+    assert (envelope.lease, envelope.lane, envelope.whole) == (5, 3, True)
+    assert (envelope.selection, envelope.attempts) == ([(0, 1), (2, 3)], [2, 1])

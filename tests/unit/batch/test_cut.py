@@ -1,0 +1,66 @@
+"""A cut is a batch again and holds the rows that were asked for."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ternmq.batch import layout
+from ternmq.batch.check import check_incoming
+from ternmq.batch.cut import cut
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.layout import Encoding
+from ternmq.batch.view import BatchView
+from tests.unit.batch.making import a_batch, encodings, messages, rows_of
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), rows=st.lists(messages, min_size=1, max_size=60), encoding=encodings)
+def test_the_rows_of_a_cut_are_the_rows_of_the_batch(
+    data: st.DataObject, rows: list[Outgoing], encoding: Encoding
+) -> None:
+    batch = a_batch(rows, encoding=encoding)
+    first = data.draw(st.integers(0, len(rows) - 1))
+    end = data.draw(st.integers(first + 1, len(rows)))
+
+    smaller = cut(batch, first, end)
+
+    view = BatchView(smaller.batch)
+    layout.check_whole(smaller.batch)
+    check_incoming(smaller.batch)
+    assert smaller.first_row <= first
+    assert smaller.first_row + view.count >= end
+    assert view.base_sequence == 1_000 + smaller.first_row
+    expected = rows_of(BatchView(batch))[smaller.first_row : smaller.first_row + view.count]
+    assert rows_of(view) == expected
+
+
+def test_plain_bodies_are_cut_exactly() -> None:
+    batch = a_batch([Outgoing(body=b"%d" % row) for row in range(100)], encoding=Encoding.PLAIN)
+
+    smaller = cut(batch, 13, 17)
+
+    assert smaller.first_row == 13
+    assert BatchView(smaller.batch).bodies() == [b"13", b"14", b"15", b"16"]
+
+
+def test_compressed_bodies_are_cut_by_chunk_and_never_decompressed() -> None:
+    rows = [Outgoing(body=b"x" * 30_000) for _ in range(9)]
+    batch = a_batch(rows)
+
+    smaller = cut(batch, 4, 5)
+
+    assert (smaller.first_row, BatchView(smaller.batch).count) == (4, 2)
+    assert len(smaller.batch) < len(batch)
+
+
+def test_a_column_of_a_later_version_survives_a_cut() -> None:
+    batch = a_batch([Outgoing(body=b"a", key="x"), Outgoing(body=b"b", key="y")])
+    at = bytes(batch).index(layout.DIRECTORY.pack(2, 1, 2, 0, 0, 0)[:5])
+    for entry in range(at, at + 2 * layout.DIRECTORY_ENTRY_SIZE, layout.DIRECTORY_ENTRY_SIZE):
+        batch[entry : entry + 2] = (99).to_bytes(2, "little")
+    view = BatchView(cut(batch, 1, 2).batch)
+
+    data = view.buffer(99, layout.Part.DATA)
+
+    assert data is not None
+    assert bytes(data) == b"y"
+    assert view.key(0) is None
