@@ -10,7 +10,6 @@ from ternmq.client.links import Links
 from ternmq.core.errors import TopicNotFound
 from ternmq.wire.commands import (
     Command,
-    Empty,
     Group,
     GroupCreate,
     GroupFind,
@@ -30,10 +29,13 @@ from ternmq.wire.commands import (
     T,
     Topic,
     TopicCreate,
+    TopicFind,
     TopicNamed,
     Topics,
     TopicSettings,
 )
+
+TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
 
 class Admin:
@@ -47,13 +49,20 @@ class Admin:
         create = TopicCreate(name=name, settings=settings or TopicSettings())
         return await self._links.ask_meta(Command.TOPIC_CREATE, create, Topic)
 
-    async def topics(self) -> list[Topic]:
-        found = await self._links.ask_meta(Command.TOPIC_LIST, Empty(), Topics)
-        return found.topics
+    async def topics(self, prefix: str = "") -> list[Topic]:
+        """All topics, by name, or those whose name begins with `prefix`."""
+        found: list[Topic] = []
+        while True:
+            after = found[-1].name if found else ""
+            find = TopicFind(prefix=prefix, after=after, limit=TOPICS_PAGE)
+            page = await self._links.ask_meta(Command.TOPIC_LIST, find, Topics)
+            found += page.topics
+            if len(page.topics) < TOPICS_PAGE:
+                return found
 
     async def topic(self, name: str) -> Topic:
         """One topic; `TopicNotFound` if there is none of that name."""
-        for topic in await self.topics():
+        for topic in await self.topics(prefix=name):
             if topic.name == name:
                 return topic
         raise TopicNotFound(f"there is no topic {name!r}; 'tern topic list' shows what there is")

@@ -174,7 +174,7 @@ class App:
         return self
 
     async def stop(self) -> None:
-        """Take no more messages, wait for running handlers, flush, leave; raises what went wrong."""
+        """Take no more messages, wait for running handlers, flush, leave; raises what failed."""
         stack, self._stack = self._stack, None
         if stack is None:
             return

@@ -196,7 +196,7 @@ class Producer:
                 if waiter is None:
                     self._report(published.topic, error)
                 elif not waiter.done():
-                    waiter.set_exception(type(error)(error.message, **error.details))
+                    waiter.set_exception(_copy(error))
         self.count(len(chunk.rows), error)
         self.give_room(len(chunk.rows), chunk.size)
         if waiting.chunks and not waiting.scheduled:
@@ -319,3 +319,10 @@ class Producer:
             await asyncio.wait([self._finding])
         for outlet in self._outlets.values():
             outlet.stop()
+
+
+def _copy(error: TernError) -> TernError:
+    """Everybody who waits gets an error of their own: raising writes a traceback into it."""
+    copied = type(error)(error.message)
+    copied.details = error.details
+    return copied
