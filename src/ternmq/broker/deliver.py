@@ -13,7 +13,8 @@ the answer follows; rows whose bytes turn out to be damaged are counted as expir
 """
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -25,7 +26,8 @@ from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lane import Lease, Piece
 from ternmq.core.errors import Closed, Corrupt, GroupNotFound, OverLimit, TernError
 from ternmq.core.units import MIB
-from ternmq.storage.consume_log import ConsumeLog, Entry
+from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Pull
 
 log = structlog.get_logger()
@@ -33,7 +35,7 @@ log = structlog.get_logger()
 _PULL = int(Command.PULL)
 NOTHING = DELIVERED.pack(0, 0, 0)
 SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a frame.
-ROWS_MAX = 100_000
+ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
@@ -191,9 +193,12 @@ class Deliverer:
     def _take_new(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
         """Never handed out rows from `next` on: whole batches, and perhaps a part of the first."""
         lane = group.lane
-        entries = self._consume.entries(
+        entries = self._consume.entries_nowait(
             group.topic_id, lane.next, rows_max=rows_max, size_max=size_max
         )
+        if entries is None:
+            self._warm(group, lane.next)
+            return lane.next, []
         if not entries:
             self._groups.write(group, lane.skip_gap(lane.end))
             return lane.next, []
@@ -229,7 +234,11 @@ class Deliverer:
         for first, end, attempt in group.lane.peek_returned(rows_max):
             at = first
             while at < end:
-                entry = self._entry_at(group, at, end)
+                entries = self._consume.entries_nowait(group.topic_id, at, rows_max=1, size_max=1)
+                if entries is None:
+                    self._warm(group, at)
+                    return taken, slices
+                entry = entries[0] if entries and entries[0].base_sequence < end else None
                 if entry is None:
                     self._groups.write(group, group.lane.lose(at, end))
                     break
@@ -248,9 +257,16 @@ class Deliverer:
                 at = stop
         return taken, slices
 
-    def _entry_at(self, group: Group, at: int, end: int) -> Entry | None:
-        entries = self._consume.entries(group.topic_id, at, rows_max=1, size_max=1)
-        return entries[0] if entries and entries[0].base_sequence < end else None
+    def _warm(self, group: Group, sequence: int) -> None:
+        """Positions are not in memory: let a thread read them, then try again."""
+
+        async def warm() -> None:
+            await self._fetcher.run(
+                lambda: self._consume.entries(group.topic_id, sequence, rows_max=1, size_max=1)
+            )
+            self.feed(group)
+
+        self._spawn(warm())
 
     # -- answering
 
@@ -263,7 +279,10 @@ class Deliverer:
         if batches is not None:
             self._send(waiter, handouts, batches)
             return
-        task = self._loop.create_task(self._answer_later(waiter, handouts, entries))
+        self._spawn(self._answer_later(waiter, handouts, entries))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 

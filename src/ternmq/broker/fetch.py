@@ -8,14 +8,16 @@ of neighbouring batches are joined into one. Bytes are handed out as they lie on
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from ternmq.batch.layout import Buffer
 from ternmq.core.units import MIB
-from ternmq.storage.consume_log import Entry
+from ternmq.storage.consume_entry import Entry
 from ternmq.storage.message_log import Append, MessageLog
 
+T = TypeVar("T")
 CACHE_SIZE = 64 * MIB
 READ_SIZE_MAX = 4 * MIB
 READER_THREADS = 4
@@ -64,6 +66,10 @@ class Fetcher:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, list(entries))
 
+    async def run(self, job: Callable[[], T]) -> T:
+        """Any other blocking read, on the same threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, job)
+
     def close(self) -> None:
         self._readers.shutdown(wait=True, cancel_futures=True)
 
@@ -88,7 +94,7 @@ def joined(entries: Sequence[Entry]) -> list[tuple[int, int, list[Entry]]]:
     return runs
 
 
-def _split(block: bytes, offset: int, run: list[Entry]) -> list[Buffer]:
+def _split(block: Buffer, offset: int, run: list[Entry]) -> list[Buffer]:
     if len(run) == 1:
         return [block]
     view = memoryview(block)

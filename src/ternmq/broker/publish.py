@@ -27,6 +27,7 @@ from ternmq.wire.frame import Frame
 
 _PUBLISH = int(Command.PUBLISH)
 ProducerKey = tuple[tuple[int, int], int]
+Ends = tuple[bytes, int, bytes, int]
 
 
 class Pending:
@@ -129,12 +130,16 @@ class Publisher:
                 "this repeat is older than what the broker remembers of its producer; "
                 "it was not stored again: look for the message before you send it anew"
             )
+        ends: Ends = peer.attachments.get("ends") or _ends(peer)
         append = Append(
             batch=batch,
             topic_id=topic.id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
-            **_addresses(peer),
+            client_ip=ends[0],
+            client_port=ends[1],
+            server_ip=ends[2],
+            server_port=ends[3],
             tag_bloom=incoming.tag_bloom,
             priority=incoming.priority,
             producer=incoming.producer,
@@ -149,17 +154,16 @@ class Publisher:
         self._pending.pop(key, None)
 
 
-def _addresses(peer: Peer) -> dict[str, bytes | int]:
+def _ends(peer: Peer) -> Ends:
     """Both ends of the connection as the batch header wants them; worked out once per peer."""
-    known: dict[str, bytes | int] | None = peer.attachments.get("addresses")
-    if known is None:
-        known = peer.attachments["addresses"] = {
-            "client_ip": packed_ip(peer.address[0]),
-            "client_port": peer.address[1],
-            "server_ip": packed_ip(peer.server_address[0]),
-            "server_port": peer.server_address[1],
-        }
-    return known
+    ends = (
+        packed_ip(peer.address[0]),
+        peer.address[1],
+        packed_ip(peer.server_address[0]),
+        peer.server_address[1],
+    )
+    peer.attachments["ends"] = ends
+    return ends
 
 
 def packed_ip(host: str) -> bytes:

@@ -5,18 +5,28 @@ what is safe is seen. A reader at the end may wait for more.
 """
 
 import asyncio
+from typing import NamedTuple
 
 from ternmq.batch.layout import Buffer
 from ternmq.broker.deliver import SIZE_MAX, Slice, enveloped
 from ternmq.broker.fetch import Fetcher
-from ternmq.core.errors import Closed, TernError
+from ternmq.core.errors import Closed, Corrupt, TernError
 from ternmq.rpc.peer import Peer
+from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Read
 
 _READ = int(Command.READ)
-ROWS_MAX = 100_000
+ROWS_MAX = 50_000
 WAIT_MAX_MS = 30_000
+
+
+class Place(NamedTuple):
+    """Who asked, and for what."""
+
+    peer: Peer
+    correlation: int
+    topic_id: int
 
 
 class Reader:
@@ -71,56 +81,59 @@ class Reader:
                 return False
             peer.answer(_READ, correlation, DELIVERED.pack(0, 0, at))
             return True
-        slices = self._choose(topic_id, at, stop, request)
-        entries = [piece.entry for piece in slices]
-        last = slices[-1].entry.base_sequence + slices[-1].selection[-1][1] if slices else stop
-        batches = self._fetcher.now(entries)
-        if batches is not None:
-            self._send(peer, correlation, topic_id, slices, batches, last)
-            return True
-        task = self._loop.create_task(self._send_later(peer, correlation, topic_id, slices, last))
+        limits = (min(max(request.rows_max, 1), ROWS_MAX), min(max(request.size_max, 1), SIZE_MAX))
+        place = Place(peer, correlation, topic_id)
+        entries = self._consume.entries_nowait(topic_id, at, rows_max=limits[0], size_max=limits[1])
+        if entries is not None:
+            slices = choose(entries, at, stop, *limits)
+            try:
+                batches = self._fetcher.now([piece.entry for piece in slices])
+            except Corrupt:
+                batches = None
+            if batches is not None:
+                self._send(place, slices, batches, stop)
+                return True
+        task = self._loop.create_task(self._send_later(place, at, stop, limits))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
         return True
 
-    def _choose(self, topic_id: int, at: int, stop: int, request: Read) -> list[Slice]:
-        rows_left = min(max(request.rows_max, 1), ROWS_MAX)
-        size_left = min(max(request.size_max, 1), SIZE_MAX)
-        slices: list[Slice] = []
-        for entry in self._consume.entries(topic_id, at, rows_max=rows_left, size_max=size_left):
-            base = entry.base_sequence
-            at = max(at, base)
-            end = min(base + entry.count, stop, at + rows_left)
-            if end <= at or (slices and entry.size > size_left):
-                break
-            slices.append(Slice(entry, [(at - base, end - base)], []))
-            rows_left -= end - at
-            size_left -= entry.size
-            at = end
-            if rows_left <= 0:
-                break
-        return slices
-
-    async def _send_later(
-        self, peer: Peer, correlation: int, topic_id: int, slices: list[Slice], last: int
-    ) -> None:
+    async def _send_later(self, place: Place, at: int, stop: int, limits: tuple[int, int]) -> None:
+        """The same with a thread that may wait for the disk."""
         try:
+            entries = await self._fetcher.run(
+                lambda: self._consume.entries(
+                    place.topic_id, at, rows_max=limits[0], size_max=limits[1]
+                )
+            )
+            slices = choose(entries, at, stop, *limits)
             batches = await self._fetcher.later([piece.entry for piece in slices])
         except TernError as error:
-            peer.fail(_READ, correlation, error)
+            place.peer.fail(_READ, place.correlation, error)
             return
-        self._send(peer, correlation, topic_id, slices, batches, last)
+        self._send(place, slices, batches, stop)
 
-    def _send(
-        self,
-        peer: Peer,
-        correlation: int,
-        topic_id: int,
-        slices: list[Slice],
-        batches: list[Buffer],
-        last: int,
-    ) -> None:
+    def _send(self, place: Place, slices: list[Slice], batches: list[Buffer], stop: int) -> None:
+        last = slices[-1].entry.base_sequence + slices[-1].selection[-1][1] if slices else stop
         buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, last)]
         for piece, batch in zip(slices, batches, strict=True):
-            buffers += enveloped(piece, batch, 0, topic_id)
-        peer.answer(_READ, correlation, *buffers)
+            buffers += enveloped(piece, batch, 0, place.topic_id)
+        place.peer.answer(_READ, place.correlation, *buffers)
+
+
+def choose(entries: list[Entry], at: int, stop: int, rows: int, size: int) -> list[Slice]:
+    """Rows from `at` to `stop` within the limits; holes are passed over."""
+    slices: list[Slice] = []
+    for entry in entries:
+        base = entry.base_sequence
+        at = max(at, base)
+        end = min(base + entry.count, stop, at + rows)
+        if end <= at or (slices and entry.size > size):
+            break
+        slices.append(Slice(entry, [(at - base, end - base)], []))
+        rows -= end - at
+        size -= entry.size
+        at = end
+        if rows <= 0:
+            break
+    return slices

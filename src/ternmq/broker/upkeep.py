@@ -19,6 +19,7 @@ from ternmq.broker.groups import Groups
 from ternmq.broker.lane import Change
 from ternmq.core.errors import TernError
 from ternmq.storage.pull_log import Kind, PullRecord
+from ternmq.storage.pull_record import RECORD_SIZE_MAX, encoded_size
 from ternmq.storage.store import Store
 
 log = structlog.get_logger()
@@ -92,11 +93,15 @@ class Upkeep:
 
     async def checkpoint(self) -> None:
         records: list[PullRecord] = []
-        needed = self._store.pulls.snapshots_wanted()
+        pinning = set(self._store.pulls.pinning(SNAPSHOTS_AT_ONCE))
         for group in self._groups:
             moved = group.records >= SNAPSHOT_AFTER_RECORDS
-            if moved or (group.id, group.topic_id) in needed:
-                records.append(self._groups.snapshot_record(group))
+            if moved or (group.id, group.topic_id) in pinning:
+                record = self._groups.snapshot_record(group)
+                if encoded_size(record) <= RECORD_SIZE_MAX:
+                    records.append(record)
+                else:  # Replay takes longer then; nothing is lost.
+                    log.warning("group too scattered to snapshot", group=group.name)
             if len(records) >= SNAPSHOTS_AT_ONCE:
                 await self._committer.decide(records)
                 records = []
