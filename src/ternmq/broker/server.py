@@ -28,7 +28,7 @@ from ternmq.broker.settle import Settler
 from ternmq.broker.topics import Topics
 from ternmq.broker.upkeep import Upkeep
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
+from ternmq.core.config import Flush, NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.lifecycle import background
 from ternmq.discovery.directory import Directory
@@ -95,10 +95,9 @@ async def serve(
     """Run a broker while the block runs."""
     epoch = await directory.new_epoch(config.broker_group)
     loop = asyncio.get_running_loop()
-    store = await loop.run_in_executor(
-        None, lambda: open_store(config, epoch, clock, disk or RealDisk())
-    )
-    parts = Parts(config, store, directory, clock)
+    disk = disk or RealDisk()
+    store = await loop.run_in_executor(None, open_store, config, epoch, clock, disk)
+    parts = Parts(config, store, directory, clock, disk)
     await parts.start()
     try:
         door = Door(config, epoch, parts.router, parts.members)
@@ -113,6 +112,8 @@ async def serve(
         ) as listener:
             parts.listener = listener
             loops = {"upkeep": parts.upkeep.run, "checkpoints": parts.upkeep.run_checkpoints}
+            if config.flush is Flush.ASYNC:
+                loops["flush"] = parts.upkeep.run_flush
             async with background(**loops):
                 log.info("broker ready", address=join_address(*listener.address), epoch=epoch)
                 yield Broker(listener.address, epoch, listener)
@@ -137,9 +138,15 @@ class Parts:
     """The parts of one broker, wired."""
 
     def __init__(
-        self, config: NodeConfig, store: Store, directory: Directory, clock: Clock
+        self,
+        config: NodeConfig,
+        store: Store,
+        directory: Directory,
+        clock: Clock,
+        disk: Disk,
     ) -> None:
         self._config = config
+        self._disk = disk
         self._clock = clock
         self._directory = directory
         self._started_at_ms = clock.now_ms()
@@ -181,6 +188,7 @@ class Parts:
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, committer=self.committer, store=store,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
+            flush_interval_s=config.flush_interval_ms / 1000,
         )  # fmt: skip
         directory.on_topic_deleted(self._topic_deleted)
 
@@ -216,7 +224,7 @@ class Parts:
     def status(self, query: wire.StatusQuery) -> wire.Status:
         """What this broker says about itself."""
         failed = self.store.messages.failed
-        free, size = self.store.disk_space()
+        free, size = self._disk.free(self._config.data_dir)
         refusing = free < self._config.disk_free_min
         state = "ok"
         if failed is not None:

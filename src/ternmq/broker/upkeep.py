@@ -40,12 +40,14 @@ class Upkeep:
         committer: Committer,
         store: Store,
         checkpoint_interval_s: float,
+        flush_interval_s: float,
     ) -> None:
         self._groups = groups
         self._deliverer = deliverer
         self._committer = committer
         self._store = store
         self._interval_s = checkpoint_interval_s
+        self._flush_interval_s = flush_interval_s
         self._spawned: set[asyncio.Task[None]] = set()
 
     async def replay(self, topics: dict[int, str], grace_ms: int) -> None:
@@ -90,6 +92,16 @@ class Upkeep:
                 await self.checkpoint()
             except TernError as error:
                 log.warning("checkpoint not written", reason=error.message)
+
+    async def run_flush(self) -> None:
+        """flush=async: what was handed to the operating system reaches the disk, forever."""
+        while True:
+            await asyncio.sleep(self._flush_interval_s)
+            if self._store.messages.synced_offset < self._store.messages.safe_offset:
+                try:
+                    await self._committer.alone(self._store.messages.sync_due)
+                except TernError as error:
+                    log.error("flush failed", reason=error.message)
 
     async def checkpoint(self) -> None:
         records: list[PullRecord] = []
