@@ -148,6 +148,8 @@ class Peer(asyncio.BufferedProtocol):
         self._paused = Pause(0)
         self._partial_held = 0
         self._partial_since = -1.0
+        self.frame_begun_at = 0.0
+        """When the half-received frame began; unlike _partial_since, pauses count."""
         self._unsent_before = 0
         self._stalled_since = 0.0
         self.heard_at = house.now
@@ -290,7 +292,7 @@ class Peer(asyncio.BufferedProtocol):
             self.close(decoder.failed)
         elif decoder.partial:
             if frames or self._partial_since < 0:
-                self._partial_since = self._house.now
+                self._partial_since = self.frame_begun_at = self._house.now
             if decoder.held != self._partial_held:
                 self._count_partial(decoder.held)
         elif self._partial_since >= 0:
@@ -434,9 +436,9 @@ class Peer(asyncio.BufferedProtocol):
 
     def stuck(self, now: float) -> bool:
         """Holds memory for a frame that should be here by now; asked when memory is short."""
-        return self._partial_held > 0 and now - self._partial_since > (
-            self._house.limits.crowded_timeout + self._house.limits.sweep
-        )
+        limits = self._house.limits
+        age = now - limits.sweep - self.frame_begun_at
+        return self._partial_held > 0 and age > limits.crowded_timeout
 
     def _stalled(self, now: float) -> bool:
         unsent = self._transport.get_write_buffer_size()
