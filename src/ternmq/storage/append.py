@@ -1,0 +1,40 @@
+"""One batch on its way into the message log, and a group of them."""
+
+from dataclasses import dataclass
+
+from ternmq.storage.segment import Plan
+
+
+@dataclass(slots=True, kw_only=True)
+class Append:
+    """A checked batch and what the broker knows of it. `stage` fills in the last three fields."""
+
+    batch: bytearray | memoryview
+    """Writable; the broker's fields are stamped into it in place."""
+    topic_id: int
+    count: int
+    received_at_ms: int
+    client_ip: bytes = bytes(16)
+    client_port: int = 0
+    server_ip: bytes = bytes(16)
+    server_port: int = 0
+    tag_bloom: int = 0
+    priority: int = 0
+    producer: tuple[int, int]
+    """Start and random of the producer's incarnation."""
+    first_sequence: int
+    offset: int = -1
+    base_sequence: int = -1
+    stored_at_ms: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Staged:
+    """A group with offsets and sequences, written by one `write`, visible after `commit`."""
+
+    appends: list[Append]
+    plan: Plan
+    ends: dict[int, int]
+    """Topic id to the sequence after this group, for every topic in it."""
+    stored_at_ms: int
+    written: bool = False

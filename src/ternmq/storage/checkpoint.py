@@ -1,0 +1,73 @@
+"""The checkpoint file: how far each log was on disk when it was written. Replaced as a whole.
+
+Little-endian.
+
+    at  size  field
+     0     4  magic             b"CKPT"
+     4     4  crc               CRC-32C of bytes 8..64
+     8     4  version           1
+    12     4  clean             1 when the store was closed, 0 while it ran
+    16     8  epoch
+    24     8  message_durable   the message log was on disk up to here
+    32     8  consume_covered   its consume entries were on disk up to here
+    40     8  pull_durable      the pull log was on disk up to here
+    48     8  pull_replay_from  the oldest pull record that a group needs
+    56     8  stored_at_ms      of the last batch
+
+Losing it costs time, not data: the logs are then read from where their own marks say.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from ternmq.core.errors import Corrupt
+
+MAGIC = b"CKPT"
+VERSION = 1
+FRAME = struct.Struct("<4sI")
+FIELDS = struct.Struct("<IIQQQQQq")
+SIZE = 64
+
+assert FRAME.size + FIELDS.size == SIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Marks, all of them true at the time of writing."""
+
+    clean: bool = False
+    epoch: int = 0
+    message_durable: int = 0
+    consume_covered: int = 0
+    pull_durable: int = 0
+    pull_replay_from: int = 0
+    stored_at_ms: int = 0
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    fields = FIELDS.pack(
+        VERSION, checkpoint.clean, checkpoint.epoch, checkpoint.message_durable,
+        checkpoint.consume_covered, checkpoint.pull_durable, checkpoint.pull_replay_from,
+        checkpoint.stored_at_ms,
+    )  # fmt: skip
+    return FRAME.pack(MAGIC, crc32c(fields)) + fields
+
+
+def decode(content: bytes) -> Checkpoint:
+    """Raises `Corrupt` when this is not a whole checkpoint."""
+    if len(content) != SIZE:
+        raise Corrupt(f"the checkpoint file has {len(content)} bytes, not {SIZE}")
+    magic, crc = FRAME.unpack_from(content)
+    if magic != MAGIC or crc != crc32c(content[FRAME.size :]):
+        raise Corrupt("the checkpoint file does not match its checksum")
+    version, clean, epoch, message, consume, pull, replay, stored = FIELDS.unpack_from(
+        content, FRAME.size
+    )
+    if version != VERSION:
+        raise Corrupt(f"the checkpoint file has version {version}, this is version {VERSION}")
+    return Checkpoint(
+        clean=bool(clean), epoch=epoch, message_durable=message, consume_covered=consume,
+        pull_durable=pull, pull_replay_from=replay, stored_at_ms=stored,
+    )  # fmt: skip

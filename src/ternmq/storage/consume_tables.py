@@ -1,0 +1,254 @@
+"""All consume tables of a broker: finds the entries of a topic in the right file.
+
+Open files, loaded indexes and chunks of entries are cached within bounds, first in first out. A
+sequential reader finds its next entries in the chunk it had before or the one after it. With
+`wait=False` nothing that could block on the disk is done: `WouldBlock` is raised and the caller
+goes to a thread that may wait.
+
+A table that does not check is made again from its message segment by `rebuild`, which the store
+hands in, so damage here costs time and no data. Any thread may read; one thread adds.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ternmq.core.errors import Corrupt
+from ternmq.storage.consume_entry import ENTRY, ENTRY_SIZE
+from ternmq.storage.consume_runs import Selection
+from ternmq.storage.consume_table import CHUNK_ENTRIES, INDEX, Index, Row, Table
+from ternmq.storage.disk import File
+
+INDEXES_MAX = 32
+CHUNKS_MAX = 1024  # Of 256 entries: 12 MiB.
+ROWS_MAX = 16_384
+PLACES_MAX = 16_384
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class WouldBlock(Exception):
+    """The bytes are not in memory; ask again from a thread that may wait."""
+
+
+class Cache(Generic[K, V]):
+    """At most `count_max` values, oldest dropped first; safe to use from several threads."""
+
+    __slots__ = ("_count_max", "_items", "get")
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._items: dict[K, V] = {}
+        self.get = self._items.get
+
+    def put(self, key: K, value: V) -> None:
+        items = self._items
+        items[key] = value
+        while len(items) > self._count_max:
+            try:
+                items.pop(next(iter(items)), None)
+            except (RuntimeError, StopIteration):
+                return  # Another thread is making room.
+
+    def clear(self) -> None:
+        self._items.clear()
+
+
+class _Chunk:
+    """Up to 256 checked entries of one topic."""
+
+    __slots__ = ("bases", "packed")
+
+    def __init__(self, packed: bytes | bytearray) -> None:
+        self.packed = packed
+        self.bases = array("Q", [fields[0] for fields in ENTRY.iter_unpack(packed)])
+
+
+class ConsumeTables:
+    """The sealed part of the consume log."""
+
+    def __init__(self, *, files_open_max: int, rebuild: Callable[[int], Table]) -> None:
+        self._rebuild = rebuild
+        self.tables: list[Table] = []
+        self.bytes_read = 0  # By loading indexes.
+        self._files: Cache[int, File] = Cache(files_open_max)
+        self._indexes: Cache[int, Index] = Cache(INDEXES_MAX)
+        self._rows: Cache[tuple[int, int], Row | None] = Cache(ROWS_MAX)
+        self._chunks: Cache[tuple[int, int, int], _Chunk] = Cache(CHUNKS_MAX)
+        self._places: Cache[int, tuple[int, int]] = Cache(PLACES_MAX)
+
+    def add(self, table: Table) -> None:
+        """Add a table, or put it in the place of one with the same base."""
+        others = [known for known in self.tables if known.base != table.base]
+        self.tables = sorted([*others, table], key=lambda known: known.base)
+        if len(others) + 1 == len(self.tables) and others == self.tables[:-1]:
+            return
+        for cache in (self._files, self._indexes, self._rows, self._chunks, self._places):
+            cache.clear()
+
+    def index(self, table: Table) -> Index:
+        """The index of a table, waiting for the disk if need be."""
+        return self._index(table, wait=True)
+
+    def take(self, topic_id: int, selection: Selection, *, wait: bool) -> bool:
+        """Add the entries from `selection.sequence` on that one table has; False if none has."""
+        table = self._find(topic_id, selection.sequence, wait=wait)
+        if table is None:
+            return False
+        try:
+            self._take(table, topic_id, selection, wait=wait)
+        except Corrupt:
+            self._take(self._renew(table, wait=wait), topic_id, selection, wait=wait)
+        return True
+
+    def find_time(self, topic_id: int, stored_at_ms: int) -> int | None:
+        """First sequence of the topic stored at or after, if the tables have it. May wait."""
+        for table in self.tables:
+            if table.last_stored_at_ms < stored_at_ms:
+                continue
+            row = self._row(table, topic_id, wait=True)
+            if row is None or not row.entry_count:
+                continue
+            try:
+                found = self._find_time(table, topic_id, row, stored_at_ms)
+            except Corrupt:
+                found = self._find_time(self._renew(table, wait=True), topic_id, row, stored_at_ms)
+            if found is not None:
+                return found
+        return None
+
+    def _find_time(self, table: Table, topic_id: int, row: Row, stored_at_ms: int) -> int | None:
+        low, high = 0, row.entry_count
+        while low < high:
+            middle = (low + high) // 2
+            if self._entry(table, topic_id, row, middle)[4] < stored_at_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return self._entry(table, topic_id, row, low)[0] if low < row.entry_count else None
+
+    def _find(self, topic_id: int, sequence: int, *, wait: bool) -> Table | None:
+        """The first table where the topic's end is above `sequence`."""
+        tables = self.tables
+        place = self._places.get(topic_id)
+        if place is not None and place[0] < len(tables):
+            row = self._row(tables[place[0]], topic_id, wait=wait)
+            if row is not None and row.first_sequence <= sequence < row.end_sequence:
+                return tables[place[0]]
+        low, high = 0, len(tables)
+        while low < high:
+            middle = (low + high) // 2
+            row = self._row(tables[middle], topic_id, wait=wait)
+            if row is None or row.end_sequence <= sequence:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(tables):
+            return None
+        self._places.put(topic_id, (low, 0))
+        return tables[low]
+
+    def _take(self, table: Table, topic_id: int, selection: Selection, *, wait: bool) -> None:
+        row = self._row(table, topic_id, wait=wait)
+        if row is None or not row.entry_count:
+            raise Corrupt(f"{table.path.name} has no entries of topic {topic_id}")
+        selection.sequence = max(selection.sequence, row.first_sequence)
+        number = self._chunk_of(table, topic_id, row, selection.sequence, wait=wait)
+        chunk_count = -(-row.entry_count // CHUNK_ENTRIES)
+        while number < chunk_count and not selection.full:
+            try:
+                chunk = self._chunk(table, topic_id, row, number, wait=wait)
+            except WouldBlock:
+                if selection.found:
+                    selection.full = True
+                    return
+                raise
+            at = bisect_right(chunk.bases, selection.sequence) - 1
+            selection.take(chunk.packed, max(0, at))
+            place = self._places.get(topic_id)
+            self._places.put(topic_id, (place[0] if place else 0, number))
+            number += 1
+
+    def _chunk_of(self, table: Table, topic_id: int, row: Row, sequence: int, *, wait: bool) -> int:
+        """Number of the chunk that holds `sequence`."""
+        place = self._places.get(topic_id)
+        last = -(-row.entry_count // CHUNK_ENTRIES) - 1
+        if place is not None:
+            for number in (place[1], place[1] + 1):
+                chunk = self._chunks.get((table.base, topic_id, number))
+                if chunk is not None and number <= last and chunk.bases[0] <= sequence:
+                    last_entry = ENTRY.unpack_from(chunk.packed, len(chunk.packed) - ENTRY_SIZE)
+                    if sequence < last_entry[0] + last_entry[3]:
+                        return number
+        low, high = 0, last
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._chunk(table, topic_id, row, middle, wait=wait).bases[0] <= sequence:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _entry(self, table: Table, topic_id: int, row: Row, number: int) -> tuple[int, ...]:
+        chunk = self._chunk(table, topic_id, row, number // CHUNK_ENTRIES, wait=True)
+        return ENTRY.unpack_from(chunk.packed, number % CHUNK_ENTRIES * ENTRY_SIZE)
+
+    def _chunk(self, table: Table, topic_id: int, row: Row, number: int, *, wait: bool) -> _Chunk:
+        key = (table.base, topic_id, number)
+        chunk = self._chunks.get(key)
+        if chunk is None:
+            offset, size = table.chunk_place(row, number)
+            packed = self._read(table, size, offset, wait=wait)
+            table.check_chunk(topic_id, packed, size)
+            chunk = _Chunk(packed)
+            self._chunks.put(key, chunk)
+        return chunk
+
+    def _row(self, table: Table, topic_id: int, *, wait: bool) -> Row | None:
+        key = (table.base, topic_id)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._index(table, wait=wait).row(topic_id)
+            if row is not None:
+                self._rows.put(key, row)
+        return row
+
+    def _index(self, table: Table, *, wait: bool) -> Index:
+        index = self._indexes.get(table.base)
+        if index is None:
+            if not wait:
+                raise WouldBlock
+            try:
+                index = table.load_index(self._file(table))
+            except Corrupt:
+                table = self._renew(table, wait=True)
+                index = table.load_index(self._file(table))
+            self.bytes_read += table.topic_count * INDEX.itemsize
+            self._indexes.put(table.base, index)
+        return index
+
+    def _renew(self, table: Table, *, wait: bool) -> Table:
+        """Have a bad table made again."""
+        if not wait:
+            raise WouldBlock
+        renewed = self._rebuild(table.base)
+        self.add(renewed)
+        return renewed
+
+    def _read(self, table: Table, size: int, offset: int, *, wait: bool) -> bytes | bytearray:
+        if wait:
+            return self._file(table).pread(size, offset)
+        file = self._files.get(table.base)
+        found = file.pread_nowait(size, offset) if file is not None else None
+        if found is None:
+            raise WouldBlock
+        return found
+
+    def _file(self, table: Table) -> File:
+        file = self._files.get(table.base)
+        if file is None:
+            file = table.open()
+            self._files.put(table.base, file)
+        return file

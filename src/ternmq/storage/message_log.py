@@ -1,0 +1,229 @@
+"""The message log: every batch of every topic, in the order of arrival.
+
+A group of appends goes through three steps. `stage` (loop, memory only) gives each batch its
+offset, its sequence and its time and stamps them into its header. `write` (writer thread, blocks)
+puts the group on disk with one write and one fdatasync. `commit` (loop) makes it visible: consume
+entries, producer windows, `safe_offset`. `abandon` instead forgets it as if it had never been. One
+group is in flight at a time, so sequences have no gaps.
+
+Safe means synced with flush=sync and handed to the operating system with flush=async; `durable_to`
+in a stamp always means synced. Reads are checked against the batch's own checksum, and nothing at
+or above `safe_offset` can be read.
+"""
+
+import struct
+
+from crc32c import crc32c
+
+from ternmq.batch.layout import (
+    COUNT,
+    FIXED_SIZE,
+    FRAMING,
+    PRODUCER_CRC_AT,
+    STAMP,
+    STAMP_END,
+    STAMP_START,
+)
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, DiskFull, TernError
+from ternmq.core.units import MIB
+from ternmq.storage.append import Append, Staged
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.producers import ProducerTable, Stored
+from ternmq.storage.segmented_log import SegmentedLog
+
+__all__ = ["Append", "MessageLog", "Staged"]
+
+FREE_CHECK_SECONDS = 1.0
+FREE_CHECK_BYTES = 64 * MIB
+
+_OFFSET = struct.Struct("<Q")
+_pack_stamp = STAMP.pack
+
+
+class MessageLog:
+    """Appends and reads batches."""
+
+    def __init__(
+        self,
+        source: SegmentedLog,
+        consume: ConsumeLog,
+        producers: ProducerTable,
+        *,
+        clock: Clock,
+        epoch: int,
+        config: StorageConfig,
+    ) -> None:
+        self._log = source
+        self._consume = consume
+        self._producers = producers
+        self._clock = clock
+        self._epoch = epoch
+        self._config = config
+        self._sync_each = config.flush == "sync"
+        self.safe_offset = source.end
+        self.stored_at_ms = 0  # Of the last batch; the next one's is never less.
+        self._in_flight: Staged | None = None
+        self._synced_at = clock.monotonic()
+        self._free_checked_at = float("-inf")
+        self._free_checked_end = source.end
+        self._full: DiskFull | None = None
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.start
+
+    @property
+    def synced_offset(self) -> int:
+        """Everything below is on disk."""
+        return self._log.synced
+
+    @property
+    def failed(self) -> TernError | None:
+        """Set after an fsync error: nothing can be appended until a restart; reads go on."""
+        return self._log.failed
+
+    # Appending
+
+    def stage(self, appends: list[Append]) -> Staged:
+        """Give every batch its place; memory only. Raises `DiskFailed` once the log has failed."""
+        assert self._in_flight is None, "commit or abandon the group before"
+        plan = self._log.plan()
+        place = plan.place
+        ends: dict[int, int] = {}
+        safe_ends = self._consume.ends
+        stored_at_ms = max(self.stored_at_ms, self._clock.now_ms())
+        durable_to, epoch = self._log.synced, self._epoch
+        for append in appends:
+            batch, topic_id = append.batch, append.topic_id
+            assert len(batch) % 8 == 0
+            sequence = ends.get(topic_id)
+            if sequence is None:
+                sequence = safe_ends.get(topic_id, 0)
+            ends[topic_id] = sequence + append.count
+            append.offset = offset = place(batch)
+            append.base_sequence = sequence
+            append.stored_at_ms = stored_at_ms
+            stamp = _pack_stamp(
+                offset, topic_id, sequence, epoch, stored_at_ms, append.received_at_ms, durable_to,
+                append.client_ip, append.server_ip, append.client_port, append.server_port,
+            )  # fmt: skip
+            crc = crc32c(stamp, crc32c(batch[:12]))
+            batch[12:STAMP_END] = crc.to_bytes(4, "little") + stamp
+        self._in_flight = staged = Staged(
+            appends=appends, plan=plan, ends=ends, stored_at_ms=stored_at_ms
+        )
+        return staged
+
+    def write(self, staged: Staged) -> None:
+        """Put the group on disk; blocks. When this raises, none of it is there (or it is said to
+        be unknown: `failed` is set, and a restart may find it)."""
+        assert self._in_flight is staged
+        self._check_free()
+        self._log.write(staged.plan, sync=self._sync_each)
+        if not self._sync_each:
+            self.sync_due()
+        staged.written = True
+
+    def commit(self, staged: Staged) -> None:
+        """The written group is safe: make it visible."""
+        assert self._in_flight is staged
+        assert staged.written
+        remember = self._producers.remember
+        for append in staged.appends:
+            remember(
+                append.producer, append.first_sequence, append.count,
+                Stored(append.topic_id, append.base_sequence, append.stored_at_ms),
+            )  # fmt: skip
+        self._consume.commit(staged.appends, staged.ends, staged.plan.rolls)
+        self.safe_offset = staged.plan.end
+        self.stored_at_ms = staged.stored_at_ms
+        self._in_flight = None
+
+    def abandon(self, staged: Staged) -> None:
+        """Forget a group whose write failed, or that was never written."""
+        assert self._in_flight is staged
+        assert not staged.written, "what is written must be committed"
+        self._in_flight = None
+
+    def sync(self) -> None:
+        """Put everything written on disk; blocks. An error is final."""
+        self._synced_at = self._clock.monotonic()
+        self._log.sync()
+
+    def sync_due(self) -> None:
+        """flush=async: sync if enough bytes or enough time have gathered. Called by a timer too."""
+        unsynced = self._log.end - self._log.synced
+        waited_ms = (self._clock.monotonic() - self._synced_at) * 1000
+        if unsynced >= self._config.flush_bytes or (
+            unsynced and waited_ms >= self._config.flush_interval_ms
+        ):
+            self.sync()
+
+    def _check_free(self) -> None:
+        """Keep a reserve of space, so that consuming and acking survive a full disk."""
+        now = self._clock.monotonic()
+        if (
+            now - self._free_checked_at >= FREE_CHECK_SECONDS
+            or self._log.end - self._free_checked_end >= FREE_CHECK_BYTES
+        ):
+            self._free_checked_at, self._free_checked_end = now, self._log.end
+            free, _ = self._log.disk.free(self._log.directory)
+            self._full = None
+            if free < self._config.min_free:
+                self._full = DiskFull(
+                    f"{free} bytes free where messages are kept, {self._config.min_free} are "
+                    "reserved: free some space or lower min_free; consuming goes on",
+                    free=free, min_free=self._config.min_free,
+                )  # fmt: skip
+        if self._full is not None:
+            raise DiskFull(self._full.message, **self._full.details)
+
+    # Reading
+
+    def read(self, offset: int, size: int) -> bytes:
+        """One or more whole batches as stored; may wait for the disk. Raises `Corrupt`."""
+        assert offset + size <= self.safe_offset, "not safe yet"
+        if size <= 0:
+            raise _bad(offset, size)  # Rows without bytes: they are lost.
+        data = self._log.read(offset, size)
+        check_batches(data, offset)
+        return data
+
+    def read_nowait(self, offset: int, size: int) -> bytearray | None:
+        """The same if the page cache has all of it, else None at once."""
+        assert offset + size <= self.safe_offset, "not safe yet"
+        if size <= 0:
+            raise _bad(offset, size)
+        data = self._log.read_nowait(offset, size)
+        if data is not None:
+            check_batches(data, offset)
+        return data
+
+
+def check_batches(data: bytes | bytearray, offset: int) -> None:
+    """Raise `Corrupt` unless `data` is whole batches that belong at `offset`."""
+    view = memoryview(data)
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < FIXED_SIZE:
+            raise _bad(offset + at, end - at)
+        _, _, _, size, _ = FRAMING.unpack_from(view, at)
+        (held,) = _OFFSET.unpack_from(view, at + STAMP_START)
+        (crc,) = COUNT.unpack_from(view, at + PRODUCER_CRC_AT)
+        if (
+            held != offset + at
+            or not FIXED_SIZE <= size <= end - at
+            or crc != crc32c(view[at + PRODUCER_CRC_AT + 4 : at + size])
+        ):
+            raise _bad(offset + at, end - at)
+        at += size
+
+
+def _bad(offset: int, size: int) -> Corrupt:
+    return Corrupt(
+        f"the stored batch at offset {offset} does not match its checksum; "
+        "see store.report and the quarantine folder",
+        offset=offset, size=size,
+    )  # fmt: skip

@@ -1,0 +1,233 @@
+"""Opening the message side of a data directory: tables, tail, scan, producers, in that order.
+
+What is trusted without reading: segments that have a table, and what the tail file of the active
+segment covers. What is read: the message log after that. A sealed segment without a table is
+walked by its headers. So a start after a crash reads what follows the last checkpoint, however
+long the log is. Everything that was read is counted in the report.
+"""
+
+import threading
+
+import structlog
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, DiskFailed
+from ternmq.storage import paths as names
+from ternmq.storage import recovery
+from ternmq.storage.checkpoint import Checkpoint
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_entry import RECORD, RECORD_SIZE, Entry, Location
+from ternmq.storage.consume_log import ConsumeLog, make_table
+from ternmq.storage.consume_runs import Runs
+from ternmq.storage.consume_table import HEADER_SIZE, Table
+from ternmq.storage.consume_tables import ConsumeTables
+from ternmq.storage.consume_tail import Tail, read_tail
+from ternmq.storage.disk import Disk
+from ternmq.storage.message_format import Collector, MessageFormat, walk
+from ternmq.storage.paths import Paths
+from ternmq.storage.producers import ProducerTable
+from ternmq.storage.recovery import Quarantine
+from ternmq.storage.report import RecoveryReport
+from ternmq.storage.segmented_log import SegmentedLog
+
+log = structlog.get_logger()
+
+
+class Opening:
+    """The steps of one start, sharing what they find."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: Paths,
+        *,
+        source: SegmentedLog,
+        config: StorageConfig,
+        checkpoint: Checkpoint,
+        report: RecoveryReport,
+    ) -> None:
+        self._disk = disk
+        self._paths = paths
+        self._source = source
+        self._config = config
+        self._checkpoint = checkpoint
+        self._report = report
+        self._quarantine = Quarantine(disk, paths)
+        self.tables = ConsumeTables(
+            files_open_max=config.files_open_max, rebuild=self.rebuild_table
+        )
+        self.producers = ProducerTable(
+            batches_max=config.producer_batches_max, producers_max=config.producers_max,
+            silence_ms=config.producer_silence_ms,
+        )  # fmt: skip
+        self._producers_from = 0
+        self._rebuilding = threading.Lock()
+        self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
+        self.stored_at_ms = checkpoint.stored_at_ms
+
+    def run(self, clock: Clock) -> ConsumeLog:
+        """Recover; returns the consume log. The message log's end is settled afterwards."""
+        self._load_producers()
+        self._load_tables()
+        for number in range(len(self._source.bases) - 1):
+            self._open_sealed(number, clock)
+        if self.tables.tables:
+            self.stored_at_ms = max(
+                self.stored_at_ms, *(table.last_stored_at_ms for table in self.tables.tables)
+            )
+        consume = self._open_active()
+        self._report.bytes_read += self.tables.bytes_read
+        return consume
+
+    # Producers
+
+    def _load_producers(self) -> None:
+        if not self._disk.exists(self._paths.producers):
+            return
+        content = self._disk.read(self._paths.producers)
+        self._report.bytes_read += len(content)
+        try:
+            self._producers_from = self.producers.restore(content)
+        except Corrupt as error:
+            self._note("the producers file is bad and is made again from the log", error)
+
+    # Sealed segments
+
+    def _load_tables(self) -> None:
+        present = names.bases(self._disk.names(self._paths.consume), names.TABLE_SUFFIX)
+        sealed = set(self._source.bases[:-1])
+        for base in present:
+            path = self._paths.table(base)
+            try:
+                table = Table(self._disk, path)
+            except (Corrupt, DiskFailed) as error:
+                self._quarantine.move(path.name, error.message)
+                self._note(f"the consume table {path.name} is bad", error)
+                continue
+            self._report.bytes_read += HEADER_SIZE
+            if base not in sealed:
+                self._orphans |= table.load_index(table.open()).ends()
+                self._quarantine.move(path.name, "no sealed segment of this name")
+                continue
+            self.tables.add(table)
+
+    def _open_sealed(self, number: int, clock: Clock) -> None:
+        base, end = self._source.bases[number], self._source.bases[number + 1]
+        table = next((known for known in self.tables.tables if known.base == base), None)
+        fresh = clock.now_ms() - self._config.producer_silence_ms
+        producers_done = self._producers_from >= end or (
+            table is not None and table.last_stored_at_ms < fresh
+        )
+        if table is not None and table.end == end and producers_done:
+            return
+        records = self._collect(number)
+        if self._producers_from < end:
+            self.producers.restore_records(records, from_offset=self._producers_from)
+        if table is None or table.end != end:
+            self._make_table(base, end, records)
+            self._report.tables_rebuilt.append(base)
+            log.warning("consume table made again", segment=base)
+
+    def _collect(self, number: int) -> bytearray:
+        """Records of a sealed segment: from its tail file as far as that goes, then by walking."""
+        base, end = self._source.bases[number], self._source.bases[number + 1]
+        tail = self._read_tail(base)
+        collector = Collector()
+        collector.records += tail.records
+        if tail.end < end:
+            self._report.bytes_read += walk(self._source, tail.end, end, collector)
+        return collector.records
+
+    def _make_table(self, base: int, end: int, records: bytearray) -> Table:
+        older = [table for table in self.tables.tables if table.base < base]
+        ends = self.tables.index(older[-1]).ends() if older else {}
+        runs = Runs(base, ends, from_zero=self._source.start == 0)
+        runs.add_records(records)
+        self._report.lost += runs.lost
+        self._report.notes += runs.notes
+        table = make_table(self._disk, self._paths, self.tables, runs, end, known=None)
+        self.tables.add(table)
+        return table
+
+    def rebuild_table(self, base: int) -> Table:
+        """Make a table again that was found bad while reading. Any thread, one at a time."""
+        with self._rebuilding:
+            path = self._paths.table(base)
+            if self._disk.exists(path):
+                self._quarantine.move(path.name, "found bad while reading")
+            number = self._source.bases.index(base)
+            records = self._collect(number)
+            return self._make_table(base, self._source.bases[number + 1], records)
+
+    # The active segment
+
+    def _read_tail(self, base: int) -> Tail:
+        path = self._paths.tail(base)
+        if not self._disk.exists(path):
+            return Tail(end=base, records=b"", size=0)
+        content = self._disk.read(path)
+        self._report.bytes_read += len(content)
+        tail = read_tail(content, base)
+        if tail.size < len(content):
+            self._report.notes.append(
+                f"{path.name}: {len(content) - tail.size} bytes at its end are no whole checkpoint"
+            )
+        self._report.tail_records += len(tail.records) // RECORD_SIZE
+        return tail
+
+    def _open_active(self) -> ConsumeLog:
+        source = self._source
+        base = source.active_base
+        tail = self._read_tail(base)
+        collector = Collector()
+        durable = max(self._checkpoint.message_durable, tail.end)
+        found = recovery.scan(
+            source, start=tail.end, durable=durable, form=MessageFormat(), visit=collector.visit
+        )
+        self._report.bytes_read += found.bytes_read
+        verdict = recovery.decide(found)
+        recovery.repair(source, found, verdict, self._paths, self._report)
+        scanned = _below(collector.records, verdict.end)
+        self._report.scanned_records = len(scanned) // RECORD_SIZE
+        return self._take_over(base, tail, scanned)
+
+    def _take_over(self, base: int, tail: Tail, scanned: bytearray) -> ConsumeLog:
+        records = bytearray(tail.records) + scanned
+        self.producers.restore_records(records, from_offset=self._producers_from)
+        tables = self.tables.tables
+        runs = Runs(
+            base, self.tables.index(tables[-1]).ends() if tables else {},
+            from_zero=self._source.start == 0,
+        )  # fmt: skip
+        runs.add_records(records)
+        for topic_id, end in self._orphans.items():
+            known = runs.ends.get(topic_id, 0)
+            if known < end:
+                lost = Entry(known, self._source.end, 0, end - known, 0, 0, 0, Location.LOST)
+                runs.add(topic_id, lost)
+        self._report.lost += runs.lost
+        self._report.notes += runs.notes
+        consume = ConsumeLog(self._disk, self._paths, self.tables, active=runs)
+        consume.tail_file.resume(base, size=tail.size, covered=tail.end)
+        firsts = self.tables.index(tables[0]).firsts() if tables else {}
+        consume.adopt(scanned, {topic: first for topic, first in firsts.items() if first})
+        if records:
+            last = RECORD.unpack_from(records, len(records) - RECORD_SIZE)
+            self.stored_at_ms = max(self.stored_at_ms, last[5])
+        if self._source.active_base != base:
+            consume.seal(self._source.active_base)
+        else:
+            self._source.count = len(records) // RECORD_SIZE
+        return consume
+
+    def _note(self, text: str, error: Exception) -> None:
+        log.error(text, error=str(error))
+        self._report.notes.append(f"{text}: {error}")
+
+
+def _below(records: bytearray, end: int) -> bytearray:
+    """Drop the records of what was cut off."""
+    size = len(records)
+    while size and RECORD.unpack_from(records, size - RECORD_SIZE)[2] >= end:
+        size -= RECORD_SIZE
+    return records[:size]

@@ -1,0 +1,73 @@
+"""Where every file lives. No other module builds a path or parses a file name.
+
+<data directory>/
+    message/00000000000000000000.log     batches of all topics, in arrival order
+    consume/00000000000000000000.table   where the batches of each topic are; one per sealed segment
+    consume/00000000000000000000.tail    the same for the active segment, as far as checkpointed
+    pull/00000000000000000000.log        what was handed out, acked and decided
+    producers                            which batches each producer has already sent
+    checkpoint                           how far all of it is on disk
+    unclean                              there while a broker runs; found at start means it crashed
+    quarantine/                          bytes that should have been good and were not, with reports
+
+Nothing here is named by user input. See docs/data-files.md for the bytes inside.
+"""
+
+from pathlib import Path
+
+OFFSET_DIGITS = 20  # Enough for 2**63, so that `ls` sorts by offset.
+LOG_SUFFIX = ".log"
+TABLE_SUFFIX = ".table"
+TAIL_SUFFIX = ".tail"
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class Paths:
+    """Names of all files below one data directory."""
+
+    __slots__ = (
+        "checkpoint", "consume", "directory", "message", "producers", "pull", "quarantine",
+        "unclean",
+    )  # fmt: skip
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.message = directory / "message"
+        self.consume = directory / "consume"
+        self.pull = directory / "pull"
+        self.quarantine = directory / "quarantine"
+        self.producers = directory / "producers"
+        self.checkpoint = directory / "checkpoint"
+        self.unclean = directory / "unclean"
+
+    def directories(self) -> tuple[Path, ...]:
+        return (self.message, self.consume, self.pull, self.quarantine)
+
+    def table(self, base: int) -> Path:
+        return self.consume / f"{base:0{OFFSET_DIGITS}d}{TABLE_SUFFIX}"
+
+    def tail(self, base: int) -> Path:
+        return self.consume / f"{base:0{OFFSET_DIGITS}d}{TAIL_SUFFIX}"
+
+    def quarantined(self, name: str) -> Path:
+        return self.quarantine / name
+
+
+def segment(directory: Path, base: int) -> Path:
+    """The file of the segment that starts at byte `base` of the log kept in `directory`."""
+    return directory / f"{base:0{OFFSET_DIGITS}d}{LOG_SUFFIX}"
+
+
+def bases(names: list[str], suffix: str) -> list[int]:
+    """The start offsets of the files with this suffix, lowest first; other names are ignored."""
+    found = []
+    for name in names:
+        stem = name.removesuffix(suffix)
+        if stem != name and len(stem) == OFFSET_DIGITS and stem.isascii() and stem.isdigit():
+            found.append(int(stem))
+    return sorted(found)
+
+
+def temporary(path: Path) -> Path:
+    """Where a file is written before it takes its name."""
+    return path.with_name(path.name + TEMPORARY_SUFFIX)

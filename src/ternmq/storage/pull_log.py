@@ -1,0 +1,186 @@
+"""The pull log: what groups were given, what they acked, what was decided.
+
+Progress (hand-outs, acks) may be lost at its tail: rows then come again. Decisions are written
+with `sync=True` before anybody is told. Snapshots of groups are records of this very log, so none
+can be stale: a group's state is its latest snapshot plus the records after it. Segments before the
+oldest record that any living group needs are removed.
+
+Like the message log: `stage` in memory, `write` on the writer thread, `commit` or `abandon` in
+memory, one group in flight at a time. `replay` must run once, to its end, before the first `trim`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, TernError
+from ternmq.storage.pull_record import (
+    Kind,
+    PullFormat,
+    PullRecord,
+    cut_record,
+    decode,
+    encode,
+    encoded_size,
+)
+from ternmq.storage.recovery import scan
+from ternmq.storage.segment import Plan
+from ternmq.storage.segmented_log import SegmentedLog
+
+__all__ = ["Kind", "PullLog", "PullRecord", "StagedPulls", "cut_record"]
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class StagedPulls:
+    """A group of records with offsets."""
+
+    records: list[PullRecord]
+    offsets: list[int]
+    plan: Plan
+    written: bool = False
+
+
+class PullLog:
+    """Appends and replays pull records."""
+
+    def __init__(
+        self, source: SegmentedLog, *, clock: Clock, flush_interval_ms: int, replay_from: int
+    ) -> None:
+        self._log = source
+        self._clock = clock
+        self._flush_interval_ms = flush_interval_ms
+        self._replay_from = replay_from
+        self._replayed = False
+        self._in_flight: StagedPulls | None = None
+        self._synced_at = clock.monotonic()
+        self._needed: dict[int, dict[int, int]] = {}
+        self.safe_offset = source.end
+
+    @property
+    def synced_offset(self) -> int:
+        """Everything below is on disk: retention and the like may rely on it."""
+        return self._log.synced
+
+    @property
+    def failed(self) -> TernError | None:
+        return self._log.failed
+
+    # Appending
+
+    def stage(self, records: list[PullRecord]) -> StagedPulls:
+        """Give records their offsets; memory only."""
+        assert self._in_flight is None, "commit or abandon the group before"
+        plan = self._log.plan()
+        durable_to = self._log.synced
+        offsets: list[int] = []
+        for record in records:
+            size = encoded_size(record)
+            offset = plan.room(size)
+            plan.place(encode(record, offset=offset, durable_to=durable_to))
+            offsets.append(offset)
+        self._in_flight = StagedPulls(records=records, offsets=offsets, plan=plan)
+        return self._in_flight
+
+    def write(self, staged: StagedPulls, sync: bool) -> None:
+        """Put the records on disk; blocks. `sync` for decisions. Raises `DiskFull` (nothing is
+        written, the next may work) or `DiskFailed`."""
+        assert self._in_flight is staged
+        self._log.write(staged.plan, sync=sync)
+        staged.written = True
+
+    def commit(self, staged: StagedPulls) -> None:
+        assert self._in_flight is staged
+        assert staged.written
+        for offset, record in zip(staged.offsets, staged.records, strict=True):
+            self._note(offset, record)
+        self.safe_offset = staged.plan.end
+        self._in_flight = None
+
+    def abandon(self, staged: StagedPulls) -> None:
+        assert self._in_flight is staged
+        assert not staged.written, "what is written must be committed"
+        self._in_flight = None
+
+    def sync(self) -> None:
+        self._synced_at = self._clock.monotonic()
+        self._log.sync()
+
+    def sync_due(self) -> None:
+        """Flush progress records that have waited long enough. Called by a timer."""
+        if self._log.synced < self._log.end:
+            waited_ms = (self._clock.monotonic() - self._synced_at) * 1000
+            if waited_ms >= self._flush_interval_ms:
+                self.sync()
+
+    # Reading
+
+    def replay(self) -> Iterator[tuple[int, PullRecord]]:
+        """Every record that may still matter, in order, with its offset.
+
+        A record that does not check is passed over and logged: it is in the recovery report if the
+        checkpoint did not cover it, and found only now if it did.
+        """
+        form = PullFormat()
+        found: list[tuple[int, PullRecord]] = []
+
+        def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+            if problem is None:
+                found.append((offset, decode(data)))
+            else:
+                log.error("bad pull record", offset=offset, reason=problem.message)
+
+        for number, base in enumerate(self._log.bases):
+            end = self._log.segment_end(number)
+            if end <= self._replay_from and number + 1 < len(self._log.bases):
+                continue
+            start = max(base, self._replay_from)
+            scan(self._log, start=start, durable=0, form=form, visit=visit, segment=number)
+            for offset, record in found:
+                self._note(offset, record)
+            yield from found
+            found.clear()
+        self._replayed = True
+
+    # Which segments are needed
+
+    def note_snapshot(self, group_id: int, lane_id: int, offset: int) -> None:
+        """Nothing before `offset` is needed for this group on this lane."""
+        self._needed.setdefault(group_id, {})[lane_id] = offset
+
+    def replay_from(self) -> int:
+        """Where the next replay may start: the oldest record that a living group needs."""
+        if not self._replayed:
+            return self._replay_from
+        needed = (offset for lanes in self._needed.values() for offset in lanes.values())
+        return min(needed, default=self.safe_offset)
+
+    def pinning(self, count_max: int) -> list[tuple[int, int]]:
+        """(group id, lane id) of those that need the oldest sealed segments: a new snapshot of
+        each lets them go."""
+        before = self._log.active_base
+        held = [
+            (offset, group_id, lane_id)
+            for group_id, lanes in self._needed.items()
+            for lane_id, offset in lanes.items()
+            if offset < before
+        ]
+        return [(group_id, lane_id) for _, group_id, lane_id in sorted(held)[:count_max]]
+
+    def trim(self) -> int:
+        """Remove segments that no group needs; return how many. Blocks."""
+        if not self._replayed or self._log.failed is not None:
+            return 0
+        return self._log.drop_before(min(self.replay_from(), self._log.synced))
+
+    def _note(self, offset: int, record: PullRecord) -> None:
+        kind, group_id = record.kind, record.group_id
+        if kind == Kind.GROUP_DELETED:
+            self._needed.pop(group_id, None)
+        elif kind == Kind.SNAPSHOT:
+            self._needed.setdefault(group_id, {})[record.lane_id] = offset
+        elif group_id:
+            self._needed.setdefault(group_id, {}).setdefault(record.lane_id, offset)

@@ -1,0 +1,207 @@
+"""The data directory of one broker: opens and recovers it, writes checkpoints, closes it.
+
+Start order: checkpoint file, message log with its consume log and producers, pull log, and last the
+marker that says a broker is running. Stop order is the reverse: pull log and message log synced,
+everything checkpointed, marker removed. Who may open the directory is decided elsewhere (a lock).
+
+`checkpoint` is called every few seconds on the writer thread. It makes a later start cheap and is
+never needed for safety, so a full disk there is logged and otherwise ignored.
+"""
+
+from pathlib import Path
+
+import structlog
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
+from ternmq.storage import checkpoint as checkpoint_file
+from ternmq.storage import recovery
+from ternmq.storage.checkpoint import Checkpoint
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.disk import Disk
+from ternmq.storage.message_log import MessageLog
+from ternmq.storage.opening import Opening
+from ternmq.storage.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
+from ternmq.storage.producers import ProducerTable
+from ternmq.storage.pull_log import PullLog
+from ternmq.storage.pull_record import PullFormat
+from ternmq.storage.report import RecoveryReport
+from ternmq.storage.segmented_log import SegmentedLog
+
+log = structlog.get_logger()
+
+
+class Store:
+    """Everything a broker keeps on disk."""
+
+    messages: MessageLog
+    consume: ConsumeLog
+    pulls: PullLog
+    producers: ProducerTable
+    report: RecoveryReport
+
+    def __init__(
+        self, disk: Disk, directory: Path, *, clock: Clock, epoch: int, config: StorageConfig
+    ) -> None:
+        """Use `Store.open`."""
+        self._disk = disk
+        self._paths = Paths(directory)
+        self._clock = clock
+        self._config = config
+        self.report = RecoveryReport()
+        self._epoch = epoch
+        self._last = Checkpoint()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls, disk: Disk, directory: Path, *, clock: Clock, epoch: int, config: StorageConfig
+    ) -> "Store":
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`."""
+        store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
+        store._prepare()
+        known = store._read_checkpoint()
+        store._open_messages(known)
+        store._open_pulls(known)
+        disk.write_atomic(store._paths.unclean, b"a broker runs here, or crashed\n")
+        store._last = known
+        store._remove_old_tails()
+        store.checkpoint()
+        log.info(
+            "store opened", directory=str(directory), unclean=store.report.unclean,
+            cuts=len(store.report.cuts), holes=len(store.report.holes),
+            tables_rebuilt=len(store.report.tables_rebuilt), bytes_read=store.report.bytes_read,
+            topics=len(store.consume.ends), safe_offset=store.messages.safe_offset,
+        )  # fmt: skip
+        return store
+
+    def _prepare(self) -> None:
+        self._disk.mkdir(self._paths.directory)
+        for directory in self._paths.directories():
+            self._disk.mkdir(directory)
+        self.report.unclean = self._disk.exists(self._paths.unclean)
+        for directory in (self._paths.directory, self._paths.consume, self._paths.quarantine):
+            for name in self._disk.names(directory):
+                if name.endswith(TEMPORARY_SUFFIX):
+                    self._disk.unlink(directory / name)
+
+    def _read_checkpoint(self) -> Checkpoint:
+        if not self._disk.exists(self._paths.checkpoint):
+            return Checkpoint()
+        try:
+            return checkpoint_file.decode(self._disk.read(self._paths.checkpoint))
+        except Corrupt as error:
+            log.error("the checkpoint file is bad; more of the logs is read", error=error.message)
+            self.report.notes.append(error.message)
+            return Checkpoint()
+
+    def _open_messages(self, known: Checkpoint) -> None:
+        self._message_segments = SegmentedLog(
+            self._disk, self._paths.message, segment_size=self._config.segment_size,
+            records_max=self._config.segment_batches_max,
+            files_open_max=self._config.files_open_max,
+        )  # fmt: skip
+        opening = Opening(
+            self._disk, self._paths, source=self._message_segments, config=self._config,
+            checkpoint=known, report=self.report,
+        )  # fmt: skip
+        self.consume = opening.run(self._clock)
+        self.producers = opening.producers
+        self.messages = MessageLog(
+            self._message_segments, self.consume, self.producers,
+            clock=self._clock, epoch=self._epoch, config=self._config,
+        )  # fmt: skip
+        self.messages.stored_at_ms = opening.stored_at_ms
+
+    def _open_pulls(self, known: Checkpoint) -> None:
+        segments = self._pull_segments = SegmentedLog(
+            self._disk, self._paths.pull, segment_size=self._config.pull_segment_size,
+            files_open_max=self._config.files_open_max,
+        )  # fmt: skip
+        start = max(known.pull_durable, segments.active_base)
+        if start > segments.end:
+            start = segments.active_base  # Shorter than it was: find out what is left.
+        found = recovery.scan(
+            segments, start=start, durable=known.pull_durable, form=PullFormat(),
+            visit=lambda offset, data, problem: None,
+        )  # fmt: skip
+        self.report.bytes_read += found.bytes_read
+        verdict = recovery.decide(found)
+        recovery.repair(segments, found, verdict, self._paths, self.report)
+        self.pulls = PullLog(
+            segments, clock=self._clock, flush_interval_ms=self._config.pull_flush_interval_ms,
+            replay_from=max(segments.start, min(known.pull_replay_from, segments.end)),
+        )  # fmt: skip
+
+    def _remove_old_tails(self) -> None:
+        """Tail files of sealed segments are of no more use once tables and producers are safe."""
+        found = bases(self._disk.names(self._paths.consume), TAIL_SUFFIX)
+        old = [base for base in found if base != self.consume.active_base]
+        if old:
+            try:
+                self._write_producers(clean=False)
+            except DiskFull as error:
+                log.warning("no space for the producers file", error=error.message)
+                return
+            for base in old:
+                self._disk.unlink(self._paths.tail(base))
+
+    def checkpoint(self) -> None:
+        """Write down how far everything is; blocks. Called on the writer thread."""
+        try:
+            self._checkpoint(clean=False)
+        except DiskFull as error:
+            log.warning("no space for a checkpoint", error=error.message)
+        except DiskFailed as error:
+            log.error("a checkpoint failed; a restart will read more", error=error.message)
+
+    def _checkpoint(self, *, clean: bool) -> None:
+        if self.messages.failed is not None or self.pulls.failed is not None:
+            return
+        waiting = self.consume.pending_size()
+        self.messages.sync()  # With flush=sync there is nothing to do.
+        sealed = self.consume.write_tables()
+        if sealed or clean:
+            self._write_producers(clean=clean)
+        self.consume.write_tail(waiting)
+        for base in sealed:
+            self._disk.unlink(self._paths.tail(base))
+        self.pulls.sync()
+        now = Checkpoint(
+            clean=clean,
+            epoch=self._epoch,
+            message_durable=self.messages.synced_offset,
+            consume_covered=self.consume.tail_file.covered,
+            pull_durable=self.pulls.synced_offset,
+            pull_replay_from=self.pulls.replay_from(),
+            stored_at_ms=self.messages.stored_at_ms,
+        )
+        if now != self._last:
+            self._disk.write_atomic(self._paths.checkpoint, checkpoint_file.encode(now))
+            self._last = now
+        self.pulls.trim()
+
+    def _write_producers(self, *, clean: bool) -> None:
+        self.producers.forget_silent(self._clock.now_ms())
+        covers = self.messages.safe_offset if clean else self.consume.active_base
+        content = self.producers.snapshot(covers)
+        self.messages.sync()  # Nothing in the snapshot may be younger than the log on disk.
+        self._disk.write_atomic(self._paths.producers, content)
+
+    def close(self) -> None:
+        """Flush, checkpoint, remove the marker. After a failure the marker stays."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.messages.failed is None and self.pulls.failed is None:
+                self._checkpoint(clean=True)
+                self._disk.unlink(self._paths.unclean)
+                self._disk.sync_dir(self._paths.directory)
+        except (DiskFull, DiskFailed) as error:
+            log.error("could not close cleanly; the next start recovers", error=error.message)
+        finally:
+            self.consume.tail_file.close()
+            self._message_segments.close()
+            self._pull_segments.close()
