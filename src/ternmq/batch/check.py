@@ -36,13 +36,21 @@ from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, RANDOM_BITS, START_BITS
 from ternmq.core.units import align8
 
+# Plain numbers: comparing enum members costs more than all the rest of checking a small batch.
+_BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
+_VALIDITY, _OFFSETS, _DATA = int(Part.VALIDITY), int(Part.OFFSETS), int(Part.DATA)
+_VALUES, _CHUNKS, _VALUE_TYPES = int(Part.VALUES), int(Part.CHUNKS), int(Part.VALUE_TYPES)
+_WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DATA)
+_MAP, _PLAIN = int(Type.MAP), int(Encoding.PLAIN)
+_COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
+_FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED)
 _OFFSET_PARTS = {
-    Part.OFFSETS: Part.DATA,
-    Part.NAME_OFFSETS: Part.NAME_DATA,
-    Part.VALUE_OFFSETS: Part.VALUE_DATA,
-    Part.DICTIONARY_OFFSETS: Part.DICTIONARY_DATA,
+    _OFFSETS: _DATA,
+    int(Part.NAME_OFFSETS): int(Part.NAME_DATA),
+    int(Part.VALUE_OFFSETS): int(Part.VALUE_DATA),
+    _WORD_OFFSETS: _WORD_DATA,
 }
-_VALUE_SIZES = {Type.INT64: 8, Type.UINT8: 1, Type.DICTIONARY: 4}
+_VALUE_SIZES = {int(Type.INT64): 8, int(Type.UINT8): 1, int(Type.DICTIONARY): 4}
 _Parts = dict[tuple[int, int], tuple[int, int, int, int]]
 
 
@@ -81,7 +89,7 @@ def check_incoming(batch: bytearray | memoryview) -> Incoming:
         )
     if not 0 < count <= ROWS_MAX or body_size > BODY_SIZE_MAX:
         raise ProtocolError(f"{count} rows or {body_size} body bytes are out of limits")
-    if attributes & ~Attribute.MERGED:
+    if attributes & _FORBIDDEN:
         raise ProtocolError(f"batch attributes {attributes:#x} are not allowed here")
     if (
         start >> START_BITS
@@ -127,39 +135,39 @@ def _read_directory(batch: bytearray | memoryview, at: int, end: int, header_siz
 def _check_columns(
     batch: bytearray | memoryview, parts: _Parts, count: int, body_size: int
 ) -> None:
-    if (Column.BODY, Part.OFFSETS) not in parts or (Column.BODY, Part.DATA) not in parts:
+    if (_BODY, _OFFSETS) not in parts or (_BODY, _DATA) not in parts:
         raise ProtocolError("the batch has no body column")
     for (column, part), (offset, size, encoding, kind) in parts.items():
         if part in _OFFSET_PARTS:
             rows = _row_count(parts, column, part, count, size)
-            data = parts.get((column, _OFFSET_PARTS[Part(part)]))
+            data = parts.get((column, _OFFSET_PARTS[part]))
             last = _check_offsets(batch, offset, size, rows)
-            if column == Column.BODY:
+            if column == _BODY:
                 if last != body_size:
                     raise ProtocolError("the body offsets do not match the body size")
-            elif kind == Type.MAP and part == Part.OFFSETS:
-                types = parts.get((column, Part.VALUE_TYPES))
+            elif kind == _MAP and part == _OFFSETS:
+                types = parts.get((column, _VALUE_TYPES))
                 if types is None or types[1] != last:
                     raise ProtocolError("the properties' offsets do not match their types")
             elif data is None or data[1] != last:
                 raise ProtocolError(f"column {column}: offsets and data do not match")
-        elif part == Part.VALIDITY:
+        elif part == _VALIDITY:
             if size != (count + 7) // 8:
                 raise ProtocolError(f"column {column}: {size} bytes of validity for {count} rows")
-        elif part == Part.VALUES:
-            width = _VALUE_SIZES.get(kind)  # type: ignore[call-overload]
+        elif part == _VALUES:
+            width = _VALUE_SIZES.get(kind)
             if width is None or size != width * count:
                 raise ProtocolError(f"column {column}: {size} bytes of values for {count} rows")
-        elif part == Part.DATA and column == Column.BODY:
+        elif part == _DATA and column == _BODY:
             _check_bodies(batch, parts, size, encoding, count, body_size)
 
 
 def _row_count(parts: _Parts, column: int, part: int, count: int, size: int) -> int:
-    if part == Part.OFFSETS:
+    if part == _OFFSETS:
         return count
-    if part == Part.DICTIONARY_OFFSETS:
+    if part == _WORD_OFFSETS:
         return size // 4 - 1
-    types = parts.get((column, Part.VALUE_TYPES))
+    types = parts.get((column, _VALUE_TYPES))
     if types is None:
         raise ProtocolError(f"column {column} has properties without types")
     return types[1]
@@ -190,14 +198,14 @@ def _check_bodies(
     body_size: int,
 ) -> None:
     """Plain bodies have their full size; compressed ones a chunk table whose claims add up."""
-    if encoding == Encoding.PLAIN:
+    if encoding == _PLAIN:
         if size != body_size:
             raise ProtocolError(f"{size} bytes of bodies, {body_size} promised")
         return
-    place = parts.get((Column.BODY, Part.CHUNKS))
-    if encoding not in (Encoding.ZSTD, Encoding.LZ4) or place is None or place[1] % CHUNK.size:
+    place = parts.get((_BODY, _CHUNKS))
+    if encoding not in _COMPRESSED or place is None or place[1] % CHUNK.size:
         raise ProtocolError("compressed bodies need a known encoding and a chunk table")
-    offsets_at = parts[Column.BODY, Part.OFFSETS][0]
+    offsets_at = parts[_BODY, _OFFSETS][0]
     offsets = memoryview(batch)[offsets_at : offsets_at + 4 * (count + 1)].cast("i")
     chunks = list(CHUNK.iter_unpack(memoryview(batch)[place[0] : place[0] + place[1]]))
     at = 0
@@ -215,9 +223,9 @@ def _check_bodies(
 def _summary(batch: bytearray | memoryview, parts: _Parts) -> tuple[int, int]:
     """What the consume log keeps of a batch: a bloom of its tags and its highest priority."""
     bloom = priority = 0
-    words = parts.get((Column.TAG, Part.DICTIONARY_DATA))
-    places = parts.get((Column.TAG, Part.DICTIONARY_OFFSETS))
-    codes = parts.get((Column.TAG, Part.VALUES))
+    words = parts.get((_TAG, _WORD_DATA))
+    places = parts.get((_TAG, _WORD_OFFSETS))
+    codes = parts.get((_TAG, _VALUES))
     if words is not None and places is not None and codes is not None:
         data = bytes(batch[words[0] : words[0] + words[1]])
         offsets = memoryview(batch)[places[0] : places[0] + places[1]].cast("i").tolist()
@@ -226,7 +234,7 @@ def _summary(batch: bytearray | memoryview, parts: _Parts) -> tuple[int, int]:
             raise ProtocolError("a tag is not in its dictionary")
         for first, end in itertools.pairwise(offsets):
             bloom |= tag_bit(data[first:end])
-    values = parts.get((Column.PRIORITY, Part.VALUES))
+    values = parts.get((_PRIORITY, _VALUES))
     if values is not None:
         priority = max(batch[values[0] : values[0] + values[1]])
     return bloom, priority
