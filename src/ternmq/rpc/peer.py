@@ -62,7 +62,10 @@ class Handler(Protocol):
         """Let a peer in, or raise the `TernError` it is refused with."""
 
     def frame(self, peer: "Peer", frame: Frame) -> None:
-        """Handle one frame. A `TernError` becomes the answer; a `ProtocolError` closes the peer."""
+        """Handle one frame. A `TernError` becomes the answer; a `ProtocolError` closes the peer.
+
+        A frame with the ONE_WAY flag must not be answered: the client would not know by what.
+        """
 
     def lost(self, peer: "Peer") -> None:
         """A peer that was welcome is gone."""
@@ -81,8 +84,10 @@ class House:
         self.nobody_leaving = asyncio.Event()
         self.held = 0
         """Bytes held for all peers, half-received frames included."""
-        self.crowded: set[Peer] = set()
-        """Peers that wait for `held` to fall."""
+        self.crowded: dict[Peer, None] = {}
+        """Peers that wait for `held` to fall, in order."""
+        self.turn: Peer | None = None
+        """The one that may go on though there is no room: whole frames make room, halves do not."""
         self.connections_max = limits.connections_max
         self.refused = 0
         self._loop = asyncio.get_running_loop()
@@ -102,18 +107,30 @@ class House:
             peer.flush()
 
     def take(self, peer: "Peer", size: int) -> None:
+        """Count more bytes; without room for them the peer has to wait."""
         self.held += size
-        if self.held > self.limits.server_inbound_max:
-            self.crowded.add(peer)
-            peer.pause(Pause.CROWDED)
+        if self.held <= self.limits.server_inbound_max or peer is self.turn:
+            return
+        if self.turn is None and peer.half_received:
+            self.turn = peer
+            return
+        self.crowded[peer] = None
+        peer.pause(Pause.CROWDED)
 
     def give_back(self, size: int) -> None:
         self.held -= size
         assert self.held >= 0, "more released than held"
         if self.crowded and self.held <= self.limits.server_inbound_max * 3 // 4:
-            waiting, self.crowded = self.crowded, set()
+            waiting, self.crowded = self.crowded, {}
             for peer in waiting:
                 peer.resume(Pause.CROWDED)
+
+    def pass_turn(self) -> None:
+        """Whoever had the turn has its frame, or is gone: the next of those who wait."""
+        self.turn = next((peer for peer in self.crowded if peer.half_received), None)
+        if self.turn is not None:
+            del self.crowded[self.turn]
+            self.turn.resume(Pause.CROWDED)
 
     def report(self, peer: "Peer", reason: TernError) -> None:
         """Log why a peer was closed, but let nobody fill the log with it."""
@@ -148,8 +165,6 @@ class Peer(asyncio.BufferedProtocol):
         self._paused = Pause(0)
         self._partial_held = 0
         self._partial_since = -1.0
-        self.frame_begun_at = 0.0
-        """When the half-received frame began; unlike _partial_since, pauses count."""
         self._unsent_before = 0
         self._stalled_since = 0.0
         self.heard_at = house.now
@@ -213,6 +228,11 @@ class Peer(asyncio.BufferedProtocol):
                 self.close(OverLimit(f"{unsent} bytes of answers are waiting to be read"))
 
     # Bounds.
+
+    @property
+    def half_received(self) -> bool:
+        """Memory is held for a large frame of which the end is missing."""
+        return self._partial_held > 0
 
     def hold(self, size: int) -> None:
         """Count bytes as accepted and not answered. Each hold needs its release, lost or not."""
@@ -292,7 +312,7 @@ class Peer(asyncio.BufferedProtocol):
             self.close(decoder.failed)
         elif decoder.partial:
             if frames or self._partial_since < 0:
-                self._partial_since = self.frame_begun_at = self._house.now
+                self._partial_since = self._house.now
             if decoder.held != self._partial_held:
                 self._count_partial(decoder.held)
         elif self._partial_since >= 0:
@@ -307,6 +327,8 @@ class Peer(asyncio.BufferedProtocol):
             self._house.take(self, change)
         elif change < 0:
             self._house.give_back(-change)
+            if held == 0 and self._house.turn is self:
+                self._house.pass_turn()
 
     def _take(self, frame: Frame) -> None:
         correlation, flags = frame.correlation, frame.flags
@@ -398,7 +420,7 @@ class Peer(asyncio.BufferedProtocol):
     def _forget(self) -> None:
         house = self._house
         house.peers.discard(self)
-        house.crowded.discard(self)
+        house.crowded.pop(self, None)
         self._partial_since = -1.0
         self._count_partial(0)
         self._decoder = FrameDecoder(receive_buffer())
@@ -437,8 +459,8 @@ class Peer(asyncio.BufferedProtocol):
     def stuck(self, now: float) -> bool:
         """Holds memory for a frame that should be here by now; asked when memory is short."""
         limits = self._house.limits
-        age = now - limits.sweep - self.frame_begun_at
-        return self._partial_held > 0 and age > limits.crowded_timeout
+        age = now - limits.sweep - self._partial_since
+        return self.half_received and not self._paused and age > limits.crowded_timeout
 
     def _stalled(self, now: float) -> bool:
         unsent = self._transport.get_write_buffer_size()

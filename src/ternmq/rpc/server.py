@@ -115,17 +115,11 @@ class Listener:
         self._schedule()
 
     def _make_room(self) -> None:
-        """Close those who hold memory for a frame that does not come, oldest first, until it fits.
-
-        The others were paused meanwhile; they go on as soon as there is room.
-        """
+        """Close those who hold memory for a frame that does not come, though we do read."""
         house = self._house
-        stuck = [peer for peer in house.peers if peer.stuck(house.now)]
-        stuck.sort(key=lambda peer: peer.frame_begun_at)
-        for peer in stuck:
-            if not house.crowded:
-                return
-            peer.close(OverLimit("memory is short, and this frame takes too long"))
+        for peer in tuple(house.peers):
+            if house.crowded and peer.stuck(house.now):
+                peer.close(OverLimit("memory is short, and this frame takes too long"))
 
 
 @asynccontextmanager

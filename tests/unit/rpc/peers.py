@@ -28,7 +28,7 @@ WAIT = 20.0  # Seconds until a test that hangs is called failed; nothing is meas
 
 
 class Echo:
-    """Answers with the payload; STATUS raises; READ answers never; remembers what happened."""
+    """Answers with the payload, READ never; raises `error` instead; remembers what happened."""
 
     def __init__(self, *, heartbeat_ms: int = 3_000) -> None:
         self.heartbeat_ms = heartbeat_ms
@@ -54,7 +54,7 @@ class Echo:
         self.frames.append(frame)
         if self.error is not None:
             raise self.error
-        if frame.command != Command.READ:
+        if frame.command != Command.READ and not frame.flags & Flag.ONE_WAY:
             peer.answer(frame.command, frame.correlation, frame.payload)
 
     def lost(self, peer: Peer) -> None:
