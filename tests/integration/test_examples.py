@@ -1,0 +1,85 @@
+"""Every file in examples/ runs against a real node, shows what it promises, and cleans up (D8)."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import Node, clean_environment, tern
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# What each example must print, in this order; other lines may stand in between.
+SHOWN = {
+    "01_send_and_consume.py": [
+        "stored  sequence 0 in broker group main",
+        "got     'order 0 is paid' key=o-0 amount=0",
+        "got     'order 2 is paid' key=o-2 amount=20",
+        "ledger  total 3 = ready 0 [+] acked 3",
+    ],
+    "02_sync.py": [
+        "stored  8 messages, last sequence 7",
+        r"got     orders \[0, 1, 2, 3, 4, 5, 6, 7\]",
+    ],
+    "03_subscriber_app.py": [
+        "billed  message 3 at attempt 2",
+        r"billed  \[0, 1, 2, 3, 4, 5, 6, 7, 8, 9\]",
+        "mailed  10",
+        "ledger  billing: total 10 = acked 10",
+        "ledger  mails: total 10 = acked 10",
+    ],
+    "04_batches.py": [
+        r"stored  100000 messages, failures: \[\]",
+        "row 7   is sequence 7",
+        r"last    keys \['a', ''\]",
+        r"arrow   columns \['sequence', 'stored_at', 'body', 'key', 'tag'\]",
+        "got     100002 messages, 1400000 bytes",
+    ],
+    "05_retry_and_reject.py": [
+        "ack     good at attempt 1",
+        "retry   flaky after attempt 1",
+        "retry   flaky after attempt 2",
+        "ack     flaky at attempt 3",
+        "ledger  total 3 = acked 2 [+] dead 1",
+    ],
+    "06_read_without_a_group.py": [
+        r"all     \[b'one', b'two', b'three', b'four'\]",
+        r"1 to 3  \[b'two', b'three'\]",
+        r"later   \[b'four'\]",
+        r"follow  b'five' at sequence \d+",
+    ],
+    "07_many_consumers.py": [
+        "dora left after 50",
+        "handled 2000 different messages, shared: True",
+        "ledger  total 2000 = ready 0 [+] acked 2000",
+    ],
+}
+
+
+def test_every_example_is_in_the_table() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SHOWN)
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_an_example_shows_what_it_promises_and_ends_by_itself(name: str, shared_node: Node) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=clean_environment({"TERN_URL": shared_node.url}),
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    pattern = "(.*\n)*".join(f"{line}\n" for line in SHOWN[name])
+    assert re.search(pattern, done.stdout), done.stdout
+    left = [topic["name"] for topic in tern("topic", "list", "--json", url=shared_node.url).json()]
+    assert not [topic for topic in left if topic.startswith("example.")]
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_an_example_fits_on_a_screen(name: str) -> None:
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 60
