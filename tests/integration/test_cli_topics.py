@@ -28,7 +28,7 @@ def test_a_topic_can_be_made_listed_shown_and_deleted(shared_node: Node, topic: 
 
     assert tern("topic", "delete", topic, "--yes", "--json", url=url).json() == {"deleted": topic}
     gone = tern("topic", "show", topic, url=url, code=1)
-    assert gone.err.startswith(f"error: topic '{topic}' does not exist")
+    assert gone.err.startswith(f"error: there is no topic '{topic}'")
 
 
 def test_making_a_topic_again_changes_nothing(shared_node: Node, topic: str) -> None:
