@@ -95,8 +95,11 @@ def browse(
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Look at messages without consuming them; no group is involved."""
-    check_name("topic", topic)
+    """Look at messages without consuming them; no group is involved.
+
+    The dead letters of a group are the topic %dead.GROUP.
+    """
+    check_name("topic", topic.removeprefix("%dead."))
     place = None if start is None else starts.parse_start(start, now=datetime.now(UTC))
 
     async def job(mq: "Client") -> list[Any]:

@@ -28,6 +28,7 @@ SIZE_MAX = 2 * MIB
 WAIT_MS = 5_000
 RETRIES_S = 60.0
 ENDLESS = 2**63
+DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 
 _NOT_LEASED = NotLeased()
 
@@ -53,7 +54,8 @@ class Reader:
             if name not in known:
                 raise BadRequest(f"read() has no option {name!r}; {nearest_text(name, known)}")
         self._links = links
-        self._topic = check_name("topic", topic)
+        check_name("topic", topic.removeprefix(DEAD_PREFIX))
+        self._topic = topic
         self._start = make_start(options.get("start", "earliest"))
         self._end = options.get("end")
         self._follow = options.get("follow", False)
