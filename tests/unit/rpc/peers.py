@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any
 
-from ternmq.core.clock import SystemClock
+from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import TernError
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection
@@ -61,10 +61,30 @@ class Echo:
         self.gone.append(peer)
 
 
+class TurnedClock:
+    """A clock that the test turns; the server looks at it with its next sweep."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def turn(self, listener: Listener, seconds: float) -> None:
+        """Let time pass, and wait until the server has looked."""
+        self.seconds += seconds
+        await until(lambda: listener._house.now == self.seconds)
+
+
 @asynccontextmanager
-async def serving(handler: Echo, **limits: Any) -> AsyncIterator[Listener]:
+async def serving(
+    handler: Echo, *, clock: Clock | None = None, **limits: Any
+) -> AsyncIterator[Listener]:
     async with listening(
-        "127.0.0.1", 0, handler, limits=ServerLimits(**limits), clock=SystemClock()
+        "127.0.0.1", 0, handler, limits=ServerLimits(**limits), clock=clock or SystemClock()
     ) as listener:
         yield listener
 
