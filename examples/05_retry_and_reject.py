@@ -2,7 +2,7 @@
 
     python examples/05_retry_and_reject.py
 
-Shows: `retry`, `attempt`, `reject`, awaiting a settlement, and that the ledger still adds up.
+Shows: `retry`, `attempt`, `reject`, awaiting a settlement, the ledger, reading the dead letters.
 """
 
 import asyncio
@@ -37,6 +37,9 @@ async def main() -> None:
                     break
         (line,) = await mq.admin.ledger(TOPIC, "example-retry")
         print(f"ledger  total {line.total} = acked {line.acked} + dead {line.dead}")
+        async for letter in mq.read("%dead.example-retry"):  # Kept with where it came from.
+            why, where = letter.properties["%reason"], letter.properties["%topic"]
+        print(f"dead    {letter.body!r} of {where!r}: {why!r}")
         await mq.admin.delete_topic(TOPIC)
 
 

@@ -43,6 +43,7 @@ SHOWN = {
         "retry   flaky after attempt 2",
         "ack     flaky at attempt 3",
         "ledger  total 3 = acked 2 [+] dead 1",
+        "dead    b'bad' of 'example.retry': 'not an order'",
     ],
     "06_read_without_a_group.py": [
         r"all     \[b'one', b'two', b'three', b'four'\]",
