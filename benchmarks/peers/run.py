@@ -26,6 +26,7 @@ from benchmarks.peers.driver import Peer, Result
 from benchmarks.peers.workloads import WORKLOADS, Bench, Settings, WorkloadFailed
 
 FAMILIES = {
+    "ternmq": "ternmq",
     "redis": "redis_streams",
     "nats": "nats_jetstream",
     "rabbitmq": "rabbitmq",
