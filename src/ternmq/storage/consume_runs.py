@@ -113,7 +113,10 @@ class Runs:
             )
             return
         if base > end:
-            gap = Entry(end, entry.offset, 0, base - end, entry.stored_at_ms, 0, 0, Location.LOST)
+            at = (
+                entry.offset | 1
+            )  # No batch starts at an odd offset, so it cannot be taken for one.
+            gap = Entry(end, at, 0, base - end, entry.stored_at_ms, 0, 0, Location.LOST)
             self._put(topic_id, gap)
         self._put(topic_id, entry)
 

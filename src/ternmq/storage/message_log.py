@@ -19,7 +19,6 @@ from ternmq.batch.layout import (
     COUNT,
     FIXED_SIZE,
     FRAMING,
-    PRODUCER_CRC_AT,
     STAMP,
     STAMP_END,
     STAMP_START,
@@ -184,18 +183,18 @@ class MessageLog:
 
     def read(self, offset: int, size: int) -> bytes:
         """One or more whole batches as stored; may wait for the disk. Raises `Corrupt`."""
-        assert offset + size <= self.safe_offset, "not safe yet"
         if size <= 0:
             raise _bad(offset, size)  # Rows without bytes: they are lost.
+        assert offset + size <= self.safe_offset, "not safe yet"
         data = self._log.read(offset, size)
         check_batches(data, offset)
         return data
 
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
         """The same if the page cache has all of it, else None at once."""
-        assert offset + size <= self.safe_offset, "not safe yet"
         if size <= 0:
             raise _bad(offset, size)
+        assert offset + size <= self.safe_offset, "not safe yet"
         data = self._log.read_nowait(offset, size)
         if data is not None:
             check_batches(data, offset)
@@ -209,13 +208,15 @@ def check_batches(data: bytes | bytearray, offset: int) -> None:
     while at < end:
         if end - at < FIXED_SIZE:
             raise _bad(offset + at, end - at)
-        _, _, _, size, _ = FRAMING.unpack_from(view, at)
-        (held,) = _OFFSET.unpack_from(view, at + STAMP_START)
-        (crc,) = COUNT.unpack_from(view, at + PRODUCER_CRC_AT)
+        _, _, _, size, stamp_crc = FRAMING.unpack_from(view, at)
+        stamp_at, body_at = at + STAMP_START, at + STAMP_END
+        (held,) = _OFFSET.unpack_from(view, stamp_at)
+        (crc,) = COUNT.unpack_from(view, body_at)
         if (
             held != offset + at
             or not FIXED_SIZE <= size <= end - at
-            or crc != crc32c(view[at + PRODUCER_CRC_AT + 4 : at + size])
+            or stamp_crc != crc32c(view[stamp_at:body_at], crc32c(view[at : at + 12]))
+            or crc != crc32c(view[body_at + 4 : at + size])
         ):
             raise _bad(offset + at, end - at)
         at += size

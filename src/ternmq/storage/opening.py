@@ -203,7 +203,7 @@ class Opening:
         for topic_id, end in self._orphans.items():
             known = runs.ends.get(topic_id, 0)
             if known < end:
-                lost = Entry(known, self._source.end, 0, end - known, 0, 0, 0, Location.LOST)
+                lost = Entry(known, self._source.end | 1, 0, end - known, 0, 0, 0, Location.LOST)
                 runs.add(topic_id, lost)
         self._report.lost += runs.lost
         self._report.notes += runs.notes

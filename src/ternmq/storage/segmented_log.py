@@ -176,6 +176,14 @@ class SegmentedLog:
         """Bytes as stored, unchecked; raises `Corrupt` where they are not all there."""
         base = self.base_of(offset)
         data = self.file(base).pread(size, offset - base)
+        while len(data) < size and data:
+            base = offset + len(data)
+            if base not in self.bases:
+                break
+            more = self.file(base).pread(size - len(data), 0)  # It goes on in the next file.
+            if not more:
+                break
+            data += more
         if len(data) < size:
             raise Corrupt(
                 f"{self.directory.name} log: {size} bytes at offset {offset} end after {len(data)}",
@@ -186,6 +194,8 @@ class SegmentedLog:
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
         """The same if the page cache has it all, else None."""
         base = self.base_of(offset)
+        if base != self.base_of(offset + size - 1):
+            return None  # Goes on in the next file, which is rare: let a thread do it.
         file = self._files.get(base)
         return None if file is None else file.pread_nowait(size, offset - base)
 
