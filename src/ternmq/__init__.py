@@ -3,6 +3,7 @@
 Importing starts nothing: no thread, no socket, no configuration file is touched.
 """
 
+from ternmq import sync
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin import Admin
 from ternmq.client.app import App
@@ -85,4 +86,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "connect",
+    "sync",
 ]

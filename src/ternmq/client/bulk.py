@@ -6,7 +6,7 @@ list is the only large thing in memory, and the loop gets a turn after every bat
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ternmq.batch.encoder import Outgoing, split_rows
@@ -20,9 +20,11 @@ from ternmq.client.outgoing import (
 from ternmq.client.parcel import Parcel
 from ternmq.client.producer import Producer
 from ternmq.client.receipt import BatchReceipt
-from ternmq.client.waiting import ROW_COST, Chunk, Row, row_size
-from ternmq.core.errors import BadRequest, Closed, TernError, TooLarge
+from ternmq.client.waiting import Chunk, Row, row_size
+from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError, TooLarge
 from ternmq.core.ids import check_name
+
+TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
 
 
 class Bulk:
@@ -34,6 +36,7 @@ class Bulk:
         self._options = options
         self._codec = call_codec(options, producer.codec)
         self._has_options = any(name != "codec" for name in options)
+        self._plain = self._codec is None and not self._has_options
         self._receipt = BatchReceipt(0)
         self._under_way = 0
         self._answered: asyncio.Future[None] | None = None
@@ -41,38 +44,63 @@ class Bulk:
     async def send(self, bodies: Sequence[Any]) -> BatchReceipt:
         """Send all; parts that fail are listed, an error is raised only when every part failed."""
         self._receipt = receipt = BatchReceipt(len(bodies))
-        if not bodies:
-            return receipt
-        producer = self._producer
-        rows_max = producer.config.batch_rows_max
         check_name("topic", self._topic)
+        rows = await self._rows(bodies)
+        producer = self._producer
         await producer.ready()
         producer.flush_topic(self._topic)
-        for first in range(0, len(bodies), rows_max):
-            rows, sizes, plain = self._rows(bodies[first : first + rows_max], first)
-            ranges = split_rows(sizes, rows_max=rows_max, size_max=producer.config.batch_size_max)
-            for start, end in ranges:
-                part = rows if end - start == len(rows) else rows[start:end]
-                await self._part(first + start, part, sum(sizes[start:end]), plain)
+        sent = 0
+        try:
+            for first in range(0, len(rows), producer.config.batch_rows_max):
+                chunk = self._chunk(rows[first : first + producer.config.batch_rows_max])
+                for start, part in self._split(chunk):
+                    await self._part(first + start, part)
+                    sent = first + start + len(part.rows)
+        except (BufferFull, Closed) as error:
+            receipt.failed(sent, len(rows) - sent, error)
         while self._under_way:
             await self._next_answer()
         receipt.finish()
-        if receipt.failures and sum(len(rows) for rows, _ in receipt.failures) == len(bodies):
+        if receipt.failures and sum(len(failed) for failed, _ in receipt.failures) == len(rows):
             raise receipt.failures[0][1]
         return receipt
 
-    def _rows(self, bodies: Sequence[Any], first: int) -> tuple[list[Row], list[int], bool]:
-        """Check a slice of the list: its rows, what each counts, and whether all are bare."""
-        if self._codec is None and not self._has_options and set(map(type, bodies)) == {bytes}:
-            return list(bodies), list(map(len, bodies)), True
+    async def _rows(self, bodies: Sequence[Any]) -> Sequence[Row]:
+        """Check everything before anything is sent."""
+        if self._plain and set(map(type, bodies)) <= {bytes}:
+            return bodies
+        self._plain = False
         now_ms = self._producer.clock.now_ms()
         rows: list[Row] = []
         for at, body in enumerate(bodies):
             try:
                 rows.append(self._row(body, now_ms))
             except TernError as error:
-                raise type(error)(f"message {first + at}: {error.message}") from error
-        return rows, list(map(row_size, rows)), all(type(row) is bytes for row in rows)
+                raise type(error)(f"message {at}: {error.message}") from error
+            if at % TURN_ROWS == TURN_ROWS - 1:
+                await asyncio.sleep(0)
+        return rows
+
+    def _chunk(self, rows: Sequence[Row]) -> Chunk:
+        producer = self._producer
+        chunk = Chunk(producer.loop.time(), producer.clock.now_ms())
+        chunk.rows = list(rows)
+        chunk.plain = self._plain or all(type(row) is bytes for row in rows)
+        chunk.size = sum(map(len if chunk.plain else row_size, rows))  # type: ignore[arg-type]
+        return chunk
+
+    def _split(self, chunk: Chunk) -> Iterator[tuple[int, Chunk]]:
+        """Parts that fit one request each, with their first rows; one, unless bodies are large."""
+        size_max = self._producer.config.batch_size_max
+        if chunk.size <= size_max:
+            yield 0, chunk
+            return
+        sizes = [row_size(row) for row in chunk.rows]
+        for start, end in split_rows(sizes, rows_max=len(sizes), size_max=size_max):
+            part = Chunk(chunk.opened_at, chunk.born_at_ms)
+            part.rows, part.plain = chunk.rows[start:end], chunk.plain
+            part.size = sum(sizes[start:end])
+            yield start, part
 
     def _row(self, body: Any, now_ms: int) -> Row:
         if isinstance(body, Outgoing):
@@ -82,21 +110,20 @@ class Bulk:
         made = make_body(body, self._codec)
         return make_outgoing(made, self._options, now_ms) if self._has_options else made
 
-    async def _part(self, first: int, rows: list[Row], size: int, plain: bool) -> None:
+    async def _part(self, first: int, chunk: Chunk) -> None:
         """Send one batch as soon as there is room for it."""
         producer = self._producer
         while self._under_way >= producer.config.inflight_max:
             await self._next_answer()
-        size += ROW_COST
-        if not producer.room.take(len(rows), size):
+        count = len(chunk.rows)
+        if not producer.room.take(count, chunk.size):
             if producer.config.on_full == "raise" and not first:
                 raise producer.room.full()
-            await producer.room.wait(len(rows), size, timeout=producer.config.delivery_timeout)
+            await producer.room.wait(count, chunk.size, timeout=producer.config.delivery_timeout)
         if producer.closed:
-            producer.give_room(len(rows), size)
+            producer.give_room(count, chunk.size)
             raise Closed("this client is closed")
-        chunk = Chunk(producer.loop.time(), producer.clock.now_ms())
-        chunk.rows, chunk.plain, chunk.size = rows, plain, size
+        chunk.opened_at = producer.loop.time()
         self._under_way += 1
         parcel = producer.parcel(
             self._topic, chunk, lambda done, error: self._settled(first, done, error)

@@ -98,7 +98,7 @@ class Client:
         """
         producer = self._producer
         if producer is None or self._life != life.number:
-            producer = self._sender()
+            producer = self.sender()
         return await producer.send(topic, body, options)
 
     async def send_many(
@@ -112,22 +112,22 @@ class Client:
         """
         if not isinstance(bodies, list | tuple):
             bodies = list(bodies)
-        return await Bulk(self._sender(), topic, options).send(bodies)
+        return await Bulk(self.sender(), topic, options).send(bodies)
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.
 
         Failures are counted in `stats()` and told to `on_error`, or logged.
         """
-        self._sender().send_nowait(topic, body, options)
+        self.sender().send_nowait(topic, body, options)
 
     async def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""
-        await self._sender().flush()
+        await self.sender().flush()
 
     def stats(self) -> Stats:
         """Counts since the client was made."""
-        return self._sender().stats()
+        return self.sender().stats()
 
     # Receiving.
 
@@ -171,7 +171,8 @@ class Client:
             self._links = Links(self._url, app=config.app, timeout=config.request_timeout)
         return self._links
 
-    def _sender(self) -> Producer:
+    def sender(self) -> Producer:
+        """The producer; made in the event loop's thread."""
         links = self._servers()
         if self._producer is None:
             self._producer = Producer(links, self._config, self._clock)

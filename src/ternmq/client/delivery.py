@@ -4,8 +4,8 @@ Rows are settled once: acked, given back for a retry, or rejected; later calls c
 delivery is shared by all message objects made from it; it never copies a body.
 """
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Generator
+from typing import Any, Protocol
 
 from ternmq.batch.envelope import Envelope
 from ternmq.client.codec import Codec
@@ -15,7 +15,7 @@ from ternmq.core.errors import BadRequest
 class Settlement(Protocol):
     """What `ack`, `retry` and `reject` return: free when ignored; await it to be sure."""
 
-    def __await__(self) -> Iterator[object]: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
 
 
 class Source(Protocol):

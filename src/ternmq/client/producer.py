@@ -78,7 +78,7 @@ class Producer:
 
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         """Store one message; its receipt says where."""
-        row, size = self._row(body, options)
+        row, size = self.prepare(body, options)
         waiting = self._waiting.get(topic) or self._topic(topic)
         if not self.room.take(1, size):
             await self.wait_for_room(1, size)
@@ -89,10 +89,16 @@ class Producer:
 
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
         """Accept one message; `BufferFull` when there is no room for it now."""
-        row, size = self._row(body, options)
+        row, size = self.prepare(body, options)
         waiting = self._waiting.get(topic) or self._topic(topic)
         if not self.room.take(1, size):
             raise self.room.full()
+        self._add(waiting, row, size, None)
+
+    def put(self, topic: str, row: Row, size: int) -> None:
+        """Take a prepared message whose room was checked by another thread."""
+        waiting = self._waiting.get(topic) or self._topic(topic)
+        self.room.force(1, size)
         self._add(waiting, row, size, None)
 
     async def wait_for_room(self, count: int, size: int) -> None:
@@ -104,8 +110,8 @@ class Producer:
             self.room.give(count, size)
             raise Closed("this client is closed")
 
-    def _row(self, body: Any, options: SendOptions) -> tuple[Row, int]:
-        """Check one message; bare bodies stay bare."""
+    def prepare(self, body: Any, options: SendOptions) -> tuple[Row, int]:
+        """Check one message; bare bodies stay bare. Any thread may call this."""
         if self.closed:
             raise Closed("this client is closed")
         codec = self.codec

@@ -36,6 +36,11 @@ class Room:
         self.size += size
         return True
 
+    def force(self, count: int, size: int) -> None:
+        """Take room that was promised before."""
+        self.messages += count
+        self.size += size
+
     def give(self, count: int, size: int) -> None:
         """Give room back and let in who fits now, in order."""
         self.messages -= count

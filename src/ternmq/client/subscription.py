@@ -14,11 +14,11 @@ Belongs to one event loop; only `settle_later` may be called from other threads.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -92,7 +92,7 @@ class Flushing:
     def __init__(self, subscription: "Subscription") -> None:
         self._subscription = subscription
 
-    def __await__(self) -> Iterator[object]:
+    def __await__(self) -> Generator[Any, None, Acked]:
         return self._subscription.flush().__await__()
 
 
@@ -353,7 +353,11 @@ class Subscription:
     def _settle_elsewhere(self) -> None:
         self._woken = False
         while self._elsewhere:
-            self.settle(*self._elsewhere.popleft())
+            delivery, rows, verdict = self._elsewhere.popleft()
+            if verdict is ACK and rows[1] - rows[0] == 1:
+                self.acked(delivery, rows[0])
+            else:
+                self.settle(delivery, rows, verdict)
 
     def _ack_soon(self) -> None:
         if len(self._dones) > ACK_ENTRIES_MAX:

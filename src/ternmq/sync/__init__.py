@@ -1,0 +1,18 @@
+"""TernMQ without `await`: the names of `ternmq`, blocking.
+
+    with ternmq.sync.connect("tern://127.0.0.1:7700", app="shop") as mq:
+        receipt = mq.send("order.paid", b"...")
+        with mq.consumer("order.paid", group="billing") as consumer:
+            for message in consumer:
+                message.ack()
+
+Everything runs on one event loop in one background thread per process, started at the first
+`connect` and again in a forked child. Clients may be used from any number of threads.
+"""
+
+from ternmq.sync.admin import Admin
+from ternmq.sync.client import Client, connect
+from ternmq.sync.consumer import Consumer
+from ternmq.sync.reader import Reader
+
+__all__ = ["Admin", "Client", "Consumer", "Reader", "connect"]

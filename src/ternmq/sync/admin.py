@@ -1,0 +1,65 @@
+"""Blocking `mq.admin`: the calls of `ternmq.client.admin`, each waited for."""
+
+from collections.abc import Sequence
+
+from ternmq.client.admin import Admin as AsyncAdmin
+from ternmq.sync.loop_thread import run
+from ternmq.wire.commands import (
+    Group,
+    GroupResetDone,
+    LedgerLine,
+    Route,
+    Sought,
+    Start,
+    Status,
+    Topic,
+    TopicSettings,
+)
+
+
+class Admin:
+    """Topics, groups, ledger, status; see `ternmq.Admin` for what each call does."""
+
+    def __init__(self, admin: AsyncAdmin) -> None:
+        self._admin = admin
+
+    def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
+        return run(self._admin.create_topic(name, settings))
+
+    def topics(self, prefix: str = "") -> list[Topic]:
+        return run(self._admin.topics(prefix))
+
+    def topic(self, name: str) -> Topic:
+        return run(self._admin.topic(name))
+
+    def delete_topic(self, name: str) -> None:
+        run(self._admin.delete_topic(name))
+
+    def groups(self, topic: str = "", group: str = "") -> list[Group]:
+        return run(self._admin.groups(topic, group))
+
+    def create_group(self, topic: str, group: str, start: Start) -> Group:
+        return run(self._admin.create_group(topic, group, start))
+
+    def delete_group(self, topic: str, group: str) -> None:
+        run(self._admin.delete_group(topic, group))
+
+    def reset_group(
+        self, topic: str, group: str, start: Start, dry_run: bool = False
+    ) -> GroupResetDone:
+        return run(self._admin.reset_group(topic, group, start, dry_run))
+
+    def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
+        return run(self._admin.ledger(topic, group))
+
+    def seek(self, topic: str, start: Start) -> Sought:
+        return run(self._admin.seek(topic, start))
+
+    def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
+        return run(self._admin.broker_status(topics))
+
+    def meta_status(self) -> Status:
+        return run(self._admin.meta_status())
+
+    def routes(self) -> list[Route]:
+        return run(self._admin.routes())

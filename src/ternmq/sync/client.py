@@ -1,0 +1,141 @@
+"""The blocking client: hands every call to the loop thread and waits.
+
+`send_nowait` does not wait: messages are checked here, put into an inbox, and one wake-up of the
+loop takes them all.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from ternmq.client.client import Client as AsyncClient
+from ternmq.client.client import connect as connect_async
+from ternmq.client.config import ConnectOptions
+from ternmq.client.consumer import ConsumerOptions
+from ternmq.client.forked import life
+from ternmq.client.outgoing import SendOptions
+from ternmq.client.producer import Producer, Stats
+from ternmq.client.reader import ReadOptions
+from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.client.waiting import Row
+from ternmq.core.ids import check_name
+from ternmq.sync.admin import Admin
+from ternmq.sync.consumer import Consumer
+from ternmq.sync.loop_thread import loop_thread, run
+from ternmq.sync.reader import Reader
+
+
+def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
+    """Connect now; use it in `with`, or close it yourself. Options: see `ClientConfig`."""
+    client = connect_async(url, **options)
+    run(_started(client))
+    return Client(client)
+
+
+async def _started(client: AsyncClient) -> None:
+    await client
+
+
+class Inbox:
+    """One-way messages on their way from any thread to the loop."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._lock = threading.Lock()
+        self._rows: deque[tuple[str, Row, int]] = deque()
+        self._size = 0
+        self._woken = False
+
+    def put(self, topic: str, body: Any, options: SendOptions) -> None:
+        """Check and accept one message; `BufferFull` when there is no room."""
+        check_name("topic", topic)
+        row, size = self._producer.prepare(body, options)
+        room = self._producer.room
+        with self._lock:
+            if not room.fits(len(self._rows) + 1, self._size + size):
+                raise room.full()
+            self._rows.append((topic, row, size))
+            self._size += size
+            if self._woken:
+                return
+            self._woken = True
+        self._producer.loop.call_soon_threadsafe(self.empty)
+
+    def empty(self) -> None:
+        """On the loop: give everything to the producer."""
+        with self._lock:
+            rows, self._rows = self._rows, deque()
+            self._size = 0
+            self._woken = False
+            for topic, row, size in rows:
+                self._producer.put(topic, row, size)
+
+
+class Client:
+    """The blocking `mq`. Made by `connect`; may be shared by threads."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._mq = client
+        self._inbox: Inbox | None = None
+        self._life = -1
+
+    @property
+    def app(self) -> str:
+        return self._mq.app
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave all groups, send what was accepted, close the connections."""
+        if self._inbox is not None and self._life == life.number:
+            loop_thread().call(self._inbox.empty)
+        run(self._mq.close())
+
+    def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Receipt:
+        """Store one message and return its receipt once it is safe."""
+        return run(self._mq.send(topic, body, **options))
+
+    def send_many(
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+    ) -> BatchReceipt:
+        """Store many messages, split as needed; see `ternmq.Client.send_many`."""
+        return run(self._mq.send_many(topic, bodies, **options))
+
+    def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+        """Accept one message and return at once; `BufferFull` when there is no room."""
+        inbox = self._inbox
+        if inbox is None or self._life != life.number:
+            inbox = self._inbox = Inbox(loop_thread().call(self._mq.sender))
+            self._life = life.number
+        inbox.put(topic, body, options)
+
+    def flush(self) -> None:
+        """Wait until everything accepted so far is stored or given up."""
+        if self._inbox is not None and self._life == life.number:
+            loop_thread().call(self._inbox.empty)
+        run(self._mq.flush())
+
+    def stats(self) -> Stats:
+        return loop_thread().call(self._mq.stats)
+
+    def consumer(
+        self, topics: str | Sequence[str], *, group: str, **options: Unpack[ConsumerOptions]
+    ) -> Consumer:
+        """A member of a group; use it in `with`, or `start` and `close` it."""
+        return Consumer(
+            loop_thread().call(lambda: self._mq.consumer(topics, group=group, **options))
+        )
+
+    def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
+        """Read a topic without a group; iterate over it or over `.batches()`."""
+        return Reader(loop_thread().call(lambda: self._mq.read(topic, **options)))
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, ledger, status."""
+        return Admin(loop_thread().call(lambda: self._mq.admin))

@@ -1,0 +1,147 @@
+"""`send_many`: splitting, order, what is checked before, what failed after."""
+
+import asyncio
+
+import pytest
+
+import ternmq
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import BadRequest, DiskFull, TooLarge
+from ternmq.rpc.server import Peer
+from ternmq.wire.commands import Command
+from ternmq.wire.frame import Frame
+from tests.unit.client.fake_broker import FakeBroker
+from tests.unit.client.waiting import until
+
+
+def stored_bodies(broker: FakeBroker, topic: str) -> list[bytes]:
+    return [body for batch in broker.batches[topic] for body in BatchView(batch).bodies()]
+
+
+async def test_a_long_list_is_split_and_stored_in_order(broker: FakeBroker) -> None:
+    """R8: automatic splitting."""
+    bodies = [b"%d" % at for at in range(10_000)]
+    async with ternmq.connect(broker.url, batch_rows_max=1000) as mq:
+        receipt = await mq.send_many("orders", bodies)
+
+    assert len(broker.published) == 10
+    assert stored_bodies(broker, "orders") == bodies
+    assert len(receipt) == 10_000
+    assert [receipt[at].sequence for at in (0, 999, 1000, 9999, -1)] == [0, 999, 1000, 9999, 9999]
+    assert receipt.failures == []
+
+
+async def test_large_bodies_are_split_by_size(broker: FakeBroker) -> None:
+    bodies = [bytes(400_000), bytes(3_000_000), bytes(700_000), b"", bytes(400_000)]
+    async with ternmq.connect(broker.url, compression="none") as mq:
+        receipt = await mq.send_many("orders", bodies)
+
+    assert [BatchView(batch).count for batch in broker.published] == [1, 1, 2, 1]
+    assert stored_bodies(broker, "orders") == bodies
+    assert [each.sequence for each in receipt] == [0, 1, 2, 3, 4]
+
+
+async def test_a_row_that_fits_no_batch_is_named(broker: FakeBroker) -> None:
+    """J8: over 4 MB after compression is refused with a clear error; the others are stored."""
+    bodies = [b"a", bytes(5_000_000), b"b"]
+    async with ternmq.connect(broker.url, compression="none") as mq:
+        receipt = await mq.send_many("orders", bodies)
+
+    assert [(rows, error.code) for rows, error in receipt.failures] == [(range(1, 2), "too_large")]
+    assert stored_bodies(broker, "orders") == [b"a", b"b"]
+    assert receipt[2].sequence == 1
+    with pytest.raises(TooLarge, match="4 MiB"):
+        receipt[1]
+
+
+async def test_what_waits_is_stored_before_the_list(broker: FakeBroker, mq: ternmq.Client) -> None:
+    mq.send_nowait("orders", b"first")
+    await mq.send_many("orders", [b"second", b"third"])
+
+    assert stored_bodies(broker, "orders") == [b"first", b"second", b"third"]
+
+
+async def test_the_options_apply_to_all(broker: FakeBroker, mq: ternmq.Client) -> None:
+    await mq.send_many("orders", [b"a", b"b"], tag="vip", key="k")
+
+    view = BatchView(broker.published[0])
+    assert [view.tag(row) for row in range(2)] == ["vip", "vip"]
+    assert [view.key(row) for row in range(2)] == ["k", "k"]
+
+
+async def test_messages_may_differ_in_everything(broker: FakeBroker, mq: ternmq.Client) -> None:
+    outgoing = ternmq.Outgoing(body=b"a", key="k", priority=3)
+    await mq.send_many("orders", [outgoing, b"bare", bytearray(b"array"), memoryview(b"view")])
+
+    view = BatchView(broker.published[0])
+    assert view.bodies() == [b"a", b"bare", b"array", b"view"]
+    assert [view.key(row) for row in range(4)] == ["k", None, None, None]
+    assert outgoing.born_at_ms == 0  # The caller's object is the caller's.
+
+
+async def test_one_bad_message_and_nothing_is_sent(broker: FakeBroker, mq: ternmq.Client) -> None:
+    bodies: list[object] = [b"good"] * 5000 + ["text"]
+    with pytest.raises(BadRequest, match=r"message 5000: a body is bytes, not str"):
+        await mq.send_many("orders", bodies)
+
+    assert broker.published == []
+
+
+async def test_parts_that_fail_are_listed(broker: FakeBroker) -> None:
+    def refuse_second(peer: Peer, frame: Frame) -> bool:
+        if BatchView(frame.payload).bodies()[0] == b"2":
+            peer.fail(frame.command, frame.correlation, DiskFull("no space"))
+            return True
+        return False
+
+    broker.behave(Command.PUBLISH, refuse_second)
+    async with ternmq.connect(broker.url, batch_rows_max=2) as mq:
+        receipt = await mq.send_many("orders", [b"%d" % at for at in range(6)])
+
+    assert [(rows, error.code) for rows, error in receipt.failures] == [(range(2, 4), "disk_full")]
+    assert [receipt[at].topic for at in (0, 1, 4, 5)] == ["orders"] * 4
+
+
+async def test_an_error_is_raised_when_everything_failed(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    broker.refuse(Command.PUBLISH, ternmq.TopicNotFound("create it first"))
+    with pytest.raises(ternmq.TopicNotFound, match="create it first"):
+        await mq.send_many("orders", [b"a", b"b"])
+
+    assert mq.stats().failed == 2
+
+
+async def test_an_empty_list_is_an_empty_receipt(mq: ternmq.Client) -> None:
+    receipt = await mq.send_many("orders", [])
+
+    assert len(receipt) == 0
+
+
+async def test_the_loop_goes_on_while_a_long_list_is_sent(mq: ternmq.Client) -> None:
+    turns = 0
+    done = False
+
+    async def count() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await mq.send_many("orders", [b"x" * 100] * 200_000)
+    done = True
+    await counting
+
+    assert turns > 20
+
+
+async def test_a_list_larger_than_the_buffer_goes_through(broker: FakeBroker) -> None:
+    async with ternmq.connect(
+        broker.url, buffer_messages_max=100, batch_rows_max=50, on_full="raise"
+    ) as mq:
+        receipt = await mq.send_many("orders", [b"x"] * 1000)
+        await until(lambda: mq.stats().buffered == 0)
+
+    assert len(receipt) == 1000
+    assert receipt.failures == []
