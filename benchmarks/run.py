@@ -1,4 +1,4 @@
-"""`make bench`: everything in one run on one machine, written to benchmarks/results with the commit.
+"""`make bench`: everything in one run on one machine, written to benchmarks/results.
 
 First the machine's floor (fdatasync, a bare socket -> writev -> fdatasync loop), then TernMQ's own
 figures beside their targets, then the peers by the same workloads, then ratios. Rates on a shared
@@ -140,9 +140,7 @@ def main() -> None:
         "machine": machine, "own": mine, **report.as_dict(), "targets": verdicts, "ratios": beside,
     }  # fmt: skip
     target.write_text(json.dumps(content, indent=2) + "\n")
-    print(
-        f"written to {target.relative_to(Path.cwd()) if target.is_relative_to(Path.cwd()) else target}"
-    )
+    print(f"written to benchmarks/results/{target.name}")
 
 
 if __name__ == "__main__":

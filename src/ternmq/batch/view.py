@@ -3,7 +3,7 @@
 Creating a view reads the fixed header and the directory and nothing else. Columns are read when
 asked for and then kept. A broker has checked what it stored (`batch.check`), but a view still
 never trusts a size: anything that does not fit raises `Corrupt`. Never copies a buffer before a
-value of it is wanted; `to_arrow` copies nothing at all for plain bodies.
+value of it is wanted; `batch.arrow` reads plain bodies without copying them at all.
 """
 
 import itertools
@@ -147,12 +147,6 @@ class BatchView:
     def tags(self) -> set[str]:
         """The different tags in this batch."""
         return {tag for tag in self._tags() if tag is not None}
-
-    def to_arrow(self) -> Any:
-        """The batch as a `pyarrow.RecordBatch` (needs pyarrow)."""
-        from ternmq.batch.arrow import record_batch
-
-        return record_batch(self)
 
     def raw_bodies(self) -> memoryview:
         """The body data uncompressed: in place where it is stored plain."""

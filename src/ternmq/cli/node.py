@@ -1,7 +1,6 @@
-"""The all-in-one node: which parts there are, and the order in which they start.
+"""`tern up` as a process: lock, signals, the interpreter's settings, and what people are told.
 
-Parts start in the order written in `_serve` and stop in the reverse order, so each part may use
-every part above it for its whole life. The `ready` line is the only thing that goes to stdout.
+The node itself is in `ternmq.node`. The `ready` line is the only thing that goes to stdout.
 """
 
 import asyncio
@@ -24,6 +23,7 @@ from ternmq.cli.output import note, say
 from ternmq.cli.stopping import Stopper
 from ternmq.core.clock import SystemClock
 from ternmq.core.config import PORT_BASE, NodeConfig
+from ternmq.node.embedded import node_url, serving_node
 
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
 # to that much to every group commit.
@@ -32,9 +32,6 @@ SWITCH_INTERVAL_S = 0.0005
 # Messages live in buffers, not in objects that can form cycles, so the collector has little to
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
-
-ANY_ADDRESS = ("0.0.0.0", "::")
-IDLE_SECONDS_MIN = 30.0
 
 log = structlog.get_logger()
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from threading import get_ident
 from typing import Any, overload
 
+from ternmq.batch.arrow import record_batch
 from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import decode_body
 from ternmq.client.delivery import ACK, Delivery, Settlement, Verdict, reject_verdict, retry_verdict
@@ -182,7 +183,7 @@ class MessageBatch:
     def to_arrow(self) -> Any:
         """The messages as a `pyarrow.RecordBatch` (needs pyarrow)."""
         batches = [
-            delivery.batch.to_arrow().slice(first, end - first)
+            record_batch(delivery.batch).slice(first, end - first)
             for delivery, first, end in self._parts
         ]
         if len(batches) == 1:

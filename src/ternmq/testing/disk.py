@@ -78,14 +78,20 @@ def _sectors(change: _Change) -> Iterator[_Change]:
         low = high
 
 
+class PowerCut(BaseException):
+    """The machine stops in the middle of a call; the test goes on with `crash`."""
+
+
 class Faults:
     """What will go wrong: counts are from the moment of asking, 1 is the very next call."""
 
     def __init__(self) -> None:
         self._writes: dict[int, str] = {}
         self._syncs: set[int] = set()
+        self._power: int | None = None
         self.write_count = 0
         self.sync_count = 0
+        self.change_count = 0
 
     def fail_write(self, nth: int, how: str) -> None:
         """`how`: "full" (no space), "failed" (I/O error), "short" (half of it goes in)."""
@@ -95,11 +101,23 @@ class Faults:
     def fail_sync(self, nth: int) -> None:
         self._syncs.add(self.sync_count + nth)
 
+    def cut_power(self, nth: int) -> None:
+        """Raise `PowerCut` instead of the nth change of any kind."""
+        self._power = self.change_count + nth
+
+    def next_change(self) -> None:
+        """Every write, sync, truncation, creation, rename and removal passes here."""
+        self.change_count += 1
+        if self._power is not None and self.change_count >= self._power:
+            raise PowerCut
+
     def next_write(self) -> str | None:
+        self.next_change()
         self.write_count += 1
         return self._writes.pop(self.write_count, None)
 
     def next_sync(self) -> bool:
+        self.next_change()
         self.sync_count += 1
         if self.sync_count in self._syncs:
             self._syncs.remove(self.sync_count)
@@ -109,6 +127,7 @@ class Faults:
     def clear(self) -> None:
         self._writes.clear()
         self._syncs.clear()
+        self._power = None
 
 
 class SimulatedFile:
@@ -166,6 +185,7 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         inode = self._alive()
+        self._disk.faults.next_change()
         self._disk.free_size += max(0, len(inode.content) - size)
         inode.change((size, None))
 
@@ -196,6 +216,7 @@ class SimulatedDisk:
                 raise DiskFailed(f"no such file: {path}")
             if path.parent not in self._directories:
                 raise DiskFailed(f"no such directory: {path.parent}")
+            self.faults.next_change()
             inode = self._files[path] = _Inode()
             self._moves.append((path, path, inode))
         return SimulatedFile(self, path, inode)
@@ -214,10 +235,12 @@ class SimulatedDisk:
     def rename(self, source: Path, target: Path) -> None:
         if source not in self._files:
             raise DiskFailed(f"no such file: {source}")
+        self.faults.next_change()
         inode = self._files[target] = self._files.pop(source)
         self._moves.append((source, target, inode))
 
     def unlink(self, path: Path) -> None:
+        self.faults.next_change()
         inode = self._files.pop(path, None)
         if inode is not None:
             self.free_size += len(inode.content)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ternmq.batch.arrow import record_batch
 from ternmq.batch.encoder import Outgoing, encode_bodies, split_rows
 from ternmq.batch.layout import BATCH_SIZE_MAX, ROWS_MAX, Column, Encoding, Part
 from ternmq.batch.view import BatchView
@@ -93,7 +94,7 @@ def test_pyarrow_reads_the_columns_in_place() -> None:
     )
     start = np.frombuffer(batch, dtype=np.uint8).ctypes.data
 
-    table = BatchView(batch).to_arrow()
+    table = record_batch(BatchView(batch))
 
     assert table["body"].to_pylist() == [b"one", b"two"]
     assert table["key"].to_pylist() == ["k", None]

@@ -1,0 +1,94 @@
+"""The all-in-one node while a block runs: registry, meta server, broker.
+
+Parts start in the order written in `serving_node` and stop in the reverse order, so each part may
+use every part above it for its whole life. The broker is announced last and withdrawn first. Who
+may use the data directory is decided elsewhere (the cli's lock).
+"""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from ternmq.broker.server import serve
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import BadConfig
+from ternmq.discovery.url import format_url
+from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.meta.route_table import RouteTable
+from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
+from ternmq.meta.service import MetaService, serving_directory
+from ternmq.rpc.address import join_address
+from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.server import Listener
+from ternmq.storage.disk import Disk
+from ternmq.wire.commands import Route
+
+ANY_ADDRESS = ("0.0.0.0", "::")
+IDLE_SECONDS_MIN = 30.0
+
+
+@asynccontextmanager
+async def serving_node(
+    config: NodeConfig, *, clock: Clock, disk: Disk | None = None
+) -> AsyncIterator[str]:
+    """Run every role that there is; yields the url that clients use."""
+    async with AsyncExitStack() as stack:
+        registry = _registry_path(config)
+        directory = await stack.enter_async_context(
+            serving_directory(lambda: SqlRegistry.open_sqlite(registry), clock=clock)
+        )
+        routes = RouteTable(first_version=clock.now_ms())
+        await stack.enter_async_context(_meta(config, directory, routes, clock))
+        await stack.enter_async_context(serve(config, directory=directory, clock=clock, disk=disk))
+        route = Route(
+            broker_group=config.broker_group,
+            address=join_address(_advertised_host(config), config.broker_port),
+        )
+        routes.announce(route)
+        stack.callback(routes.withdraw, route)
+        yield node_url(config)
+
+
+def node_url(config: NodeConfig) -> str:
+    host = "127.0.0.1" if config.host in ANY_ADDRESS else config.host
+    return format_url([join_address(host, config.meta_port)])
+
+
+def _meta(
+    config: NodeConfig, directory: MetaService, routes: RouteTable, clock: Clock
+) -> AbstractAsyncContextManager[Listener]:
+    identity = MetaIdentity(
+        node=socket.gethostname(),
+        version=version("ternmq"),
+        address=join_address(_advertised_host(config), config.meta_port),
+        data_dir=config.data_dir,
+        started_at_ms=clock.now_ms(),
+        heartbeat_ms=config.heartbeat_ms,
+    )
+    limits = ServerLimits(
+        connections_max=config.connections_max,
+        inbound_max=config.inbound_max,
+        server_inbound_max=config.inbound_total_max,
+        idle_timeout=max(IDLE_SECONDS_MIN, 3 * config.heartbeat_ms / 1000),
+    )
+    handler = MetaHandler(directory, routes, identity=identity, clock=clock)
+    return serving_meta(config.host, config.meta_port, handler, limits=limits, clock=clock)
+
+
+def _registry_path(config: NodeConfig) -> Path:
+    folder = config.data_dir / "meta"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadConfig(f"cannot make {folder}: {error.strerror}") from error
+    return folder / "registry.db"
+
+
+def _advertised_host(config: NodeConfig) -> str:
+    """The address that clients are told; a machine that listens everywhere is known by its name."""
+    if config.advertised_host:
+        return config.advertised_host
+    return socket.gethostname() if config.host in ANY_ADDRESS else config.host
