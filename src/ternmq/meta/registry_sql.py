@@ -145,14 +145,15 @@ class SqlRegistry:
 
     def _repeated(self, work: Callable[[sa.Connection], T]) -> T:
         """Run a transaction again when another server was faster with the same name."""
-        for _ in range(ATTEMPTS_MAX - 1):
+        attempt = 0
+        while True:
             try:
                 with self._transaction() as connection:
                     return work(connection)
-            except exc.IntegrityError:
-                continue
-        with self._transaction() as connection:
-            return work(connection)
+            except exc.IntegrityError as error:
+                attempt += 1
+                if attempt == ATTEMPTS_MAX:
+                    raise _translated(error, self._description) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:

@@ -1,0 +1,175 @@
+"""The contract of every registry backend."""
+
+import pytest
+
+from ternmq.core.errors import TopicNotFound
+from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
+from ternmq.wire.commands import Topic, TopicSettings
+
+from .conftest import Opener
+
+
+def a_topic(name: str = "orders", *, at_ms: int = 5) -> NewTopic:
+    return NewTopic(name=name, settings=TopicSettings(), created_at_ms=at_ms)
+
+
+def a_group(topic_id: int, name: str = "billing") -> NewGroup:
+    return NewGroup(topic_id=topic_id, name=name, created_at_ms=6)
+
+
+def made(registry: Registry, name: str = "orders") -> Topic:
+    [topic] = registry.create_topics([a_topic(name)])
+    return topic
+
+
+def made_group(registry: Registry, topic_id: int, name: str = "billing") -> GroupRow:
+    [row] = registry.create_groups([a_group(topic_id, name)])
+    assert row is not None
+    return row
+
+
+def test_a_topic_keeps_everything_it_was_made_with(registry: Registry, opener: Opener) -> None:
+    settings = TopicSettings(closed=True, apps=["shop", "bill"], body_size_max=99)
+    new = NewTopic(name="Orders.v2_x-y", settings=settings, created_at_ms=1_700_000_000_123)
+    [topic] = registry.create_topics([new])
+    registry.close()
+    reopened = opener()
+
+    assert topic.id > 0
+    assert (topic.name, topic.created_at_ms, topic.settings) == (
+        "Orders.v2_x-y",
+        1_700_000_000_123,
+        settings,
+    )
+    assert reopened.topics() == [topic]
+    reopened.close()
+
+
+def test_making_a_topic_that_is_there_returns_it_unchanged(registry: Registry) -> None:
+    first = made(registry)
+    other = NewTopic(name="orders", settings=TopicSettings(closed=True), created_at_ms=9)
+
+    assert registry.create_topics([other]) == [first]
+
+
+def test_many_topics_are_made_in_the_order_asked_with_repeats(registry: Registry) -> None:
+    there = made(registry, "t7")
+    names = [f"t{number}" for number in range(1_500)] + ["t3", "t7"]
+
+    topics = registry.create_topics([a_topic(name) for name in names])
+
+    assert [topic.name for topic in topics] == names
+    assert topics[7] == topics[-1] == there
+    assert topics[3] == topics[-2]
+    assert len(registry.topics()) == 1_500
+    assert len({topic.id for topic in topics}) == 1_500
+
+
+def test_names_differ_by_case(registry: Registry) -> None:
+    assert made(registry, "orders").id != made(registry, "Orders").id
+
+
+def test_a_topic_made_again_is_a_new_one(registry: Registry) -> None:
+    """R24, design 1: ids are never reused, so nothing comes back from the dead."""
+    ids = []
+    for _ in range(3):
+        topic = made(registry)
+        ids.append(topic.id)
+        assert registry.delete_topic("orders", deleted_at_ms=7) == topic
+        assert registry.topics() == []
+
+    assert ids == sorted(set(ids))
+
+
+def test_ids_are_not_reused_over_a_restart_either(registry: Registry, opener: Opener) -> None:
+    """The highest row deleted, then the process restarted: the trap of plain row ids."""
+    topic = made(registry)
+    group = made_group(registry, topic.id)
+    registry.delete_topic("orders", deleted_at_ms=7)
+    registry.close()
+    reopened = opener()
+
+    again = made(reopened)
+    assert again.id > topic.id
+    assert made_group(reopened, again.id).id > group.id
+    reopened.close()
+
+
+def test_deleting_what_is_not_there_says_so(registry: Registry) -> None:
+    with pytest.raises(TopicNotFound, match="'orders'"):
+        registry.delete_topic("orders", deleted_at_ms=7)
+    made(registry)
+    registry.delete_topic("orders", deleted_at_ms=7)
+    with pytest.raises(TopicNotFound):
+        registry.delete_topic("orders", deleted_at_ms=8)
+
+
+def test_a_group_has_one_id_per_topic(registry: Registry) -> None:
+    orders, logs = made(registry, "orders"), made(registry, "logs")
+
+    first = made_group(registry, orders.id)
+    other_topic = made_group(registry, logs.id)
+    other_name = made_group(registry, orders.id, "audit")
+
+    assert made_group(registry, orders.id) == first
+    assert len({first.id, other_topic.id, other_name.id}) == 3
+    assert registry.groups() == [first, other_topic, other_name]
+
+
+def test_many_groups_at_once_in_the_order_asked(registry: Registry) -> None:
+    topics = registry.create_topics([a_topic(f"t{number}") for number in range(700)])
+    wanted = [a_group(topic.id, name) for topic in topics for name in ("a", "b")]
+    rows = registry.create_groups([*wanted, wanted[0]])
+
+    assert [(row.topic_id, row.name) for row in rows if row is not None] == [
+        (new.topic_id, new.name) for new in [*wanted, wanted[0]]
+    ]
+    assert rows[0] == rows[-1]
+
+
+def test_a_group_on_a_topic_that_is_gone_is_not_made(registry: Registry) -> None:
+    gone, there = made(registry, "gone"), made(registry, "there")
+    registry.delete_topic("gone", deleted_at_ms=7)
+
+    rows = registry.create_groups([a_group(gone.id), a_group(there.id), a_group(999_999)])
+
+    assert rows[0] is None and rows[2] is None
+    assert registry.groups() == [rows[1]]
+
+
+def test_deleting_a_topic_deletes_its_groups_only(registry: Registry) -> None:
+    orders, logs = made(registry, "orders"), made(registry, "logs")
+    made_group(registry, orders.id)
+    kept = made_group(registry, logs.id)
+
+    registry.delete_topic("orders", deleted_at_ms=7)
+
+    assert registry.groups() == [kept]
+
+
+def test_a_group_made_again_has_a_new_id(registry: Registry) -> None:
+    topic = made(registry)
+    first = made_group(registry, topic.id)
+
+    assert registry.delete_group(topic.id, "billing", deleted_at_ms=7)
+    assert not registry.delete_group(topic.id, "billing", deleted_at_ms=7)
+    assert registry.groups() == []
+    assert made_group(registry, topic.id).id > first.id
+
+
+def test_epochs_grow_strictly_for_each_broker_group_over_restarts(opener: Opener) -> None:
+    given: list[int] = []
+    for _ in range(4):
+        registry = opener()
+        given += [registry.new_epoch("a"), registry.new_epoch("a")]
+        registry.close()
+    other = opener()
+
+    assert given == list(range(1, 9))
+    assert other.new_epoch("b") == 1
+    assert other.new_epoch("a") == 9
+    other.close()
+
+
+def test_it_says_where_it_is(registry: Registry) -> None:
+    assert registry.description
