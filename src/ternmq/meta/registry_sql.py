@@ -184,8 +184,12 @@ def _create_topics(connection: sa.Connection, wanted: Sequence[NewTopic]) -> lis
             }
             for new in missing
         ]
-        made = connection.execute(_topics.insert().returning(*_TOPIC_COLUMNS), values)
-        found.update((row.name, _topic(row)) for row in made)
+        made = _topics.insert().returning(_topics.c.id, _topics.c.name)
+        for topic_id, name in connection.execute(made, values):
+            new = by_name[name]
+            found[name] = Topic(
+                id=topic_id, name=name, created_at_ms=new.created_at_ms, settings=new.settings
+            )
     return [found[new.name] for new in wanted]
 
 
