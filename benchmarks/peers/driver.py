@@ -21,6 +21,18 @@ from benchmarks.peers.meter import Meter
 BODY_SIZE = 100
 """Every workload sends bodies of this many bytes: the size all figures in the issue speak of."""
 
+TOPICS = {
+    "warm": 1,
+    "bulk": 1,
+    "calls": 1,
+    "single1": 1,
+    "single64": 1,
+    "paced": 1,
+    "fan10": 10,
+    "fan50": 50,
+}
+"""The topics of the workloads and how many groups (g0, g1, ...) each has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
