@@ -23,6 +23,7 @@ from ternmq.wire.commands import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
+    from ternmq.client.consumer import ConsumerOptions
 
 PREFETCH_MAX = 1_000
 QUIET_S = 0.3  # Without --follow: silent for so long, then the ledger is asked whether that is all.
@@ -42,7 +43,7 @@ class Wish:
 
     topic: str
     group: str
-    start: starts.Place
+    start: starts.Place | None
     count: int | None
     follow: bool
     ack: bool
@@ -53,8 +54,9 @@ def consume(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     group: Annotated[str, typer.Option("--group", "-g", help="Name of the consumer group.")],
     start: Annotated[
-        str, typer.Option("--from", help=f"Where a new group starts: {starts.HELP}.")
-    ] = "earliest",
+        str | None,
+        typer.Option("--from", help=f"Where a new group starts: {starts.HELP}; default earliest."),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after so many messages.")
     ] = None,
@@ -72,7 +74,7 @@ def consume(
     wish = Wish(
         topic=topic,
         group=group,
-        start=starts.parse_start(start, now=datetime.now(UTC)),
+        start=None if start is None else starts.parse_start(start, now=datetime.now(UTC)),
         count=count,
         follow=follow,
         ack=ack,
@@ -139,9 +141,10 @@ def browse(
 async def _consume(mq: "Client", wish: Wish) -> int:
     prefetch = min(wish.count or PREFETCH_MAX, PREFETCH_MAX)
     shown = 0
-    async with mq.consumer(
-        wish.topic, group=wish.group, start=wish.start, prefetch=prefetch
-    ) as consumer:
+    options: ConsumerOptions = {"prefetch": prefetch}
+    if wish.start is not None:  # Only then a group that is there already is worth a warning.
+        options["start"] = wish.start
+    async with mq.consumer(wish.topic, group=wish.group, **options) as consumer:
         async for batch in _batches(mq, consumer, wish, prefetch):
             left = len(batch) if wish.count is None else wish.count - shown
             rows = min(len(batch), left)
