@@ -1,4 +1,4 @@
-"""Redis streams with an append-only file: the server, and redis-py (with hiredis) as the client.
+"""Redis streams with an append-only file: the server, and redis-py (hiredis, uvloop) as client.
 
 Publishing pipelines XADDs by the thousand without MULTI; groups read with XREADGROUP and ack with
 XACK, many ids in one command when batched. With `appendfsync always` Redis syncs before it answers.
@@ -47,7 +47,10 @@ class RedisClient:
         meter.end(done)
 
     def send_each(self, topic: str, callers: int, meter: Meter) -> list[float]:
-        return asyncio.run(self._send_each(topic, callers, meter))
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(self._send_each(topic, callers, meter))
 
     async def _send_each(self, topic: str, callers: int, meter: Meter) -> list[float]:
         import redis.asyncio

@@ -205,12 +205,12 @@ def publish(bench: Bench) -> Result:
         bench, _publish, "bulk", settings.count, settings.seconds, bench.pids
     ).outcome()
     bench.published = measured.done
-    return bench.rated("publish", measured, note=f"{measured.done:,} messages")
+    return bench.rated(TITLES["publish"], measured, note=f"{measured.done:,} messages")
 
 
 def publish_one_by_one(bench: Bench) -> Result:
     """One pipelined call for each message, where that differs from the fastest way."""
-    workload, settings = "publish one by one", bench.settings
+    workload, settings = TITLES["calls"], bench.settings
     if not bench.peer.limits.batch_publish:
         return bench.result(workload, rate=None, note="as publish: the client has no batch call")
     _Running(bench, _prepare, "calls", ["g0"]).outcome()
@@ -222,12 +222,12 @@ def publish_one_by_one(bench: Bench) -> Result:
 
 def consume(bench: Bench) -> Result:
     """The first half of what `publish` left, by batches with batched acks."""
-    return _consume_half(bench, "consume", one_by_one=False)
+    return _consume_half(bench, TITLES["consume"], one_by_one=False)
 
 
 def consume_one_by_one(bench: Bench) -> Result:
     """The second half, message by message with an ack for each where the peer has one."""
-    return _consume_half(bench, "consume one by one", one_by_one=True)
+    return _consume_half(bench, TITLES["one"], one_by_one=True)
 
 
 def _consume_half(bench: Bench, workload: str, *, one_by_one: bool) -> Result:
@@ -242,12 +242,12 @@ def _consume_half(bench: Bench, workload: str, *, one_by_one: bool) -> Result:
 
 def single(bench: Bench) -> Result:
     """One caller that waits for each confirm."""
-    return _single(bench, "single, 1 caller", 1)
+    return _single(bench, TITLES["single"], 1)
 
 
 def single_64(bench: Bench) -> Result:
     """64 concurrent callers that each wait for their confirm."""
-    return _single(bench, "single, 64 callers", 64)
+    return _single(bench, TITLES["single64"], 64)
 
 
 def _single(bench: Bench, workload: str, callers: int) -> Result:
@@ -263,7 +263,7 @@ def _single(bench: Bench, workload: str, callers: int) -> Result:
 
 def latency(bench: Bench) -> Result:
     """Producer process to consumer process at a steady 10 k/s, from due to received."""
-    workload = f"latency at {LATENCY_RATE // 1000} k/s"
+    workload = TITLES["latency"]
     count = int(LATENCY_RATE * LATENCY_SECONDS)
     gate = _spawn.Barrier(2, timeout=bench.settings.deadline)
     _Running(bench, _prepare, "paced", ["g0"]).outcome()
@@ -300,7 +300,8 @@ def fan_out_50(bench: Bench) -> Result:
 
 
 def _fan_out(bench: Bench, count: int) -> Result:
-    workload, topic = f"fan-out, {count} groups", f"fan{count}"
+    topic = f"fan{count}"
+    workload = TITLES[topic]
     groups = [f"g{index}" for index in range(count)]
     each = bench.peer.limits.fan_out_each * (50 // count if count < 50 else 1)
     _Running(bench, _prepare, topic, groups).outcome()
@@ -333,7 +334,7 @@ def _fan_out(bench: Bench, count: int) -> Result:
         broker_cpu=max(part.broker_cpu for part in parts),
     )
     filling = filled.done / (filled.ended - filled.began)
-    note = f"deliveries/s in all; {filled.done:,} messages, published before at {filling:,.0f}/s"
+    note = f"deliveries/s in all; {filled.done:,} each, filled at {filling:,.0f}/s"
     return bench.rated(workload, total, note=note)
 
 
@@ -344,6 +345,19 @@ def percentile(values: list[float], fraction: float) -> float | None:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
+
+TITLES = {
+    "publish": "publish",
+    "calls": "publish one by one",
+    "consume": "consume",
+    "one": "consume one by one",
+    "single": "single, 1 caller",
+    "single64": "single, 64 callers",
+    "latency": f"latency at {LATENCY_RATE // 1000} k/s",
+    "fan10": "fan-out, 10 groups",
+    "fan50": "fan-out, 50 groups",
+}
+"""What a result calls each workload."""
 
 WORKLOADS: dict[str, Callable[[Bench], Result]] = {
     "publish": publish,
