@@ -13,6 +13,7 @@ decisions wait for a sync of the pull log. Never blocks the loop; never retries 
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import structlog
 
 from ternmq.core.errors import Closed, DiskFailed, DiskFull, TernError
 from ternmq.storage.message_log import Append, Staged
-from ternmq.storage.pull_log import PullRecord
+from ternmq.storage.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
 
 log = structlog.get_logger()
@@ -37,7 +38,7 @@ class _Round(NamedTuple):
 
     appends: list[tuple[Append, Told]]
     staged: Staged | None
-    records: Any
+    records: StagedPulls | None
     decisions: list[asyncio.Future[None]]
     sync_records: bool
 
@@ -59,20 +60,21 @@ class Committer:
         self._appends: list[tuple[Append, Told]] = []
         self._records: list[PullRecord] = []
         self._decisions: list[asyncio.Future[None]] = []
-        self._exclusive: list[tuple[Job, asyncio.Future[Any]]] = []
+        self._exclusive: list[tuple[Job, asyncio.Future[None]]] = []
         self._busy = False
         self._kicked = False
         self._timer: asyncio.TimerHandle | None = None
         self._unsynced_since: float | None = None
         self._closed = False
+        self._broken: DiskFailed | None = None
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="tern-writer", daemon=True)
         self._thread.start()
 
     def append(self, append: Append, told: Told) -> None:
         """Store a batch; `told` is called on the loop once it is safe, or with the reason."""
-        if self._closed:
-            told(append, Closed("the broker is stopping"))
+        if self._closed or self._broken is not None:
+            told(append, self._broken or Closed("the broker is stopping"))
             return
         self._appends.append((append, told))
         if not self._busy and not self._kicked:
@@ -87,8 +89,8 @@ class Committer:
     def decide(self, records: list[PullRecord]) -> asyncio.Future[None]:
         """Write and sync; the future is done when the records are as safe as a publish."""
         future: asyncio.Future[None] = self._loop.create_future()
-        if self._closed:
-            future.set_exception(Closed("the broker is stopping"))
+        if self._closed or self._broken is not None:
+            _settle(future, self._broken or Closed("the broker is stopping"))
             return future
         self._records += records
         self._decisions.append(future)
@@ -96,9 +98,9 @@ class Committer:
             self._kick()
         return future
 
-    def alone(self, job: Job) -> asyncio.Future[Any]:
+    def alone(self, job: Job) -> asyncio.Future[None]:
         """Run a blocking job on the writer thread while nothing is staged (a checkpoint)."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         self._exclusive.append((job, future))
         if not self._busy and not self._kicked:
             self._kick()
@@ -140,8 +142,12 @@ class Committer:
         staged = self._stage(appends)
         if staged is None:
             appends = []
+        staged_records = self._stage_records(records, decisions)
+        if staged is None and staged_records is None:
+            self._next()
+            return
         sync_records = bool(decisions) or self._progress_is_old()
-        now = _Round(appends, staged, self._store.pulls.stage(records), decisions, sync_records)
+        now = _Round(appends, staged, staged_records, decisions, sync_records)
         self._busy = True
         self._jobs.put(lambda: self._write(now))
 
@@ -153,6 +159,18 @@ class Committer:
         except TernError as error:
             for append, told in appends:
                 told(append, error)
+            return None
+
+    def _stage_records(
+        self, records: list[PullRecord], decisions: list[asyncio.Future[None]]
+    ) -> StagedPulls | None:
+        """None once the pull log has failed: progress is then in memory only, which a restart
+        turns into repeats; decisions are refused. Messages go on."""
+        try:
+            return self._store.pulls.stage(records)
+        except TernError as error:
+            for future in decisions:
+                _settle(future, error)
             return None
 
     def _progress_is_old(self) -> bool:
@@ -173,23 +191,26 @@ class Committer:
     def _write(self, now: _Round) -> None:
         messages = records = None
         if now.staged is not None:
-            try:
-                self._store.messages.write(now.staged)
-            except TernError as error:
-                messages = error
-        try:
-            self._store.pulls.write(now.records, sync=now.sync_records)
-        except TernError as error:
-            records = error
-        written = Written(messages, records)
-        self._loop.call_soon_threadsafe(self._finish, now, written)
+            messages = self._try(partial(self._store.messages.write, now.staged))
+        if now.records is not None:
+            records = self._try(partial(self._store.pulls.write, now.records, now.sync_records))
+        self._loop.call_soon_threadsafe(self._finish, now, Written(messages, records))
 
-    def _run_alone(self, job: Job, future: asyncio.Future[Any]) -> None:
+    def _try(self, job: Job) -> TernError | None:
+        """Run a write. A bug in it must not leave producers without an answer, nor go on."""
         try:
-            result, error = job(), None
-        except TernError as failed:
-            result, error = None, failed
-        self._loop.call_soon_threadsafe(self._finish_alone, future, result, error)
+            job()
+        except TernError as error:
+            return error
+        except Exception as bug:
+            log.exception("writing failed by a bug")
+            self._broken = DiskFailed(f"writing failed by a bug: {bug!r}; restart to recover")
+            return self._broken
+        return None
+
+    def _run_alone(self, job: Job, future: asyncio.Future[None]) -> None:
+        error = self._try(job)
+        self._loop.call_soon_threadsafe(self._finish_alone, future, error)
 
     # -- back on the loop
 
@@ -211,6 +232,8 @@ class Committer:
             told(append, error)
 
     def _finish_records(self, now: _Round, error: TernError | None) -> None:
+        if now.records is None:
+            return
         if error is None:
             self._store.pulls.commit(now.records)
         else:
@@ -220,21 +243,10 @@ class Committer:
                 "pull log not written", reason=error.message, decisions=len(now.decisions)
             )
         for future in now.decisions:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+            _settle(future, error)
 
-    def _finish_alone(
-        self, future: asyncio.Future[Any], result: Any, error: TernError | None
-    ) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
+    def _finish_alone(self, future: asyncio.Future[None], error: TernError | None) -> None:
+        _settle(future, error)
         self._next()
 
     def _next(self) -> None:
@@ -245,7 +257,16 @@ class Committer:
             self._timer = self._loop.call_later(PROGRESS_DELAY_S, self._kick)
 
     @property
-    def failed(self) -> DiskFailed | None:
+    def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
-        failed = self._store.messages.failed
-        return failed if isinstance(failed, DiskFailed) else None
+        return self._broken or self._store.messages.failed
+
+
+def _settle(future: asyncio.Future[None], error: TernError | None) -> None:
+    """Everybody who waits gets an error of their own: raising writes a traceback into it."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(type(error)(error.message, **error.details))

@@ -223,7 +223,7 @@ class Parts:
 
     def status(self, query: wire.StatusQuery) -> wire.Status:
         """What this broker says about itself."""
-        failed = self.store.messages.failed
+        failed = self.committer.failed or self.store.pulls.failed
         free, size = self._disk.free(self._config.data_dir)
         refusing = free < self._config.disk_free_min
         state = "ok"
