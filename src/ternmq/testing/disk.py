@@ -140,7 +140,8 @@ class SimulatedFile:
         self._life = disk.life
 
     def _alive(self) -> _Inode:
-        assert self._life == self._disk.life, "this file was opened before the crash"
+        if self._life != self._disk.life:
+            raise DiskFailed(f"{self._path} was opened before the crash")
         return self._inode
 
     @property
