@@ -18,15 +18,14 @@ Rules
 """
 
 import asyncio
-import enum
 from typing import Any, Protocol, cast
 
 import structlog
 
 from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
-from ternmq.rpc.address import join_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
-from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX, ServerLimits
+from ternmq.rpc.house import House, Pause
+from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
 from ternmq.wire.commands import (
     PROTOCOL_VERSION,
     Command,
@@ -47,14 +46,6 @@ _ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
 _pack_header = HEADER.pack
 
 
-class Pause(enum.IntFlag):
-    """Why a peer is not read from."""
-
-    INBOUND = 1
-    CROWDED = 2
-    UNREAD = 4
-
-
 class Handler(Protocol):
     """What a server does with its peers. Everything is called on the loop and must not block."""
 
@@ -71,93 +62,13 @@ class Handler(Protocol):
         """A peer that was welcome is gone."""
 
 
-class House:
-    """What all peers of one listener share: the handler, the limits, and the totals."""
-
-    def __init__(self, handler: Handler, limits: ServerLimits, now: float) -> None:
-        self.handler = handler
-        self.limits = limits
-        self.now = now
-        """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
-        self.peers: set[Peer] = set()
-        self.leaving: set[Peer] = set()
-        self.nobody_leaving = asyncio.Event()
-        self.held = 0
-        """Bytes held for all peers, half-received frames included."""
-        self.crowded: dict[Peer, None] = {}
-        """Peers that wait for `held` to fall, in order."""
-        self.turn: Peer | None = None
-        """The one that may go on though there is no room: whole frames make room, halves do not."""
-        self.connections_max = limits.connections_max
-        self.refused = 0
-        self._loop = asyncio.get_running_loop()
-        self._unflushed: list[Peer] = []
-        self._logged = 0
-        self._unlogged = 0
-
-    def flush_later(self, peer: "Peer") -> None:
-        """One callback per turn of the loop for all peers that have something to send."""
-        if not self._unflushed:
-            self._loop.call_soon(self._flush)
-        self._unflushed.append(peer)
-
-    def _flush(self) -> None:
-        unflushed, self._unflushed = self._unflushed, []
-        for peer in unflushed:
-            peer.flush()
-
-    def take(self, peer: "Peer", size: int) -> None:
-        """Count more bytes; without room for them the peer has to wait."""
-        self.held += size
-        if self.held <= self.limits.server_inbound_max or peer is self.turn:
-            return
-        if self.turn is None and peer.half_received:
-            self.turn = peer
-            return
-        self.crowded[peer] = None
-        peer.pause(Pause.CROWDED)
-
-    def give_back(self, size: int) -> None:
-        self.held -= size
-        assert self.held >= 0, "more released than held"
-        if self.crowded and self.held <= self.limits.server_inbound_max * 3 // 4:
-            waiting, self.crowded = self.crowded, {}
-            for peer in waiting:
-                peer.resume(Pause.CROWDED)
-
-    def pass_turn(self) -> None:
-        """Whoever had the turn has its frame, or is gone: the next of those who wait."""
-        self.turn = next((peer for peer in self.crowded if peer.half_received), None)
-        if self.turn is not None:
-            del self.crowded[self.turn]
-            self.turn.resume(Pause.CROWDED)
-
-    def report(self, peer: "Peer", reason: TernError) -> None:
-        """Log why a peer was closed, but let nobody fill the log with it."""
-        if self._logged >= self.limits.closes_logged_max:
-            self._unlogged += 1
-            return
-        self._logged += 1
-        log.warning(
-            "peer closed",
-            peer=join_address(*peer.address),
-            app=peer.hello.app if peer.hello else None,
-            code=reason.code,
-            reason=reason.message,
-        )
-
-    def reset_log_limit(self) -> None:
-        if self._unlogged:
-            log.warning("more peers closed", count=self._unlogged)
-        self._logged = self._unlogged = 0
-
-
 class Peer(asyncio.BufferedProtocol):
     """A client as the server sees it."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: "House[Peer]", handler: Handler) -> None:
         self._house = house
-        self._handle = house.handler.frame
+        self._handler = handler
+        self._handle = handler.frame
         self._decoder = FrameDecoder(receive_buffer(), size_max=HELLO_SIZE_MAX)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._correlation = 0
@@ -370,7 +281,7 @@ class Peer(asyncio.BufferedProtocol):
         try:
             hello = _read_hello(frame)
             self.hello = hello
-            welcome = self._house.handler.welcome(self, hello)
+            welcome = self._handler.welcome(self, hello)
         except TernError as error:
             refused, self.hello = self.hello, None
             self.fail(_HELLO, frame.correlation, error)
@@ -425,7 +336,7 @@ class Peer(asyncio.BufferedProtocol):
         self._count_partial(0)
         self._decoder = FrameDecoder(receive_buffer())
         if self.hello is not None:
-            house.handler.lost(self)
+            self._handler.lost(self)
 
     def eof_received(self) -> bool:
         return False  # The transport closes itself, after sending what was written.

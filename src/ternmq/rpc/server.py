@@ -18,9 +18,10 @@ import structlog
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.rpc.address import join_address
+from ternmq.rpc.house import House
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
-from ternmq.rpc.peer import Handler, House, Peer
+from ternmq.rpc.peer import Handler, Peer
 
 __all__ = ["Handler", "Listener", "Peer", "ServerLimits", "listening"]
 
@@ -34,8 +35,15 @@ FILES_KEPT = 128
 class Listener:
     """One listening socket and the peers that came through it."""
 
-    def __init__(self, house: House, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        house: House[Peer],
+        handler: Handler,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._house = house
+        self._handler = handler
         self._clock = clock
         self._loop = loop
         self._server: asyncio.Server | None = None
@@ -58,10 +66,10 @@ class Listener:
 
     async def start(self, host: str, port: int) -> None:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
-        house = self._house
+        house, handler = self._house, self._handler
         try:
             self._server = await self._loop.create_server(
-                lambda: Peer(house), host, port, backlog=BACKLOG, reuse_address=True
+                lambda: Peer(house, handler), host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise BadConfig(_cannot_listen(host, port, error)) from error
@@ -128,9 +136,9 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
     keep_freed_memory()
-    house = House(handler, limits, clock.monotonic())
+    house: House[Peer] = House(limits, clock.monotonic())
     house.connections_max = _connections_possible(limits.connections_max)
-    listener = Listener(house, clock, asyncio.get_running_loop())
+    listener = Listener(house, handler, clock, asyncio.get_running_loop())
     await listener.start(host, port)
     try:
         yield listener

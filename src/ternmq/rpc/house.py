@@ -1,0 +1,126 @@
+"""What all peers of one listener share: the limits, the totals, whose turn it is, and the log.
+
+Bytes of all peers together are bounded. When there is no room for more, the peer that wants it is
+paused until there is. Half-received frames could then wait for each other for ever, so one of
+their owners at a time has the *turn*: it may go on and finish its frame.
+"""
+
+import asyncio
+import enum
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from ternmq.core.errors import TernError
+from ternmq.rpc.address import join_address
+from ternmq.rpc.limits import ServerLimits
+from ternmq.wire.commands import Hello
+
+log = structlog.get_logger()
+
+
+class Pause(enum.IntFlag):
+    """Why a peer is not read from."""
+
+    INBOUND = 1
+    CROWDED = 2
+    UNREAD = 4
+
+
+class Guest(Protocol):
+    """What the house needs of a peer."""
+
+    address: tuple[str, int]
+    hello: Hello | None
+
+    @property
+    def half_received(self) -> bool: ...
+
+    def pause(self, why: Pause) -> None: ...
+
+    def resume(self, why: Pause) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+G = TypeVar("G", bound=Guest)
+
+
+class House(Generic[G]):
+    """One per listener."""
+
+    def __init__(self, limits: ServerLimits, now: float) -> None:
+        self.limits = limits
+        self.now = now
+        """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
+        self.peers: set[G] = set()
+        self.leaving: set[G] = set()
+        self.nobody_leaving = asyncio.Event()
+        self.held = 0
+        """Bytes held for all peers, half-received frames included."""
+        self.crowded: dict[G, None] = {}
+        """Peers that wait for `held` to fall, in order."""
+        self.turn: G | None = None
+        """The one that may go on though there is no room: whole frames make room, halves do not."""
+        self.connections_max = limits.connections_max
+        self.refused = 0
+        self._loop = asyncio.get_running_loop()
+        self._unflushed: list[G] = []
+        self._logged = 0
+        self._unlogged = 0
+
+    def flush_later(self, peer: G) -> None:
+        """One callback per turn of the loop for all peers that have something to send."""
+        if not self._unflushed:
+            self._loop.call_soon(self._flush)
+        self._unflushed.append(peer)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for peer in unflushed:
+            peer.flush()
+
+    def take(self, peer: G, size: int) -> None:
+        """Count more bytes; without room for them the peer has to wait."""
+        self.held += size
+        if self.held <= self.limits.server_inbound_max or peer is self.turn:
+            return
+        if self.turn is None and peer.half_received:
+            self.turn = peer
+            return
+        self.crowded[peer] = None
+        peer.pause(Pause.CROWDED)
+
+    def give_back(self, size: int) -> None:
+        self.held -= size
+        assert self.held >= 0, "more released than held"
+        if self.crowded and self.held <= self.limits.server_inbound_max * 3 // 4:
+            waiting, self.crowded = self.crowded, {}
+            for peer in waiting:
+                peer.resume(Pause.CROWDED)
+
+    def pass_turn(self) -> None:
+        """Whoever had the turn has its frame, or is gone: the next of those who wait."""
+        self.turn = next((peer for peer in self.crowded if peer.half_received), None)
+        if self.turn is not None:
+            del self.crowded[self.turn]
+            self.turn.resume(Pause.CROWDED)
+
+    def report(self, peer: G, reason: TernError) -> None:
+        """Log why a peer was closed, but let nobody fill the log with it."""
+        if self._logged >= self.limits.closes_logged_max:
+            self._unlogged += 1
+            return
+        self._logged += 1
+        log.warning(
+            "peer closed",
+            peer=join_address(*peer.address),
+            app=peer.hello.app if peer.hello else None,
+            code=reason.code,
+            reason=reason.message,
+        )
+
+    def reset_log_limit(self) -> None:
+        if self._unlogged:
+            log.warning("more peers closed", count=self._unlogged)
+        self._logged = self._unlogged = 0
