@@ -54,20 +54,29 @@ class Dones:
             )
         )
 
-    def take(self) -> list[Done]:
-        """Remove and return what is there, merged, up to `TAKEN_MAX` entries."""
+    @property
+    def urgent(self) -> bool:
+        """Verdicts that wait for an answer of their own: retries and rejections."""
+        return bool(self._others)
+
+    def take_acks(self) -> list[Done]:
+        """Remove and return acks only, merged, up to `TAKEN_MAX` entries: they ride on pulls."""
         self._close()
-        acks, self._acks = self._acks, []
-        if len(acks) > 1:
-            acks = _merged(acks)
-        done = [Done(lease=lease, first=first, end=end) for lease, first, end in acks]
-        done += self._others
-        self._others = done[TAKEN_MAX:]
-        return done[:TAKEN_MAX]
+        if not self._acks:
+            return []
+        acks = _merged(self._acks)
+        self._acks = acks[TAKEN_MAX:]
+        return [Done(lease=lease, first=first, end=end) for lease, first, end in acks[:TAKEN_MAX]]
+
+    def take(self) -> list[Done]:
+        """Remove and return everything, up to about `TAKEN_MAX` entries."""
+        others, self._others = self._others[:TAKEN_MAX], self._others[TAKEN_MAX:]
+        return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:
         """It may not have arrived; telling it twice does no harm."""
-        self._others = done + self._others
+        self._acks += [(each.lease, each.first, each.end) for each in done if each.kind == "ack"]
+        self._others = [each for each in done if each.kind != "ack"] + self._others
 
     def _close(self) -> None:
         if self.end >= 0:
@@ -76,6 +85,8 @@ class Dones:
 
 
 def _merged(ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    if len(ranges) == 1:
+        return ranges
     ranges.sort()
     merged = [ranges[0]]
     for lease, first, end in ranges[1:]:

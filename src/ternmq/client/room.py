@@ -23,10 +23,11 @@ class Room:
         self.size = 0
         self._line: deque[tuple[int, int, asyncio.Future[None]]] = deque()
 
+    def within(self, count: int, size: int) -> bool:
+        return self.messages + count <= self.messages_max and self.size + size <= self.size_max
+
     def fits(self, count: int, size: int) -> bool:
-        return (
-            self.messages + count <= self.messages_max and self.size + size <= self.size_max
-        ) or not self.messages
+        return self.within(count, size) or not self.messages
 
     def take(self, count: int, size: int) -> bool:
         """Take room if there is some and nobody waits before us."""
@@ -62,7 +63,8 @@ class Room:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append((count, size, waiter))
         try:
-            await asyncio.wait_for(waiter, timeout)
+            async with asyncio.timeout(timeout):
+                await waiter
         except TimeoutError as error:
             self._leave(count, size, waiter)
             raise self.full(f"and none was freed in {timeout:g} s") from error

@@ -3,8 +3,9 @@
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
    so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
    something.
-2. What became of rows rides on the next pull, or goes alone after at most 200 ms. It is kept until
-   the broker answered and told again after a lost connection: hearing it twice does no harm.
+2. Acks ride on the next pull, or go alone after at most 200 ms; retries and rejections, which the
+   broker makes durable before it answers, always go alone. All are kept until answered and told
+   again after a lost connection: hearing them twice does no harm.
 3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
    holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
    it has in hand are not shown a second time when they are delivered again (D5).
@@ -34,7 +35,6 @@ from ternmq.rpc.connection import Connection, request
 from ternmq.wire.commands import (
     DELIVERED,
     Ack,
-    Acked,
     Command,
     Done,
     Empty,
@@ -53,6 +53,7 @@ PULLS_MAX = 2
 PULL_SIZE_MAX = 2 * MIB
 PULL_WAIT_MS = 10_000
 ACK_DELAY_S = 0.2
+URGENT_DELAY_S = 0.005
 ACK_ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
 HELD_SIZE_MAX = 64 * MIB
 
@@ -92,7 +93,7 @@ class Flushing:
     def __init__(self, subscription: "Subscription") -> None:
         self._subscription = subscription
 
-    def __await__(self) -> Generator[Any, None, Acked]:
+    def __await__(self) -> Generator[Any, None, None]:
         return self._subscription.flush().__await__()
 
 
@@ -120,7 +121,11 @@ class Subscription:
         self._asked = 0
         self._flowing = False
         self._pull_at = -1
+        self._riding = 0
+        """Pulls under way that took acks along."""
+        self._telling: set[asyncio.Future[bytearray]] = set()
         self._ack_timer: asyncio.TimerHandle | None = None
+        self._urgent_timer: asyncio.TimerHandle | None = None
         self._renew_timer: asyncio.TimerHandle | None = None
         self._elsewhere: deque[tuple[Delivery, tuple[int, int], Verdict]] = deque()
         self._woken = False
@@ -198,8 +203,7 @@ class Subscription:
         try:
             if self._connection is not None:
                 async with asyncio.timeout(self._plan.timeout):
-                    if self._dones or self._elsewhere:
-                        await self.flush()
+                    await self.flush()
                     if self._connection is not None:
                         leave = Leave(subscription=self._number)
                         await request(
@@ -214,7 +218,7 @@ class Subscription:
         finally:
             self._connection = None
             self._link.watchers.remove(self._lost)
-            for timer in (self._ack_timer, self._renew_timer):
+            for timer in (self._ack_timer, self._urgent_timer, self._renew_timer):
                 if timer is not None:
                     timer.cancel()
             if self._task is not None:
@@ -243,7 +247,8 @@ class Subscription:
     def _pull(self, connection: Connection, rows: int) -> None:
         self._pulls += 1
         self._asked += rows
-        done = self._dones.take()
+        done = self._dones.take_acks()
+        self._riding += bool(done)
         pull = Pull(
             subscription=self._number,
             rows_max=rows,
@@ -263,6 +268,7 @@ class Subscription:
     ) -> None:
         self._pulls -= 1
         self._asked -= rows
+        self._riding -= bool(done)
         error = None if answer.cancelled() else answer.exception()
         if self._stopping:
             self._dones.put_back(done if error is not None else [])
@@ -360,65 +366,73 @@ class Subscription:
                 self.settle(delivery, rows, verdict)
 
     def _ack_soon(self) -> None:
-        if len(self._dones) > ACK_ENTRIES_MAX:
-            self._ack_now()
+        dones = self._dones
+        if dones.urgent or len(dones) > ACK_ENTRIES_MAX:
+            if self._urgent_timer is None:
+                self._urgent_timer = self._loop.call_later(URGENT_DELAY_S, self._ack_now)
         elif self._ack_timer is None:
             self._ack_timer = self._loop.call_later(ACK_DELAY_S, self._ack_now)
 
     def _ack_now(self) -> None:
-        self._ack_timer = None
+        for timer in (self._ack_timer, self._urgent_timer):
+            if timer is not None:
+                timer.cancel()
+        self._ack_timer = self._urgent_timer = None
         if self._dones:  # Else a pull took them along.
-            self._send_dones()
+            self._tell()
 
-    def _send_dones(self) -> "asyncio.Future[bytearray] | None":
-        """Send what is settled now; None while away."""
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-            self._ack_timer = None
+    def _tell(self) -> None:
+        """Send what is settled, if only to hear that what rode on pulls has arrived."""
         connection = self._connection
         if connection is None or connection.closed:
-            return None
+            return  # Told after the reconnect.
         done = self._dones.take()
         answer = connection.call(Command.ACK, pack(Ack(subscription=self._number, done=done)))
+        self._telling.add(answer)
         answer.add_done_callback(partial(self._told, connection, done))
-        return answer
 
     def _told(
         self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
     ) -> None:
+        self._telling.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
             return
         if connection.closed or (isinstance(error, TernError) and error.retryable):
             self._dones.put_back(done)
-            if self._dones and not self._stopping:
-                self._loop.call_later(1.0, self._ack_soon)
+            if not connection.closed and self._dones and not self._stopping:
+                self._loop.call_later(1.0, self._ack_now)
             return
         log.error("settled rows were refused", group=self._plan.group, reason=str(error))
 
-    async def flush(self) -> Acked:
+    async def flush(self) -> None:
         """Send what is settled and wait until the broker has it."""
-        give_up = self._loop.time() + self._plan.timeout
         self._settle_elsewhere()
-        while True:
-            try:
-                async with asyncio.timeout_at(give_up):
+        try:
+            async with asyncio.timeout(self._plan.timeout):
+                while self._dones or self._riding or self._telling:
                     if self._connection is None:
                         await self._back.wait()
-                    answer = self._send_dones()
-                    if answer is not None:
-                        acked = unpack(await answer, Acked)
-                        if not self._dones:
-                            return acked
-            except TimeoutError as error:
-                raise Unavailable(
-                    f"the broker did not confirm within {self._plan.timeout:g} s; it is told "
-                    "again when it is back"
-                ) from error
-            except TernError as error:
-                if self._connection is not None:
+                    if self._dones or self._riding:
+                        self._tell()
+                    await self._all_told()
+                    if self._riding and not self._dones:
+                        return  # Frames are handled in order: the acks on pulls came first.
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the broker did not confirm within {self._plan.timeout:g} s; it is told again "
+                "when it is back"
+            ) from error
+
+    async def _all_told(self) -> None:
+        """Wait for the answers under way; raises what the broker refused."""
+        connection = self._connection
+        for answer in list(self._telling):
+            try:
+                await asyncio.shield(answer)
+            except TernError:
+                if connection is not None and not connection.closed:
                     raise
-                log.info("told again after the reconnect", reason=str(error))
 
     # Keeping.
 

@@ -53,7 +53,8 @@ class Inbox:
         row, size = self._producer.prepare(body, options)
         room = self._producer.room
         with self._lock:
-            if not room.fits(len(self._rows) + 1, self._size + size):
+            alone = not self._rows and not room.messages
+            if not alone and not room.within(len(self._rows) + 1, self._size + size):
                 raise room.full()
             self._rows.append((topic, row, size))
             self._size += size
