@@ -82,10 +82,9 @@ class Outlet:
                 try:
                     await self._link.get()
                     break
-                except Unavailable:
-                    continue  # The link spaces the attempts; the sweep ends it.
                 except TernError as error:
-                    self._fail_all(error)
+                    if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
+                        self._fail_all(error)
         finally:
             self._connecting = None
         self._pump()

@@ -3,9 +3,7 @@
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
    so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
    something.
-2. Acks ride on the next pull, or go alone after at most 200 ms; retries and rejections, which the
-   broker makes durable before it answers, always go alone. All are kept until answered and told
-   again after a lost connection: hearing them twice does no harm.
+2. What became of rows is told by the `Teller`.
 3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
    holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
    it has in hand are not shown a second time when they are delivered again (D5).
@@ -26,15 +24,14 @@ import structlog
 from ternmq.batch.envelope import read_envelopes
 from ternmq.client.codec import Codec
 from ternmq.client.delivery import ACK, Delivery, Verdict, retry_verdict
-from ternmq.client.dones import Dones
 from ternmq.client.holding import Holding
 from ternmq.client.link import Link, back_off
+from ternmq.client.teller import Teller
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.commands import (
     DELIVERED,
-    Ack,
     Command,
     Done,
     Empty,
@@ -52,9 +49,6 @@ from ternmq.wire.commands import (
 PULLS_MAX = 2
 PULL_SIZE_MAX = 2 * MIB
 PULL_WAIT_MS = 10_000
-ACK_DELAY_S = 0.2
-URGENT_DELAY_S = 0.005
-ACK_ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
 HELD_SIZE_MAX = 64 * MIB
 
 log = structlog.get_logger()
@@ -111,21 +105,16 @@ class Subscription:
         """Joined on it; None while away."""
         self._number = 0
         self._lease_s = 60.0
-        self._back: asyncio.Event = asyncio.Event()
-        self._away: asyncio.Event = asyncio.Event()
+        self._away = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._dones = Dones()
+        self._teller = Teller(plan.group, timeout=plan.timeout)
+        self._dones = self._teller.dones
         self._holding = Holding()
         self._pulls = 0
         self._asked = 0
         self._flowing = False
         self._pull_at = -1
-        self._riding = 0
-        """Pulls under way that took acks along."""
-        self._telling: set[asyncio.Future[bytearray]] = set()
-        self._ack_timer: asyncio.TimerHandle | None = None
-        self._urgent_timer: asyncio.TimerHandle | None = None
         self._renew_timer: asyncio.TimerHandle | None = None
         self._elsewhere: deque[tuple[Delivery, tuple[int, int], Verdict]] = deque()
         self._woken = False
@@ -135,7 +124,16 @@ class Subscription:
     async def start(self) -> None:
         """Join; raises what keeps the consumer out."""
         self._link.watchers.append(self._lost)
-        await self._join()
+        give_up = self._loop.time() + self._plan.timeout
+        failures = 0
+        while self._connection is None:
+            try:
+                await self._join()
+            except TernError as error:
+                failures += 1
+                if not error.retryable or self._loop.time() > give_up:
+                    raise
+                await asyncio.sleep(back_off(failures))
         self._task = self._loop.create_task(self._stay(), name="tern-subscription")
 
     async def _join(self) -> None:
@@ -155,14 +153,12 @@ class Subscription:
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
         self._connection = connection
-        self._back.set()
+        self._teller.joined(connection, self._number)
         self._away.clear()
         self._flowing = True
         if self._renew_timer is None:
             self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
         self._pump()
-        if self._dones:
-            self._ack_soon()
 
     def _warn_about_start(self, joined: Joined, *, again: bool) -> None:
         if not self._plan.start_given or again:
@@ -194,7 +190,7 @@ class Subscription:
         """Called by the link; requests under way fail right after this."""
         if self._connection is not None:
             self._connection = None
-            self._back.clear()
+            self._teller.away()
             self._away.set()
 
     async def stop(self) -> None:
@@ -202,28 +198,28 @@ class Subscription:
         self._stopping = True
         try:
             if self._connection is not None:
-                async with asyncio.timeout(self._plan.timeout):
-                    await self.flush()
-                    if self._connection is not None:
-                        leave = Leave(subscription=self._number)
-                        await request(
-                            self._connection,
-                            Command.LEAVE,
-                            leave,
-                            Empty,
-                            timeout=self._plan.timeout,
-                        )
-        except (TernError, TimeoutError) as error:
+                await self.flush()
+        except TernError as error:
+            log.warning("acks may be lost", group=self._plan.group, reason=str(error))
+        try:
+            await self._leave()
+        except TernError as error:
             log.warning("consumer left without a word", group=self._plan.group, reason=str(error))
         finally:
             self._connection = None
             self._link.watchers.remove(self._lost)
-            for timer in (self._ack_timer, self._urgent_timer, self._renew_timer):
-                if timer is not None:
-                    timer.cancel()
+            self._teller.stop()
+            if self._renew_timer is not None:
+                self._renew_timer.cancel()
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.wait([self._task])
+
+    async def _leave(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            leave = Leave(subscription=self._number)
+            await request(connection, Command.LEAVE, leave, Empty, timeout=self._plan.timeout)
 
     # Pulling.
 
@@ -247,8 +243,7 @@ class Subscription:
     def _pull(self, connection: Connection, rows: int) -> None:
         self._pulls += 1
         self._asked += rows
-        done = self._dones.take_acks()
-        self._riding += bool(done)
+        done = self._teller.take_along()
         pull = Pull(
             subscription=self._number,
             rows_max=rows,
@@ -268,14 +263,14 @@ class Subscription:
     ) -> None:
         self._pulls -= 1
         self._asked -= rows
-        self._riding -= bool(done)
-        error = None if answer.cancelled() else answer.exception()
+        error = Unavailable("cancelled") if answer.cancelled() else answer.exception()
+        if error is not None:
+            self._teller.failed(done)
+            self._pull_failed(connection, error)
+            return
+        self._teller.arrived(done)
         if self._stopping:
-            self._dones.put_back(done if error is not None else [])
-            return
-        if error is not None or answer.cancelled():
-            self._pull_failed(connection, done, error)
-            return
+            return  # The broker takes these rows back when we leave.
         try:
             deliveries = self._read(answer.result())
         except (Corrupt, ProtocolError) as broken:
@@ -286,11 +281,8 @@ class Subscription:
             self._sink.arrived(deliveries)
         self._pump()
 
-    def _pull_failed(
-        self, connection: Connection, done: list[Done], error: BaseException | None
-    ) -> None:
-        self._dones.put_back(done)
-        if connection.closed or connection is not self._connection:
+    def _pull_failed(self, connection: Connection, error: BaseException) -> None:
+        if self._stopping or connection.closed or connection is not self._connection:
             return  # `_stay` joins again.
         if isinstance(error, TernError) and not error.retryable:
             self._sink.failed(error)
@@ -339,15 +331,11 @@ class Subscription:
 
     def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
         """Rows have a verdict; those that had one before keep it."""
-        dones, holding = self._dones, self._holding
         for first, end in delivery.open_ranges(*rows):
             delivery.settled[first:end] = b"\1" * (end - first)
-            for lease, first_sequence, end_sequence in holding.settle(delivery, first, end):
-                dones.add(lease, first_sequence, end_sequence, verdict)
-        if holding.rows <= self._pull_at:
+            self._teller.settled(self._holding.settle(delivery, first, end), verdict)
+        if self._holding.rows <= self._pull_at:
             self._pump()
-        if dones:
-            self._ack_soon()
 
     def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
         """The same from another thread; one wake-up for many calls."""
@@ -365,74 +353,10 @@ class Subscription:
             else:
                 self.settle(delivery, rows, verdict)
 
-    def _ack_soon(self) -> None:
-        dones = self._dones
-        if dones.urgent or len(dones) > ACK_ENTRIES_MAX:
-            if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(URGENT_DELAY_S, self._ack_now)
-        elif self._ack_timer is None:
-            self._ack_timer = self._loop.call_later(ACK_DELAY_S, self._ack_now)
-
-    def _ack_now(self) -> None:
-        for timer in (self._ack_timer, self._urgent_timer):
-            if timer is not None:
-                timer.cancel()
-        self._ack_timer = self._urgent_timer = None
-        if self._dones:  # Else a pull took them along.
-            self._tell()
-
-    def _tell(self) -> None:
-        """Send what is settled, if only to hear that what rode on pulls has arrived."""
-        connection = self._connection
-        if connection is None or connection.closed:
-            return  # Told after the reconnect.
-        done = self._dones.take()
-        answer = connection.call(Command.ACK, pack(Ack(subscription=self._number, done=done)))
-        self._telling.add(answer)
-        answer.add_done_callback(partial(self._told, connection, done))
-
-    def _told(
-        self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
-    ) -> None:
-        self._telling.discard(answer)
-        error = None if answer.cancelled() else answer.exception()
-        if error is None:
-            return
-        if connection.closed or (isinstance(error, TernError) and error.retryable):
-            self._dones.put_back(done)
-            if not connection.closed and self._dones and not self._stopping:
-                self._loop.call_later(1.0, self._ack_now)
-            return
-        log.error("settled rows were refused", group=self._plan.group, reason=str(error))
-
     async def flush(self) -> None:
-        """Send what is settled and wait until the broker has it."""
+        """Wait until the broker has heard everything that was settled so far."""
         self._settle_elsewhere()
-        try:
-            async with asyncio.timeout(self._plan.timeout):
-                while self._dones or self._riding or self._telling:
-                    if self._connection is None:
-                        await self._back.wait()
-                    if self._dones or self._riding:
-                        self._tell()
-                    await self._all_told()
-                    if self._riding and not self._dones:
-                        return  # Frames are handled in order: the acks on pulls came first.
-        except TimeoutError as error:
-            raise Unavailable(
-                f"the broker did not confirm within {self._plan.timeout:g} s; it is told again "
-                "when it is back"
-            ) from error
-
-    async def _all_told(self) -> None:
-        """Wait for the answers under way; raises what the broker refused."""
-        connection = self._connection
-        for answer in list(self._telling):
-            try:
-                await asyncio.shield(answer)
-            except TernError:
-                if connection is not None and not connection.closed:
-                    raise
+        await self._teller.flush()
 
     # Keeping.
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.client import subscription
+from ternmq.client.teller import ACK_DELAY_S
 from ternmq.core.errors import BadName, BadRequest, Closed, GroupNotFound, Unavailable
 from ternmq.wire.commands import Command, Start
 from tests.unit.client.fake_broker import FakeBroker
@@ -430,4 +430,4 @@ async def test_flushing_without_a_broker_ends_in_time(broker: FakeBroker) -> Non
 
 def test_acks_are_never_late() -> None:
     """Q13: at most 5 s late."""
-    assert subscription.ACK_DELAY_S <= 5
+    assert ACK_DELAY_S <= 5
