@@ -66,8 +66,7 @@ class MessageLog:
         self._in_flight: Staged | None = None
         self._synced_at = clock.monotonic()
         self._free_checked_at = float("-inf")
-        self._free_checked_end = source.end
-        self._full: DiskFull | None = None
+        self._free_known_to = source.end
 
     @property
     def start_offset(self) -> int:
@@ -119,7 +118,7 @@ class MessageLog:
         """Put the group on disk; blocks. When this raises, none of it is there (or it is said to
         be unknown: `failed` is set, and a restart may find it)."""
         assert self._in_flight is staged
-        self._check_free()
+        self._check_free(staged.plan.end)
         self._log.write(staged.plan, sync=self._sync_each)
         if not self._sync_each:
             self.sync_due()
@@ -160,24 +159,24 @@ class MessageLog:
         ):
             self.sync()
 
-    def _check_free(self) -> None:
-        """Keep a reserve of space, so that consuming and acking survive a full disk."""
+    def _check_free(self, end: int) -> None:
+        """Keep a reserve of space, so that consuming and acking survive a full disk.
+
+        Looked at every second, and before as much is written as was free beyond the reserve.
+        """
         now = self._clock.monotonic()
-        if (
-            now - self._free_checked_at >= FREE_CHECK_SECONDS
-            or self._log.end - self._free_checked_end >= FREE_CHECK_BYTES
-        ):
-            self._free_checked_at, self._free_checked_end = now, self._log.end
-            free, _ = self._log.disk.free(self._log.directory)
-            self._full = None
-            if free < self._config.min_free:
-                self._full = DiskFull(
-                    f"{free} bytes free where messages are kept, {self._config.min_free} are "
-                    "reserved: free some space or lower min_free; consuming goes on",
-                    free=free, min_free=self._config.min_free,
-                )  # fmt: skip
-        if self._full is not None:
-            raise DiskFull(self._full.message, **self._full.details)
+        if end <= self._free_known_to and now - self._free_checked_at < FREE_CHECK_SECONDS:
+            return
+        self._free_checked_at = now
+        free, _ = self._log.disk.free(self._log.directory)
+        spare = free - self._config.min_free
+        self._free_known_to = self._log.end + min(spare, FREE_CHECK_BYTES)
+        if spare < end - self._log.end:
+            raise DiskFull(
+                f"{free} bytes free where messages are kept, {self._config.min_free} are reserved: "
+                "free some space or lower disk_free_min; consuming goes on",
+                free=free, min_free=self._config.min_free,
+            )  # fmt: skip
 
     # Reading
 
