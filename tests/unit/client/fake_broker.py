@@ -75,6 +75,10 @@ class FakeBroker:
     """Whether leases survive a reconnect."""
     lost_leases: list[int] = field(default_factory=list)
     known_group: bool = False
+    announced: bool = True
+    """Whether the routes name this broker."""
+    refusal: TernError | None = None
+    """What newcomers are told instead of welcome."""
     behaviours: dict[int, Behaviour] = field(default_factory=dict)
     listener: Listener | None = None
     _stored: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
@@ -119,6 +123,8 @@ class FakeBroker:
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         self.hellos.append(hello)
+        if self.refusal is not None:
+            raise self.refusal
         return Welcome(
             protocol=PROTOCOL_VERSION, version="0", role="broker", node="fake", broker_group="main"
         )
@@ -153,7 +159,7 @@ class FakeBroker:
         match frame.command:
             case Command.ROUTES:
                 route = Route(broker_group="main", address=self.address)
-                return Routes(version=1, servers=[route])
+                return Routes(version=1, servers=[route] if self.announced else [])
             case Command.TOPIC_LIST:
                 return Topics(topics=[topic(name) for name in self.batches])
             case Command.JOIN:

@@ -431,3 +431,15 @@ async def test_flushing_without_a_broker_ends_in_time(broker: FakeBroker) -> Non
 def test_acks_are_never_late() -> None:
     """Q13: at most 5 s late."""
     assert ACK_DELAY_S <= 5
+
+
+async def test_a_batch_that_arrives_damaged_is_given_back(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    await mq.send("orders", b"damaged")
+    await mq.send("orders", b"sound")
+    broker.batches["orders"][0][-8] ^= 1
+    async with mq.consumer("orders", group="billing") as consumer:
+        [message] = await take(consumer, 1)
+        assert message.body == b"sound"
+        await until(lambda: done_ranges(broker, "retry") == [(1, 0, 1)])
