@@ -41,7 +41,7 @@ class World:
     @asynccontextmanager
     async def life(self) -> AsyncIterator[Any]:
         """A node and a client; the power goes at the end, nothing is closed in an orderly way."""
-        settings = {"segment_size": 8 * 1024 * 1024, "checkpoint_interval_ms": 100}
+        settings: dict[str, Any] = {"segment_size": 8 * 1024 * 1024, "checkpoint_interval_ms": 100}
         running = node(data_dir=self.directory, disk=self.disk, session_grace_ms=0, **settings)
         url = await running.__aenter__()
         mq = await ternmq.connect(url, app="sim", delivery_timeout=5)

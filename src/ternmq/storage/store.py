@@ -81,6 +81,9 @@ class Store:
         for directory in self._paths.directories():
             self._disk.mkdir(directory)
         self.report.unclean = self._disk.exists(self._paths.unclean)
+        for directory in (self._paths.directory, *self._paths.directories()):
+            # A name that a killed process made and did not sync is seen, and can still be lost.
+            self._disk.sync_dir(directory)
         for directory in (self._paths.directory, self._paths.consume, self._paths.quarantine):
             for name in self._disk.names(directory):
                 if name.endswith(TEMPORARY_SUFFIX):

@@ -105,7 +105,7 @@ def check_all(store: Store, kept: list[Append]) -> None:
         assert (entry.base_sequence, entry.count) == (append.base_sequence, append.count)
         assert (entry.offset, entry.size) == (append.offset, len(append.batch))
         assert entry.stored_at_ms == append.stored_at_ms
-        assert store.messages.read(entry.offset, entry.size) == append.batch
+        assert store.messages.read(entry.offset, entry.size) == bytes(append.batch)
     for topic_id, end in ends.items():
         assert store.consume.bounds(topic_id) == (0, end)
 

@@ -2,6 +2,13 @@
 
 import pytest
 
+from ternmq.core.errors import Corrupt, ProtocolError
+from ternmq.storage.append import Append
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_entry import Location
+from ternmq.storage.recovery import Gap, Scan, decide
+from ternmq.storage.store import Store
+from ternmq.testing.disk import SimulatedDisk
 from tests.unit.storage.making import (
     DATA,
     MESSAGE_0,
@@ -13,13 +20,6 @@ from tests.unit.storage.making import (
     fresh,
     reopened,
 )
-from ternmq.core.errors import Corrupt, ProtocolError
-from ternmq.storage.append import Append
-from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_entry import Location
-from ternmq.storage.recovery import Gap, Scan, decide
-from ternmq.storage.store import Store
-from ternmq.testing.disk import SimulatedDisk
 
 ONE_SEGMENT = StorageConfig(segment_batches_max=1_000_000)
 
