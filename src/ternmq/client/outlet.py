@@ -6,6 +6,8 @@
    then the caller is told.
 3. Refused for good: the caller is told at once.
 4. `delivery_timeout` over: `SendUnknown` if bytes may have arrived, else `Unavailable`.
+5. Later parcels never run so far ahead of an unanswered one that the broker would have forgotten
+   its numbers when it is repeated.
 
 Belongs to one event loop. Never encodes, never changes a parcel's bytes, never drops one silently.
 """
@@ -23,7 +25,8 @@ from ternmq.rpc.connection import Connection
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
 
 REFUSALS_MAX = 3
-REQUESTS_MAX = 256  # Under way at once; well below what a broker remembers of a producer.
+REQUESTS_MAX = 256  # Under way at once.
+AHEAD_MAX = 400  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
 SWEEP_S = 0.1
 
 log = structlog.get_logger()
@@ -39,6 +42,8 @@ class Outlet:
         self._waiting: deque[Parcel] = deque()
         self._under_way: dict[int, Parcel] = {}
         self._later: set[Parcel] = set()
+        self._open: dict[int, int] = {}
+        """Unanswered parcels by origin, oldest first: origins only grow."""
         self._serial = 0
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
@@ -57,6 +62,9 @@ class Outlet:
         """Send it as soon as its turn comes."""
         self._serial += 1
         parcel.serial = self._serial
+        if parcel.origin not in self._open:
+            parcel.origin = parcel.serial
+        self._open[parcel.origin] = self._open.get(parcel.origin, 0) + 1
         self._waiting.append(parcel)
         self._pump()
         if self._sweeping is None:
@@ -70,7 +78,10 @@ class Outlet:
             if self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect(), name="tern-outlet")
             return
+        last = next(iter(self._open)) + AHEAD_MAX
         while self._waiting and len(self._under_way) < REQUESTS_MAX:
+            if self._waiting[0].serial > last:
+                return
             parcel = self._waiting.popleft()
             self._under_way[parcel.serial] = parcel
             self._transmit(connection, parcel)
@@ -166,7 +177,10 @@ class Outlet:
     def _finish(self, parcel: Parcel, error: TernError | None) -> None:
         self._under_way.pop(parcel.serial, None)
         parcel.finished = True
-        parcel.on_done(parcel, error)
+        parcel.on_done(parcel, error)  # May put halves of it, so its origin stays open until now.
+        self._open[parcel.origin] -= 1
+        if not self._open[parcel.origin]:
+            del self._open[parcel.origin]
         if self._waiting:
             self._pump()
 

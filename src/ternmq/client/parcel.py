@@ -24,6 +24,7 @@ class Parcel:
         "deadline",
         "finished",
         "on_done",
+        "origin",
         "published",
         "refusals",
         "sent_at",
@@ -40,6 +41,9 @@ class Parcel:
         self.on_done = on_done
         self.data = bytearray()
         self.serial = 0
+        """Its place in line."""
+        self.origin = 0
+        """The place its message numbers were given out for; halves keep that of the whole."""
         self.sent_at = 0.0
         self.transmitted = False
         """Bytes of it may have reached a broker."""
@@ -83,6 +87,7 @@ class Parcel:
             )
             for at, chunk in ((0, first), (middle, second))
         ]
+        made[0].origin = made[1].origin = self.origin
         return made[0], made[1]
 
     def overdue(self) -> TernError:

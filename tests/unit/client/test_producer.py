@@ -9,6 +9,7 @@ import pytest
 import ternmq
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
+from ternmq.client.outlet import AHEAD_MAX
 from ternmq.core.errors import (
     BufferFull,
     Closed,
@@ -133,6 +134,30 @@ async def test_no_answer_means_sending_again_on_the_same_connection(broker: Fake
 
     assert receipt.sequence == 0
     assert len(set(broker.published)) == 1
+
+
+async def test_nobody_runs_too_far_ahead_of_an_unanswered_request(broker: FakeBroker) -> None:
+    """The broker remembers the last 512 batches of a producer; a repeat must be among them."""
+    held: list[tuple[Peer, Frame]] = []
+
+    def hold_the_first(peer: Peer, frame: Frame) -> bool:
+        if not held:
+            held.append((peer, frame))
+            return True
+        return False
+
+    broker.behave(Command.PUBLISH, hold_the_first)
+    async with ternmq.connect(broker.url, batch_rows_max=1) as mq:
+        first = asyncio.create_task(mq.send("slow", b"x"))
+        await until(lambda: held)
+        many = asyncio.create_task(mq.send_many("fast", [b"x"] * 600))
+        await until(lambda: len(broker.published) == 1 + AHEAD_MAX)
+        assert not many.done()
+        [(peer, frame)] = held
+        peer.answer(frame.command, frame.correlation, broker.store(frame.payload))
+        await asyncio.gather(first, many)
+
+    assert len(broker.published) == 601
 
 
 async def test_time_is_up_after_bytes_left_means_unknown(broker: FakeBroker) -> None:
