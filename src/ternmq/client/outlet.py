@@ -104,7 +104,13 @@ class Outlet:
         self.repeats += parcel.transmitted
         parcel.transmitted = True
         parcel.sent_at = self._loop.time()
-        answer = connection.call(Command.PUBLISH, parcel.data)
+        try:
+            answer = connection.call(Command.PUBLISH, parcel.data)
+        except RuntimeError:
+            # The transport is closed already and the news of it is on its way.
+            self._under_way.pop(parcel.serial, None)
+            self._put_later(parcel)
+            return
         answer.add_done_callback(partial(self._answered, parcel, connection))
 
     def _answered(

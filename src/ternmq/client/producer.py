@@ -68,6 +68,7 @@ class Producer:
         self._links = links
         self._incarnation = Incarnation(clock)
         self._waiting: dict[str, Waiting] = {}
+        self._forget_at = TOPICS_KEPT_MAX
         self._outlets: dict[str, Outlet] = {}
         self._masters: list[str] = []
         self._routes: object = None
@@ -123,8 +124,9 @@ class Producer:
 
     def _topic(self, topic: str) -> Waiting:
         check_name("topic", topic)
-        if len(self._waiting) >= TOPICS_KEPT_MAX:
+        if len(self._waiting) >= self._forget_at:
             self._waiting = {name: kept for name, kept in self._waiting.items() if not kept.idle}
+            self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._waiting))
         waiting = self._waiting[topic] = Waiting(topic)
         return waiting
 

@@ -10,6 +10,7 @@ import ternmq
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
 from ternmq.client.outlet import AHEAD_MAX
+from ternmq.client.producer import TOPICS_KEPT_MAX
 from ternmq.core.errors import (
     BufferFull,
     Closed,
@@ -349,3 +350,13 @@ async def test_columns_arrive_as_they_were_sent(broker: FakeBroker, mq: ternmq.C
     assert view.expire_at_ms(0) is None
     assert view.expire_at_ms(1) == view.born_at_ms(1) + 60_000
     assert view.app == "shop"
+
+
+async def test_topics_without_traffic_are_forgotten(broker: FakeBroker, mq: ternmq.Client) -> None:
+    """Q18: tens of thousands of topics cost a client nothing once they are quiet."""
+    names = [f"topic-{at}" for at in range(2 * TOPICS_KEPT_MAX + 10)]
+    for first in range(0, len(names), 500):
+        await asyncio.gather(*(mq.send(name, b"x") for name in names[first : first + 500]))
+
+    assert len(mq.sender()._waiting) <= TOPICS_KEPT_MAX + 1
+    assert mq.stats().sent == len(names)
