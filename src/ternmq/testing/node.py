@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.config import NodeConfig
+from ternmq.core.config import build
 from ternmq.core.errors import BadConfig
 from ternmq.node.embedded import serving_node
 from ternmq.storage.disk import Disk
@@ -32,7 +32,7 @@ async def node(
     with tempfile.TemporaryDirectory(prefix="tern-testing-") as temporary:
         directory = data_dir or Path(temporary)
         for attempt in range(TRIES):
-            config = NodeConfig(data_dir=directory, ports=_free_ports(), **settings)
+            config = build({"data_dir": directory, "ports": _free_ports()}, settings)
             running = serving_node(config, clock=clock or SystemClock(), disk=disk)
             try:
                 url = await running.__aenter__()
