@@ -1,0 +1,53 @@
+"""docs/client.md names every option, every error and every public name of the client."""
+
+import re
+
+import pytest
+
+import ternmq
+from ternmq.client.app import SubscriberOptions
+from ternmq.client.client import Client
+from ternmq.client.config import ConnectOptions
+from ternmq.client.consumer import ConsumerOptions
+from ternmq.client.message import Message, MessageBatch
+from ternmq.client.outgoing import SendOptions
+from ternmq.client.producer import Stats
+from ternmq.client.reader import ReadOptions
+from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.core.errors import ERRORS
+from tests.tidy.source import ROOT
+
+PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| (?:&nbsp;)*`(\w+)` \| `(\w+)` \| (yes|no) \|", re.MULTILINE)
+UNNAMED = {"config", "sender", "traced"} | {"stored", "finish"}  # Not for applications.
+
+
+def test_the_table_of_errors_is_the_tree() -> None:
+    expected = {
+        (error.__name__, code, "yes" if error.retryable else "no") for code, error in ERRORS.items()
+    }
+
+    assert set(ROW.findall(PAGE)) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [ConnectOptions, SendOptions, ConsumerOptions, ReadOptions, SubscriberOptions],
+    ids=lambda options: options.__name__,
+)
+def test_every_option_is_on_the_page(options: type) -> None:
+    missing = [name for name in options.__annotations__ if f"`{name}`" not in PAGE]
+
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Client, Message, MessageBatch, Receipt, BatchReceipt, Stats, ternmq.Admin, ternmq.App],
+    ids=lambda kind: kind.__name__,
+)
+def test_every_public_name_is_on_the_page(kind: type) -> None:
+    names = {name for name in vars(kind) if not name.startswith("_")} - UNNAMED
+    missing = [name for name in sorted(names) if not re.search(rf"\b{name}\b", PAGE)]
+
+    assert not missing
