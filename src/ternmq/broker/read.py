@@ -1,20 +1,25 @@
 """Stateless reading by sequence: browse, replay, broadcast, Spark. No lease, no trace of a reader.
 
 Answers whole batches from the given sequence on, the first one cut where it begins earlier. Only
-what is safe is seen. A reader at the end may wait for more.
+what is safe is seen. A reader at the end may wait for more. Batches that are damaged are passed
+over, as removed ones are: the reader sees a gap in the sequences, the log of the broker says why.
 """
 
 import asyncio
 from typing import NamedTuple
 
+import structlog
+
 from ternmq.batch.layout import Buffer
 from ternmq.broker.deliver import SIZE_MAX, Slice, enveloped
 from ternmq.broker.fetch import Fetcher
-from ternmq.core.errors import Closed, Corrupt, TernError
+from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Read
+
+log = structlog.get_logger()
 
 _READ = int(Command.READ)
 ROWS_MAX = 50_000
@@ -63,7 +68,7 @@ class Reader:
 
     def stop(self) -> None:
         for topic_id in list(self._waiting):
-            self.refuse(topic_id, Closed("the broker is stopping; connect again in a moment"))
+            self.refuse(topic_id, Unavailable("the broker is stopping; connect again in a moment"))
 
     def _expire(self, topic_id: int, key: tuple[Peer, int]) -> None:
         waiting = self._waiting.get(topic_id, {})
@@ -91,7 +96,7 @@ class Reader:
             except Corrupt:
                 batches = None
             if batches is not None:
-                self._send(place, slices, batches, stop)
+                self._send(place, slices, batches, following(slices, stop))
                 return True
         task = self._loop.create_task(self._send_later(place, at, stop, limits))
         self._reading.add(task)
@@ -107,18 +112,42 @@ class Reader:
                 )
             )
             slices = choose(entries, at, stop, *limits)
-            batches = await self._fetcher.later([piece.entry for piece in slices])
+            readable, batches = await self._read(slices)
         except TernError as error:
             place.peer.fail(_READ, place.correlation, error)
             return
-        self._send(place, slices, batches, stop)
+        self._send(place, readable, batches, following(slices, stop))
 
-    def _send(self, place: Place, slices: list[Slice], batches: list[Buffer], stop: int) -> None:
-        last = slices[-1].entry.base_sequence + slices[-1].selection[-1][1] if slices else stop
-        buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, last)]
+    async def _read(self, slices: list[Slice]) -> tuple[list[Slice], list[Buffer]]:
+        """What can be read; damaged batches are passed over like removed ones, and said so."""
+        try:
+            return slices, await self._fetcher.later([piece.entry for piece in slices])
+        except Corrupt:
+            pass  # One by one, to find out which.
+        readable: list[Slice] = []
+        batches: list[Buffer] = []
+        for piece in slices:
+            try:
+                batches += await self._fetcher.later([piece.entry])
+                readable.append(piece)
+            except Corrupt as error:
+                log.error(
+                    "stored messages cannot be read",
+                    sequence=piece.entry.base_sequence, count=piece.entry.count,
+                    reason=error.message,
+                )  # fmt: skip
+        return readable, batches
+
+    def _send(self, place: Place, slices: list[Slice], batches: list[Buffer], upto: int) -> None:
+        buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, upto)]
         for piece, batch in zip(slices, batches, strict=True):
             buffers += enveloped(piece, batch, 0, place.topic_id)
         place.peer.answer(_READ, place.correlation, *buffers)
+
+
+def following(slices: list[Slice], stop: int) -> int:
+    """Where the next read goes on."""
+    return slices[-1].entry.base_sequence + slices[-1].selection[-1][1] if slices else stop
 
 
 def choose(entries: list[Entry], at: int, stop: int, rows: int, size: int) -> list[Slice]:
