@@ -9,7 +9,9 @@ import pytest
 
 from tests.integration.processes import Node, clean_environment, tern
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+README_URL = "tern://127.0.0.1:7700"
 
 # What each example must print, in this order; other lines may stand in between.
 SHOWN = {
@@ -65,16 +67,8 @@ def test_every_example_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_an_example_shows_what_it_promises_and_ends_by_itself(name: str, shared_node: Node) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name)],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        env=clean_environment({"TERN_URL": shared_node.url}),
-        check=False,
-    )
+    done = run_program((EXAMPLES / name).read_text(encoding="utf-8"), shared_node)
 
-    assert done.returncode == 0, done.stdout + done.stderr
     pattern = "(.*\n)*".join(f"{line}\n" for line in SHOWN[name])
     assert re.search(pattern, done.stdout), done.stdout
     left = [topic["name"] for topic in tern("topic", "list", "--json", url=shared_node.url).json()]
@@ -84,3 +78,33 @@ def test_an_example_shows_what_it_promises_and_ends_by_itself(name: str, shared_
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_an_example_fits_on_a_screen(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 60
+
+
+def test_the_programs_in_the_readme_run(node: Node) -> None:
+    """The first two end by themselves; the third is a service and stops itself here."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    plain, blocking, service = [one.replace(README_URL, node.url) for one in programs]
+
+    assert "o-1 b'o-1 is paid' {'amount': 12}" in run_program(plain, node).stdout
+    assert "{'order': 1}" in run_program(blocking, node).stdout
+    stopping = service.replace(
+        'print("reserving for", message.key)',
+        'print("reserving for", message.key); import os; os.kill(os.getpid(), 15)',
+    )
+    assert "reserving for o-1" in run_program(stopping, node).stdout
+    lines = tern("ledger", "order.paid", "stock", "--json", url=node.url).json()
+    assert [line["acked"] for line in lines] == [1]
+
+
+def run_program(code: str, node: Node) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=clean_environment({"TERN_URL": node.url}),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
