@@ -1,0 +1,149 @@
+"""Golden bytes of what storage keeps beside the batch. They change only with a version number."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crc32c import crc32c
+
+from ternmq.storage import checkpoint, pull_record
+from ternmq.storage.checkpoint import Checkpoint
+from ternmq.storage.consume_entry import (
+    ENTRY,
+    RECORD,
+    Entry,
+    Location,
+    check_entries,
+    checksums,
+    seal_records,
+)
+from ternmq.storage.consume_runs import pack
+from ternmq.storage.consume_table import INDEX, Contents, Table, write_table
+from ternmq.storage.consume_tail import pack_block, read_tail
+from ternmq.storage.producers import ProducerTable, Stored
+from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.testing.disk import SimulatedDisk
+
+GOLDEN = Path(__file__).parent
+
+FIRST = Entry(100, 4096, 512, 7, 1_700_000_000_123, 0xF0F0, 9, Location.MESSAGE_LOG)
+SECOND = Entry(107, 5000, 304, 1, 1_700_000_000_456, 0, 0, Location.MESSAGE_LOG)
+LOST = Entry(3, 9001, 0, 40, 1_700_000_000_789, 0, 0, Location.LOST)
+
+
+def golden(name: str) -> bytes:
+    return bytes.fromhex((GOLDEN / name).read_text())
+
+
+def records() -> bytes:
+    first = RECORD.pack(42, *FIRST, 0, 11, 22, 33)
+    return first + RECORD.pack(42, *SECOND, 0, 11, 22, 40)
+
+
+def table() -> bytes:
+    disk = SimulatedDisk()
+    path = Path("/consume/00000000000000004096.table")
+    disk.mkdir(path.parent)
+    topics: list[tuple[int, bytes | bytearray]] = [
+        (42, pack(FIRST) + pack(SECOND)), (77, pack(LOST))
+    ]  # fmt: skip
+    write_table(disk, path, Contents(base=4096, end=5304, topics=topics, before={42: 100, 5: 6}))
+    assert Table(disk, path).entry_count == 3
+    return disk.read(path)
+
+
+def pull() -> bytes:
+    record = PullRecord(
+        kind=Kind.RETRY, group_id=0x11, lane_id=0x22, at_ms=0x33, session=bytes(range(16)),
+        lease=0x44, argument=0x55, ranges=((1, 2, 3), (10, 20, 4)), text=b"why",
+    )  # fmt: skip
+    return bytes(pull_record.encode(record, offset=0x1000, durable_to=0x800))
+
+
+def marks() -> bytes:
+    return checkpoint.encode(
+        Checkpoint(
+            clean=True,
+            epoch=3,
+            message_durable=5304,
+            consume_covered=5304,
+            pull_durable=160,
+            pull_replay_from=96,
+            stored_at_ms=1_700_000_000_456,
+        )
+    )
+
+
+def producers() -> bytes:
+    windows = ProducerTable()
+    windows.remember((11, 22), 33, 7, Stored(42, 100, 1_700_000_000_123))
+    return windows.snapshot(covers=4096)
+
+
+FILES = {
+    "consume_entry_v1.hex": lambda: seal_records(records())[8:56],
+    "consume_tail_v1.hex": lambda: pack_block(4096, 5304, records()),
+    "consume_table_v1.hex": table,
+    "pull_record_v1.hex": pull,
+    "checkpoint_v1.hex": marks,
+    "producers_v1.hex": producers,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_bytes_are_those_of_version_1(name: str) -> None:
+    assert FILES[name]() == golden(name)
+
+
+def test_an_entry_has_its_fields_where_the_table_says() -> None:
+    entry = golden("consume_entry_v1.hex")
+    assert len(entry) == 48
+    assert entry[0:8] == (100).to_bytes(8, "little")
+    assert entry[8:16] == (4096).to_bytes(8, "little")
+    assert entry[16:24] == (512).to_bytes(4, "little") + (7).to_bytes(4, "little")
+    assert entry[24:32] == (1_700_000_000_123).to_bytes(8, "little")
+    assert entry[32:40] == (0xF0F0).to_bytes(8, "little")
+    assert entry[40:44] == bytes([9, 0, 0, 0])
+    checksum = crc32c(entry[:44], crc32c((42).to_bytes(8, "little")))
+    assert entry[44:] == checksum.to_bytes(4, "little")
+    check_entries(42, entry)
+
+
+def test_checksums_of_many_entries_at_once_are_plain_crc32c() -> None:
+    rows = np.random.default_rng(1).integers(0, 256, (100, 48), dtype=np.uint8)
+    ids = np.arange(100, dtype=np.int64) * 2**40
+    for row, topic_id, found in zip(rows, ids, checksums(ids, rows), strict=True):
+        assert found == crc32c(row[:44].tobytes(), crc32c(int(topic_id).to_bytes(8, "little")))
+
+
+def test_a_golden_tail_and_table_are_read_back() -> None:
+    tail = read_tail(golden("consume_tail_v1.hex"), 4096)
+    assert (tail.end, tail.size) == (5304, len(golden("consume_tail_v1.hex")))
+    assert [fields[1] for fields in RECORD.iter_unpack(tail.records)] == [100, 107]
+    content = golden("consume_table_v1.hex")
+    index = np.frombuffer(content, dtype=INDEX, offset=80 + 3 * 48)
+    assert index.tolist() == [(5, 0, 0, 6, 6), (42, 0, 2, 100, 108), (77, 2, 1, 3, 43)]
+    assert ENTRY.unpack_from(content, 80 + 48)[0] == 107
+
+
+def test_a_golden_pull_record_is_read_back() -> None:
+    packed = golden("pull_record_v1.hex")
+    assert packed[:4] == b"PULL"
+    assert pull_record.PullFormat().check(memoryview(packed), 0x1000) == 0x800
+    assert pull_record.decode(memoryview(packed)).text == b"why"
+
+
+def test_golden_checkpoint_and_producers_are_read_back() -> None:
+    assert checkpoint.decode(golden("checkpoint_v1.hex")).pull_replay_from == 96
+    windows = ProducerTable()
+    assert windows.restore(golden("producers_v1.hex")) == 4096
+    assert windows.find((11, 22), 33, 7) == (42, 100, 1_700_000_000_123)
+
+
+def test_kinds_of_pull_records_keep_their_numbers() -> None:
+    assert {kind.name: kind.value for kind in Kind} == {
+        "HANDED_OUT": 1, "ACKED": 2, "RETURNED": 3, "STARTED": 4, "EXPIRED": 5, "SKIPPED": 6,
+        "FILTERED": 7,
+        "RETRY": 16, "DEAD": 17, "CONFIRM": 18, "REDRIVE": 19, "GROUP_MADE": 32,
+        "GROUP_DELETED": 33, "RESET": 34, "PAUSE": 35, "RESUME": 36, "CUT": 48, "SNAPSHOT": 64,
+    }  # fmt: skip

@@ -1,0 +1,168 @@
+"""Opening and closing a data directory."""
+
+from pathlib import Path
+
+import pytest
+
+from ternmq.core.clock import SystemClock
+from ternmq.core.errors import BadConfig
+from ternmq.storage.checkpoint import Checkpoint, decode
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.disk import RealDisk
+from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.storage.store import Store
+from ternmq.testing.disk import SimulatedDisk
+from tests.unit.storage.making import (
+    DATA,
+    SMALL,
+    TAIL_0,
+    Maker,
+    check_all,
+    fresh,
+    open_store,
+    put_pulls,
+    reopened,
+)
+
+
+def test_a_clean_stop_removes_the_marker_and_the_next_start_reads_no_messages() -> None:
+    disk, store, maker = fresh()
+    assert disk.exists(DATA / "unclean")
+    maker.put_many(store, 20)
+    store.close()
+    store.close()
+    assert not disk.exists(DATA / "unclean")
+    disk.crash(seed=1)
+    again = open_store(disk)
+    assert not again.report.unclean
+    assert again.report.scanned_records == 0
+    check_all(again, maker.kept)
+
+
+def test_a_kill_is_noticed_at_the_next_start() -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 3)
+    again = reopened(disk)
+    assert again.report.unclean
+    assert again.report.scanned_records == 3
+    check_all(again, maker.kept)
+
+
+def test_the_checkpoint_tells_how_far_each_log_is_on_disk() -> None:
+    """R14: last flush of log, consume queues, and here the pull log."""
+    disk, store, maker = fresh()
+    maker.put_many(store, 3)
+    put_pulls(store, PullRecord(kind=Kind.ACKED, group_id=1), sync=False)
+    store.checkpoint()
+    mark = decode(disk.read(DATA / "checkpoint"))
+    assert mark == Checkpoint(
+        clean=False, epoch=1, message_durable=store.messages.safe_offset,
+        consume_covered=store.messages.safe_offset, pull_durable=store.pulls.safe_offset,
+        pull_replay_from=0, stored_at_ms=maker.kept[-1].stored_at_ms,
+    )  # fmt: skip
+    before = disk.faults.write_count
+    store.checkpoint()
+    assert disk.faults.write_count == before, "nothing new, nothing written"
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(64)])
+def test_a_bad_checkpoint_file_costs_reading_only(content: bytes) -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 20)
+    store.close()
+    disk.place(DATA / "checkpoint", content)
+    again = reopened(disk)
+    assert again.report.notes
+    check_all(again, maker.kept)
+
+
+def test_a_full_disk_at_a_checkpoint_is_no_harm() -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 20)
+    for nth in range(1, 6):
+        disk.faults.fail_write(nth, "full")
+        store.checkpoint()
+        disk.faults.clear()
+        maker.put(store)
+    check_all(store, maker.kept)
+    check_all(reopened(disk), maker.kept)
+
+
+def test_a_checkpoint_whose_sync_fails_is_given_up_and_costs_nothing() -> None:
+    disk, store, maker = fresh(StorageConfig())
+    maker.put_many(store, 3)
+    store.checkpoint()
+    maker.put_many(store, 3)
+    disk.faults.fail_sync(1)
+    store.checkpoint()
+    maker.put_many(store, 3)
+    store.checkpoint()
+    check_all(store, maker.kept)
+    disk.crash(seed=2)
+    check_all(reopened(disk, StorageConfig()), maker.kept)
+
+
+def test_tail_files_of_sealed_segments_are_removed() -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 5)
+    store.checkpoint()
+    assert disk.exists(TAIL_0)
+    maker.put_many(store, 5)
+    store.checkpoint()
+    assert not disk.exists(TAIL_0)
+    assert len([name for name in disk.names(DATA / "consume") if name.endswith("tail")]) == 1
+    disk.place(TAIL_0, b"left over by a crash")
+    check_all(reopened(disk), maker.kept)
+    assert not disk.exists(TAIL_0)
+
+
+def test_temporary_files_of_a_crash_are_removed() -> None:
+    disk, store, _ = fresh()
+    store.close()
+    disk.place(DATA / "producers.tmp", b"half")
+    disk.place(DATA / "consume" / "00000000000000000000.table.tmp", b"half")
+    reopened(disk)
+    assert not disk.exists(DATA / "producers.tmp")
+    assert not [name for name in disk.names(DATA / "consume") if name.endswith(".tmp")]
+
+
+def test_a_store_works_on_a_real_disk(tmp_path: Path) -> None:
+    maker = Maker()
+
+    def opened() -> Store:
+        return Store.open(
+            RealDisk(), tmp_path / "a" / "b", clock=SystemClock(), epoch=1, config=SMALL
+        )
+
+    store = opened()
+    maker.put_many(store, 30, (1, 2))
+    put_pulls(store, PullRecord(kind=Kind.ACKED, group_id=1))
+    store.checkpoint()
+    maker.put_many(store, 5, (1, 2))
+    check_all(store, maker.kept)
+    killed = opened()
+    check_all(killed, maker.kept)
+    assert len(list(killed.pulls.replay())) == 1
+    assert killed.report.scanned_records == 3  # The others are in a segment sealed meanwhile.
+    assert len(killed.report.tables_rebuilt) == 1
+    last = maker.kept[-1]
+    assert killed.messages.read_nowait(last.offset, len(last.batch)) is not None
+    killed.close()
+    check_all(opened(), maker.kept)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"flush": "never"}, {"segment_size": 10}, {"min_free": -1}, {"flush_bytes": 0},
+     {"segment_batches_max": 1.5}, {"producers_max": True}],
+)  # fmt: skip
+def test_a_setting_out_of_its_limits_is_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadConfig, match=next(iter(wrong))):
+        StorageConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_empty_directory_opens_with_nothing_in_it() -> None:
+    store = open_store(SimulatedDisk())
+    assert store.messages.safe_offset == 0
+    assert store.report.sound
+    assert store.consume.topic_ids() == []
