@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from ternmq.core.errors import Closed, DiskFailed, DiskFull, TernError
+from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.storage.message_log import Append, Staged
 from ternmq.storage.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
@@ -74,7 +74,7 @@ class Committer:
     def append(self, append: Append, told: Told) -> None:
         """Store a batch; `told` is called on the loop once it is safe, or with the reason."""
         if self._closed or self._broken is not None:
-            told(append, self._broken or Closed("the broker is stopping"))
+            told(append, self._broken or Unavailable("the broker is stopping"))
             return
         self._appends.append((append, told))
         if not self._busy and not self._kicked:
@@ -90,7 +90,7 @@ class Committer:
         """Write and sync; the future is done when the records are as safe as a publish."""
         future: asyncio.Future[None] = self._loop.create_future()
         if self._closed or self._broken is not None:
-            _settle(future, self._broken or Closed("the broker is stopping"))
+            _settle(future, self._broken or Unavailable("the broker is stopping"))
             return future
         self._records += records
         self._decisions.append(future)

@@ -24,7 +24,7 @@ from ternmq.batch.layout import Buffer
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lane import Lease, Piece
-from ternmq.core.errors import Closed, Corrupt, GroupNotFound, OverLimit, TernError
+from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
@@ -133,7 +133,7 @@ class Deliverer:
         for group in self._groups:
             for waiter in list(group.waiters):
                 self._finish(waiter)
-                error = Closed("the broker is stopping; connect again in a moment")
+                error = Unavailable("the broker is stopping; connect again in a moment")
                 waiter.member.peer.fail(_PULL, waiter.correlation, error)
 
     # -- choosing rows

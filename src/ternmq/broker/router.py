@@ -2,24 +2,22 @@
 
 PUBLISH, PULL, ACK and READ are answered by their parts whenever they are ready; the other commands
 are asked rarely and answered by whatever their part returns. Never waits: what takes time becomes
-a task that is owned here and waited for at the end.
+a task that is owned here, counts against its peer's bound, and is waited for at the end.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import structlog
 
 from ternmq.broker.admin import Admin
-from ternmq.broker.deliver import Deliverer
-from ternmq.broker.groups import Member
-from ternmq.broker.members import Members, members_of
+from ternmq.broker.consuming import Consuming
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
-from ternmq.broker.settle import Settler
 from ternmq.broker.topics import Topics
-from ternmq.core.errors import BadRequest, Closed, ProtocolError, TernError
+from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
+from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
@@ -28,6 +26,9 @@ from ternmq.wire.frame import Frame
 log = structlog.get_logger()
 
 _ONE_WAY = int(Flag.ONE_WAY)
+_MAY_BE_ONE_WAY = frozenset({int(Command.ACK), int(Command.RENEW), int(Command.LEAVE)})
+TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
+
 Hot = Callable[[Peer, Frame], None]
 Slow = Callable[[Peer, Any], Awaitable[wire.Record]]
 Plain = Callable[[Peer, Any], wire.Record]
@@ -40,37 +41,32 @@ class Router:
         self,
         *,
         publisher: Publisher,
-        deliverer: Deliverer,
-        settler: Settler,
-        members: Members,
+        consuming: Consuming,
         reader: Reader,
         admin: Admin,
         topics: Topics,
         status: Callable[[wire.StatusQuery], wire.Status],
     ) -> None:
-        self._deliverer = deliverer
-        self._settler = settler
-        self._members = members
         self._reader = reader
         self._topics = topics
         self._tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
         self._hot: dict[int, Hot] = {
             Command.PUBLISH: publisher.publish,
-            Command.PULL: self._pull,
-            Command.ACK: self._ack,
+            Command.PULL: consuming.pull,
+            Command.ACK: consuming.ack,
             Command.READ: self._read,
         }
         self._plain: dict[int, tuple[type[wire.Record], Plain]] = {
-            Command.RENEW: (wire.Renew, self._renew),
-            Command.LEAVE: (wire.Leave, self._leave),
+            Command.RENEW: (wire.Renew, consuming.renew),
+            Command.LEAVE: (wire.Leave, consuming.leave),
             Command.GROUP_LIST: (wire.GroupFind, lambda _, request: admin.groups(request)),
             Command.LEDGER: (wire.GroupFind, lambda _, request: admin.ledger(request)),
             Command.SEEK: (wire.Seek, lambda _, request: admin.seek(request)),
             Command.STATUS: (wire.StatusQuery, lambda _, request: status(request)),
         }
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
-            Command.JOIN: (wire.Join, members.join),
+            Command.JOIN: (wire.Join, consuming.join),
             Command.GROUP_CREATE: (wire.GroupCreate, lambda _, request: admin.create(request)),
             Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
@@ -78,8 +74,10 @@ class Router:
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command
+        if frame.flags & _ONE_WAY and command not in _MAY_BE_ONE_WAY:
+            raise ProtocolError(f"{Command(command).name} needs an answer")
         if self.stopping:
-            raise Closed("the broker is stopping; connect again in a moment")
+            raise Unavailable("the broker is stopping; connect again in a moment")
         hot = self._hot.get(command)
         if hot is not None:
             hot(peer, frame)
@@ -104,6 +102,8 @@ class Router:
     async def _answer_later(
         self, peer: Peer, frame: Frame, working: Awaitable[wire.Record]
     ) -> None:
+        size = len(frame.payload) + TASK_SIZE
+        peer.hold(size)
         try:
             answer = await working
         except TernError as error:
@@ -114,47 +114,15 @@ class Router:
             peer.fail(frame.command, frame.correlation, sorry)
         else:
             peer.answer(frame.command, frame.correlation, pack(answer))
+        finally:
+            peer.release(size)
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- consumers
-
-    def _member(self, peer: Peer, subscription: int) -> Member:
-        member = members_of(peer).get(subscription)
-        if member is None:
-            raise BadRequest(f"subscription {subscription} is not of this connection; join first")
-        return member
-
-    def _pull(self, peer: Peer, frame: Frame) -> None:
-        request = unpack(frame.payload, wire.Pull)
-        member = self._member(peer, request.subscription)
-        if request.done:
-            self._settler.settle(member, request.done)
-        self._deliverer.pull(member, frame.correlation, request)
-
-    def _ack(self, peer: Peer, frame: Frame) -> None:
-        request = unpack(frame.payload, wire.Ack)
-        member = self._member(peer, request.subscription)
-        if frame.flags & _ONE_WAY:
-            self._settler.settle(member, request.done)
-        else:
-            self._settler.answer(peer, frame.correlation, member, request.done)
-
-    def _renew(self, peer: Peer, request: wire.Renew) -> wire.Record:
-        return self._members.renew(self._member(peer, request.subscription), request.leases)
-
-    def _leave(self, peer: Peer, request: wire.Leave) -> wire.Record:
-        member = members_of(peer).get(request.subscription)
-        if member is not None:
-            self._members.leave(peer, member)
-        return wire.Empty()
-
     def _read(self, peer: Peer, frame: Frame) -> None:
-        if frame.flags & _ONE_WAY:
-            raise ProtocolError("a read without an answer makes no sense")
         request = unpack(frame.payload, wire.Read)
         topic = self._topics.get(request.topic)
         self._topics.check_app(topic, peer)

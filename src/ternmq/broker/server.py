@@ -16,6 +16,7 @@ import structlog
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.broker.admin import Admin, own_cpu_s, own_memory
 from ternmq.broker.commit import Committer
+from ternmq.broker.consuming import Consuming
 from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.fetch import Fetcher
@@ -180,10 +181,10 @@ class Parts:
         publisher = Publisher(
             topics=self.topics, committer=self.committer, producers=store.producers, clock=clock
         )
+        consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         self.router = Router(
-            publisher=publisher, deliverer=self.deliverer, settler=self.settler,
-            members=self.members, reader=self.reader, admin=self.admin, topics=self.topics,
-            status=self.status,
+            publisher=publisher, consuming=consuming, reader=self.reader, admin=self.admin,
+            topics=self.topics, status=self.status,
         )  # fmt: skip
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, committer=self.committer, store=store,
