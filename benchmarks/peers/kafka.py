@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,10 @@ class KafkaClient:
     """Topics of one partition; a consumer group is a group and starts at the earliest."""
 
     def __init__(self, port: int, topic_config: dict[str, str]) -> None:
-        self._servers: dict[str, Any] = {"bootstrap.servers": f"127.0.0.1:{port}"}
+        self._servers: dict[str, Any] = {
+            "bootstrap.servers": f"127.0.0.1:{port}",
+            "log_level": 2,
+        }
         self._topic_config = topic_config
 
     def prepare(self, topic: str, groups: list[str]) -> None:
@@ -111,16 +115,10 @@ class KafkaClient:
                     done[index] += len(messages)
                     consumer.commit(asynchronous=True)
 
-        threads = [
-            threading.Thread(target=drain, args=(index, consumer))
-            for index, consumer in enumerate(consumers)
-        ]
-        meter.begin()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        meter.end(sum(done))
+        with ThreadPoolExecutor(len(groups)) as threads:
+            meter.begin()
+            list(threads.map(drain, range(len(groups)), consumers))
+            meter.end(sum(done))
         # Leaving 25 groups one by one takes seconds and is no part of the measurement: the
         # process ends here and the broker lets the members time out.
 

@@ -263,8 +263,6 @@ async def _or_time_out(finished: asyncio.Event, seconds: float) -> None:
 class NatsPeer:
     """nats-server with JetStream; the one in the cache if it is there, else Debian's."""
 
-    limits = Limits(fan_out_each=5_000, batch_publish=True)
-
     def __init__(self, *, fsync: bool) -> None:
         self.name = "nats fsync" if fsync else "nats"
         self.durability = (
@@ -272,6 +270,7 @@ class NatsPeer:
             if fsync
             else "JetStream file: no fsync before the answer (NATS's default)"
         )
+        self.limits = Limits(fan_out_each=1_000 if fsync else 5_000, batch_publish=True)
         self._fsync = fsync
         self._process: ServerProcess | None = None
         self._port = 0

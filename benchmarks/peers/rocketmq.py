@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +34,7 @@ _ACKERS = 16
 _INVISIBLE_SECONDS = 60
 _QUEUES = 8
 _JOIN_SECONDS = 10.0
+_ROUTE_SECONDS = 15.0
 
 
 class RocketClient:
@@ -53,6 +53,19 @@ class RocketClient:
     def prepare(self, topic: str, groups: list[str]) -> None:
         if len(groups) > TOPICS.get(topic, 0):
             raise PeerFailed(f"{topic} with {len(groups)} groups was not laid out at the start")
+        producer = self._producer(topic)
+        deadline = time.monotonic() + _ROUTE_SECONDS
+        while True:
+            try:
+                # Nothing public asks for a route without sending.
+                producer._retrieve_topic_route_data(topic)
+                break
+            except Exception:
+                # The broker tells the name server of its topics again every ten seconds.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        producer.shutdown()
 
     def publish(self, topic: str, one_by_one: bool, meter: Meter) -> None:
         producer = self._producer(topic)
@@ -79,13 +92,11 @@ class RocketClient:
                 producer.send(_message(topic, b"x" * BODY_SIZE))
                 took.append(time.perf_counter() - began)
 
-        threads = [threading.Thread(target=caller) for _ in range(callers)]
-        meter.begin()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        meter.end(len(took))
+        with ThreadPoolExecutor(callers) as threads:
+            meter.begin()
+            for each in [threads.submit(caller) for _ in range(callers)]:
+                each.result()
+            meter.end(len(took))
         producer.shutdown()
         return took
 
@@ -106,13 +117,10 @@ class RocketClient:
             share.begin()
             done[index] = _take(consumers[index], 1, lambda bodies: None, share)
 
-        threads = [threading.Thread(target=drain, args=(index,)) for index in range(len(groups))]
-        meter.begin()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        meter.end(sum(done))
+        with ThreadPoolExecutor(len(groups)) as threads:
+            meter.begin()
+            list(threads.map(drain, range(len(groups))))
+            meter.end(sum(done))
 
     def publish_paced(self, topic: str, pace: Pace) -> int:
         producer = self._producer(topic)
