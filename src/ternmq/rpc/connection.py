@@ -153,12 +153,13 @@ class Connection(asyncio.BufferedProtocol):
         gathered.append(header)
         gathered.extend(buffers)
         if size > JOIN_SIZE_MAX:
-            self._transport.writelines(gathered)
+            if not self._transport.is_closing():  # Cut by the kernel; `connection_lost` follows.
+                self._transport.writelines(gathered)
             self._gathered = []
 
     def _flush(self) -> None:
         gathered = self._gathered
-        if gathered and self._lost is None:
+        if gathered and self._lost is None and not self._transport.is_closing():
             self._transport.write(b"".join(gathered))
         gathered.clear()
 

@@ -120,7 +120,8 @@ class Peer(asyncio.BufferedProtocol):
         gathered.append(header)
         gathered.extend(buffers)
         if size > JOIN_SIZE_MAX:
-            self._transport.writelines(gathered)
+            if not self._transport.is_closing():  # Cut by the kernel; `connection_lost` follows.
+                self._transport.writelines(gathered)
             self._gathered = []
             self._check_unsent()
 
@@ -128,7 +129,8 @@ class Peer(asyncio.BufferedProtocol):
         """Hand what was gathered to the transport."""
         gathered = self._gathered
         if gathered:
-            self._transport.write(b"".join(gathered))
+            if not self._transport.is_closing():
+                self._transport.write(b"".join(gathered))
             gathered.clear()
             self._check_unsent()
 

@@ -77,6 +77,9 @@ async def test_calls_of_one_turn_of_the_loop_leave_in_one_write(
                 writes.append(len(data))
                 self._transport.write(data)
 
+            def is_closing(self) -> bool:
+                return self._transport.is_closing()
+
         with monkeypatch.context() as patched:
             patched.setattr(connection, "_transport", Counting(connection._transport))
             answers = await asyncio.gather(
