@@ -15,7 +15,6 @@ from ternmq.storage.consume_entry import (
     Location,
     check_entries,
     checksums,
-    seal_records,
 )
 from ternmq.storage.consume_runs import pack
 from ternmq.storage.consume_table import INDEX, Contents, Table, write_table
@@ -81,7 +80,7 @@ def producers() -> bytes:
 
 
 FILES = {
-    "consume_entry_v1.hex": lambda: seal_records(records())[8:56],
+    "consume_entry_v1.hex": lambda: table()[80:128],
     "consume_tail_v1.hex": lambda: pack_block(4096, 5304, records()),
     "consume_table_v1.hex": table,
     "pull_record_v1.hex": pull,

@@ -21,7 +21,8 @@ Little-endian.
     64     8  producer_random
     72     8  first_sequence  the producer's message number of row 0
 
-In memory the checksum is zero: it is filled in, for many entries at once, when they are written.
+In memory and in the tail file the checksum is zero: it is filled in, for many entries at once,
+when a table is written.
 """
 
 import struct
@@ -99,14 +100,6 @@ def seal_entries(topic_ids: NDArray[np.int64], entries: Rows) -> None:
         part = entries[low : low + _STEP]
         crc = checksums(topic_ids[low : low + _STEP], part)
         part[:, CHECKSUM_AT:] = crc.astype("<u4").view(np.uint8).reshape(-1, 4)
-
-
-def seal_records(records: Buffer) -> bytes:
-    """The same for packed records."""
-    rows = np.frombuffer(records, dtype=np.uint8).reshape(-1, RECORD_SIZE).copy()
-    topic_ids = np.ascontiguousarray(rows[:, :8]).view("<i8").ravel()
-    seal_entries(topic_ids, rows[:, 8 : 8 + ENTRY_SIZE])
-    return rows.tobytes()
 
 
 def check_entries(topic_id: int, packed: Buffer) -> None:

@@ -9,11 +9,19 @@ batches, and an entry of location LOST stands in their place, so every sequence 
 from array import array
 from bisect import bisect_right
 
-from ternmq.storage.consume_entry import ENTRY, ENTRY_SIZE, RECORD, Entry, Location
+from ternmq.storage.consume_entry import (
+    ENTRY,
+    ENTRY_SIZE,
+    RECORD,
+    RECORD_SIZE,
+    Entry,
+    Location,
+)
 from ternmq.storage.disk import Buffer
 from ternmq.storage.report import LostRows
 
 _SIZE_MAX = 2**32 - 1
+_LOST = int(Location.LOST)  # A plain number: comparing enum members is slow.
 
 
 class Run:
@@ -25,7 +33,7 @@ class Run:
         self.bases = array("Q")
         self.packed = bytearray()
 
-    def append(self, base_sequence: int, packed: bytes) -> None:
+    def append(self, base_sequence: int, packed: Buffer) -> None:
         self.packed += packed
         self.bases.append(base_sequence)
 
@@ -63,7 +71,7 @@ class Selection:
         rows_left, size_left = self.rows_left, self.size_left
         for place in range(at * ENTRY_SIZE, len(packed), ENTRY_SIZE):
             entry = Entry._make(ENTRY.unpack_from(packed, place)[:8])
-            size = entry[2] if entry[7] != Location.LOST else 0
+            size = entry[2] if entry[7] != _LOST else 0
             if found and size > size_left:
                 self.full = True
                 break
@@ -94,8 +102,17 @@ class Runs:
 
     def add_records(self, records: Buffer) -> None:
         """Add packed records in log order, filling in what is missing between them."""
+        runs, ends = self.runs, self.ends
+        at = 0
         for fields in RECORD.iter_unpack(records):
-            self.add(fields[0], Entry._make(fields[1:9]))
+            topic_id, base = fields[0], fields[1]
+            run = runs.get(topic_id)
+            if run is not None and ends[topic_id] == base and fields[8] != _LOST:
+                run.append(base, records[at + 8 : at + 8 + ENTRY_SIZE])
+                ends[topic_id] = base + fields[4]
+            else:
+                self.add(topic_id, Entry._make(fields[1:9]))
+            at += RECORD_SIZE
 
     def add(self, topic_id: int, entry: Entry) -> None:
         """Add one entry found by recovery."""

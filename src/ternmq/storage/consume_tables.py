@@ -12,7 +12,7 @@ hands in, so damage here costs time and no data. Any thread may read; one thread
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ternmq.core.errors import Corrupt
 from ternmq.storage.consume_entry import ENTRY, ENTRY_SIZE
@@ -59,11 +59,27 @@ class Cache(Generic[K, V]):
 class _Chunk:
     """Up to 256 checked entries of one topic."""
 
-    __slots__ = ("bases", "packed")
+    __slots__ = ("bases", "end", "packed")
 
     def __init__(self, packed: bytes | bytearray) -> None:
         self.packed = packed
         self.bases = array("Q", [fields[0] for fields in ENTRY.iter_unpack(packed)])
+        last = ENTRY.unpack_from(packed, len(packed) - ENTRY_SIZE)
+        self.end: int = last[0] + last[3]
+
+    def holds(self, sequence: int) -> bool:
+        first: int = self.bases[0]
+        return first <= sequence < self.end
+
+
+class _Place(NamedTuple):
+    """Where a topic was read last."""
+
+    table: int
+    """The table's base."""
+    number: int
+    """Of the chunk."""
+    chunk: _Chunk
 
 
 class ConsumeTables:
@@ -77,7 +93,7 @@ class ConsumeTables:
         self._indexes: Cache[int, Index] = Cache(INDEXES_MAX)
         self._rows: Cache[tuple[int, int], Row | None] = Cache(ROWS_MAX)
         self._chunks: Cache[tuple[int, int, int], _Chunk] = Cache(CHUNKS_MAX)
-        self._places: Cache[int, tuple[int, int]] = Cache(PLACES_MAX)
+        self._places: Cache[int, _Place] = Cache(PLACES_MAX)
 
     def add(self, table: Table) -> None:
         """Add a table, or put it in the place of one with the same base."""
@@ -94,6 +110,11 @@ class ConsumeTables:
 
     def take(self, topic_id: int, selection: Selection, *, wait: bool) -> bool:
         """Add the entries from `selection.sequence` on that one table has; False if none has."""
+        place = self._places.get(topic_id)
+        if place is not None and place.chunk.holds(selection.sequence):  # Reads go on mostly.
+            chunk = place.chunk
+            selection.take(chunk.packed, bisect_right(chunk.bases, selection.sequence) - 1)
+            return True
         table = self._find(topic_id, selection.sequence, wait=wait)
         if table is None:
             return False
@@ -132,11 +153,6 @@ class ConsumeTables:
     def _find(self, topic_id: int, sequence: int, *, wait: bool) -> Table | None:
         """The first table where the topic's end is above `sequence`."""
         tables = self.tables
-        place = self._places.get(topic_id)
-        if place is not None and place[0] < len(tables):
-            row = self._row(tables[place[0]], topic_id, wait=wait)
-            if row is not None and row.first_sequence <= sequence < row.end_sequence:
-                return tables[place[0]]
         low, high = 0, len(tables)
         while low < high:
             middle = (low + high) // 2
@@ -145,10 +161,7 @@ class ConsumeTables:
                 low = middle + 1
             else:
                 high = middle
-        if low == len(tables):
-            return None
-        self._places.put(topic_id, (low, 0))
-        return tables[low]
+        return None if low == len(tables) else tables[low]
 
     def _take(self, table: Table, topic_id: int, selection: Selection, *, wait: bool) -> None:
         row = self._row(table, topic_id, wait=wait)
@@ -167,21 +180,15 @@ class ConsumeTables:
                 raise
             at = bisect_right(chunk.bases, selection.sequence) - 1
             selection.take(chunk.packed, max(0, at))
-            place = self._places.get(topic_id)
-            self._places.put(topic_id, (place[0] if place else 0, number))
+            self._places.put(topic_id, _Place(table.base, number, chunk))
             number += 1
 
     def _chunk_of(self, table: Table, topic_id: int, row: Row, sequence: int, *, wait: bool) -> int:
         """Number of the chunk that holds `sequence`."""
         place = self._places.get(topic_id)
         last = -(-row.entry_count // CHUNK_ENTRIES) - 1
-        if place is not None:
-            for number in (place[1], place[1] + 1):
-                chunk = self._chunks.get((table.base, topic_id, number))
-                if chunk is not None and number <= last and chunk.bases[0] <= sequence:
-                    last_entry = ENTRY.unpack_from(chunk.packed, len(chunk.packed) - ENTRY_SIZE)
-                    if sequence < last_entry[0] + last_entry[3]:
-                        return number
+        if place is not None and place.table == table.base and place.chunk.end == sequence:
+            return min(place.number + 1, last)
         low, high = 0, last
         while low < high:
             middle = (low + high + 1) // 2
