@@ -17,14 +17,13 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-import structlog
-
 from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.storage.message_log import Append, Staged
 from ternmq.storage.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
 
-log = structlog.get_logger()
+log = get_logger()
 
 PROGRESS_DELAY_S = 0.05
 PROGRESS_SYNC_S = 1.0

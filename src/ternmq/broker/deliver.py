@@ -16,8 +16,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
-import structlog
-
 from ternmq.batch.cut import cut
 from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
@@ -25,12 +23,13 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lane import Lease, Piece
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Pull
 
-log = structlog.get_logger()
+log = get_logger()
 
 _PULL = int(Command.PULL)
 NOTHING = DELIVERED.pack(0, 0, 0)

@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ternmq.broker import snapshot
 from ternmq.broker.lane import Change, Lane
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
+from ternmq.core.log import get_logger
 from ternmq.storage.pull_log import Kind, PullRecord
 from ternmq.wire.commands import LedgerLine
 
 if TYPE_CHECKING:
     from ternmq.rpc.peer import Peer
 
-log = structlog.get_logger()
+log = get_logger()
 
 LEASE_GROUP_BITS = 24
 LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1

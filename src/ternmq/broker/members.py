@@ -8,8 +8,6 @@ is answered (Q4, D9).
 
 import asyncio
 
-import structlog
-
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Group, Groups, Member
@@ -18,12 +16,13 @@ from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import Join, Joined, Renewed, Start, Topic
 
-log = structlog.get_logger()
+log = get_logger()
 
 TOPICS_MAX = 1_000
 

@@ -8,18 +8,17 @@ over, as removed ones are: the reader sees a gap in the sequences, the log of th
 import asyncio
 from typing import NamedTuple
 
-import structlog
-
 from ternmq.batch.layout import Buffer
 from ternmq.broker.deliver import SIZE_MAX, Slice, enveloped
 from ternmq.broker.fetch import Fetcher
 from ternmq.core.errors import Corrupt, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Read
 
-log = structlog.get_logger()
+log = get_logger()
 
 _READ = int(Command.READ)
 ROWS_MAX = 50_000

@@ -9,21 +9,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import structlog
-
 from ternmq.broker.admin import Admin
 from ternmq.broker.consuming import Consuming
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
 from ternmq.wire.frame import Frame
 
-log = structlog.get_logger()
+log = get_logger()
 
 _ONE_WAY = int(Flag.ONE_WAY)
 _MAY_BE_ONE_WAY = frozenset({int(Command.ACK), int(Command.RENEW), int(Command.LEAVE)})

@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import structlog
-
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.broker.admin import Admin, own_cpu_s, own_memory
 from ternmq.broker.commit import Committer
@@ -32,6 +30,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import Flush, NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
@@ -44,7 +43,7 @@ from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
 from ternmq.wire.frame import Frame
 
-log = structlog.get_logger()
+log = get_logger()
 
 STOP_WITHIN_S = 5.0
 

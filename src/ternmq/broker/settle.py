@@ -7,18 +7,17 @@ copied to the dead letters and marked when both are safe, and only then answered
 import asyncio
 from collections.abc import Sequence
 
-import structlog
-
 from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
 from ternmq.broker.lane import Piece
 from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import Acked, Command, Done, pack
 
-log = structlog.get_logger()
+log = get_logger()
 
 _ACK = int(Command.ACK)
 RETRY_AFTER_MAX_MS = 7 * DAY_MS

@@ -1,14 +1,13 @@
 """Topic names on a broker: who may use them, and making them when they are first used."""
 
-import structlog
-
 from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import Topic, TopicSettings
 
-log = structlog.get_logger()
+log = get_logger()
 
 RESERVED = "%"
 DEAD_PREFIX = "%dead."

@@ -11,18 +11,17 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-import structlog
-
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Groups
 from ternmq.broker.lane import Change
 from ternmq.core.errors import TernError
+from ternmq.core.log import get_logger
 from ternmq.storage.pull_log import Kind, PullRecord
 from ternmq.storage.pull_record import RECORD_SIZE_MAX, encoded_size
 from ternmq.storage.store import Store
 
-log = structlog.get_logger()
+log = get_logger()
 
 TICK_S = 0.05
 SNAPSHOT_AFTER_RECORDS = 1_000

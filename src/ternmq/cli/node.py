@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
 import uvloop
 
 from ternmq import __version__
@@ -23,6 +22,7 @@ from ternmq.cli.output import note, say
 from ternmq.cli.stopping import Stopper
 from ternmq.core.clock import SystemClock
 from ternmq.core.config import PORT_BASE, NodeConfig
+from ternmq.core.log import get_logger
 from ternmq.node.embedded import node_url, serving_node
 
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
@@ -33,7 +33,7 @@ SWITCH_INTERVAL_S = 0.0005
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def run_node(config: NodeConfig) -> int:

@@ -21,13 +21,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
-import structlog
-
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ConnectOptions, make_config, nearest_text
 from ternmq.client.consumer import Consumer, ConsumerOptions, make_plan
 from ternmq.client.message import RETRY_AFTER_S, Message
 from ternmq.core.errors import BadRequest, Closed
+from ternmq.core.log import get_logger
 
 Handler = Callable[[Message], Any]
 
@@ -35,7 +34,7 @@ CONCURRENCY_MAX = 10_000
 LOCAL_RETRIES_MAX = 100
 STOP_TIMEOUT_S = 30.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SubscriberOptions(TypedDict, total=False):

@@ -10,16 +10,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from ternmq.core.errors import Closed, TernError
+from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.commands import Hello
 
 BACK_OFF_MIN_S = 0.05
 BACK_OFF_MAX_S = 2.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def back_off(failures: int) -> float:

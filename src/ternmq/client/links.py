@@ -8,10 +8,9 @@ import os
 import secrets
 import socket
 
-import structlog
-
 from ternmq.client.link import Link
 from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import request
@@ -19,7 +18,7 @@ from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Record, Route, T
 
 VERSION = "0.1.0"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Links:

@@ -16,11 +16,10 @@ import asyncio
 from collections import deque
 from functools import partial
 
-import structlog
-
 from ternmq.client.link import Link, back_off
 from ternmq.client.parcel import Parcel
 from ternmq.core.errors import BufferFull, Closed, ProtocolError, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
 
@@ -29,7 +28,7 @@ REQUESTS_MAX = 256  # Under way at once.
 AHEAD_MAX = 400  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
 SWEEP_S = 0.1
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Outlet:

@@ -13,8 +13,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.client.codec import find_codec
 from ternmq.client.config import ClientConfig
@@ -30,11 +28,12 @@ from ternmq.client.waiting import ROW_COST, Chunk, Row, Waiter, Waiting, row_siz
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, SendUnknown, TernError, TooLarge
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 
 PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.
 TOPICS_KEPT_MAX = 4096
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,6 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
 
-import structlog
-
 from ternmq.batch.envelope import read_envelopes
 from ternmq.client.codec import Codec
 from ternmq.client.delivery import ACK, Delivery, Verdict, retry_verdict
@@ -28,6 +26,7 @@ from ternmq.client.holding import Holding
 from ternmq.client.link import Link, back_off
 from ternmq.client.teller import Teller
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.commands import (
@@ -51,7 +50,7 @@ PULL_SIZE_MAX = 2 * MIB
 PULL_WAIT_MS = 10_000
 HELD_SIZE_MAX = 64 * MIB
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,10 @@ one event loop.
 import asyncio
 from functools import partial
 
-import structlog
-
 from ternmq.client.delivery import Verdict
 from ternmq.client.dones import Dones
 from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.commands import Ack, Command, Done, pack
 
@@ -22,7 +21,7 @@ URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a re
 AGAIN_DELAY_S = 1.0
 ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Teller:

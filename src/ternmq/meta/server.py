@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TernError, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
@@ -40,7 +39,7 @@ from ternmq.wire.commands import (
 )
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 
-log = structlog.get_logger()
+log = get_logger()
 
 HOLD_SIZE = 4 * KIB
 """What a request that waits for the registry counts as, besides its payload."""

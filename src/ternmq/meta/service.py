@@ -20,15 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-import structlog
-
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
 from ternmq.wire.commands import Topic, TopicSettings
 
-log = structlog.get_logger()
+log = get_logger()
 
 TRANSACTION_ROWS_MAX = 5_000
 """Creations per transaction: others (an epoch, a deletion) wait for no more than these."""

@@ -20,9 +20,8 @@ import os
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-import structlog
-
 from ternmq.core.errors import Closed, ProtocolError, TernError, TooLarge, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
@@ -40,7 +39,7 @@ from ternmq.wire.commands import (
 from ternmq.wire.decoder import FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
 
-log = structlog.get_logger()
+log = get_logger()
 
 WRITE_HIGH = 4 * MIB
 SILENCE_MIN = 10.0

@@ -9,14 +9,13 @@ import asyncio
 import enum
 from typing import Generic, Protocol, TypeVar
 
-import structlog
-
 from ternmq.core.errors import TernError
+from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.wire.commands import Hello
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Pause(enum.IntFlag):

@@ -20,9 +20,8 @@ Rules
 import asyncio
 from typing import Any, Protocol, cast
 
-import structlog
-
 from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.house import House, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
@@ -39,7 +38,7 @@ from ternmq.wire.commands import (
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
 
-log = structlog.get_logger()
+log = get_logger()
 
 _HELLO, _PING, _NOTICE = int(Command.HELLO), int(Command.PING), int(Command.NOTICE)
 _ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)

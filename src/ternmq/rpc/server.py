@@ -13,10 +13,9 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import structlog
-
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
+from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
 from ternmq.rpc.house import House
 from ternmq.rpc.limits import ServerLimits
@@ -25,7 +24,7 @@ from ternmq.rpc.peer import Handler, Peer
 
 __all__ = ["Handler", "Listener", "Peer", "ServerLimits", "listening"]
 
-log = structlog.get_logger()
+log = get_logger()
 
 BACKLOG = 1_024
 FILES_KEPT = 128

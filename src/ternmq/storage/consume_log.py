@@ -12,9 +12,8 @@ front, each in one step of the interpreter.
 
 from pathlib import Path
 
-import structlog
-
 from ternmq.core.errors import DiskFailed, DiskFull
+from ternmq.core.log import get_logger
 from ternmq.storage.append import Append
 from ternmq.storage.consume_entry import RECORD, RECORD_SIZE, Entry
 from ternmq.storage.consume_runs import Run, Runs, Selection
@@ -24,7 +23,7 @@ from ternmq.storage.consume_tail import pack_block
 from ternmq.storage.disk import Disk, File, write_all
 from ternmq.storage.paths import Paths
 
-log = structlog.get_logger()
+log = get_logger()
 
 _pack_record = RECORD.pack
 

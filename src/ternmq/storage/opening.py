@@ -8,10 +8,9 @@ long the log is. Everything that was read is counted in the report.
 
 import threading
 
-import structlog
-
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed
+from ternmq.core.log import get_logger
 from ternmq.storage import paths as names
 from ternmq.storage import recovery
 from ternmq.storage.checkpoint import Checkpoint
@@ -30,7 +29,7 @@ from ternmq.storage.recovery import Quarantine
 from ternmq.storage.report import RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Opening:

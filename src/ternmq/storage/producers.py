@@ -27,14 +27,14 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import structlog
 from crc32c import crc32c
 
 from ternmq.core.errors import BadRequest, Corrupt
+from ternmq.core.log import get_logger
 from ternmq.storage.consume_entry import RECORD, Location
 from ternmq.storage.disk import Buffer
 
-log = structlog.get_logger()
+log = get_logger()
 
 MAGIC = b"PROD"
 VERSION = 1

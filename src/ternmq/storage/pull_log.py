@@ -12,10 +12,9 @@ memory, one group in flight at a time. `replay` must run once, to its end, befor
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import structlog
-
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.log import get_logger
 from ternmq.storage.pull_record import (
     Kind,
     PullFormat,
@@ -31,7 +30,7 @@ from ternmq.storage.segmented_log import SegmentedLog
 
 __all__ = ["Kind", "PullLog", "PullRecord", "StagedPulls", "cut_record"]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
+from ternmq.core.log import get_logger
 from ternmq.core.units import MIB, align8
 from ternmq.storage.disk import Disk, write_all
 from ternmq.storage.paths import Paths
 from ternmq.storage.report import Cut, Hole, RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
 
-log = structlog.get_logger()
+log = get_logger()
 
 CHUNK_SIZE = 4 * MIB
 COPY_SIZE_MAX = 256 * MIB  # A larger hole is copied up to here; all of it stays in its segment.

@@ -17,14 +17,13 @@ changed, and open files are kept alive by whoever reads them. Does not know what
 from bisect import bisect_right
 from pathlib import Path
 
-import structlog
-
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
+from ternmq.core.log import get_logger
 from ternmq.storage import paths
 from ternmq.storage.disk import Disk, File, write_all
 from ternmq.storage.segment import Plan
 
-log = structlog.get_logger()
+log = get_logger()
 
 _NO_COUNT_LIMIT = 2**62
 

@@ -10,10 +10,9 @@ never needed for safety, so a full disk there is logged and otherwise ignored.
 
 from pathlib import Path
 
-import structlog
-
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
+from ternmq.core.log import get_logger
 from ternmq.storage import checkpoint as checkpoint_file
 from ternmq.storage import recovery
 from ternmq.storage.checkpoint import Checkpoint
@@ -29,7 +28,7 @@ from ternmq.storage.pull_record import PullFormat
 from ternmq.storage.report import RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Store:
