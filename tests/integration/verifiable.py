@@ -5,9 +5,11 @@ says afterwards:
 
     python -m tests.integration.verifiable produce URL TOPIC LOG NAME
     python -m tests.integration.verifiable consume URL TOPIC LOG GROUP
+    python -m tests.integration.verifiable hold URL TOPIC LOG GROUP
 
 The producer writes `sent BODY` before and `stored BODY SEQUENCE DUPLICATE` after each message; the
-consumer writes `got BODY SEQUENCE` before it acks. SIGTERM ends them in good order. `Verifier`
+consumer writes `got BODY SEQUENCE` before it acks. SIGTERM ends them in good order; `hold` never
+acks unless SIGUSR1 tells it to. `Verifier`
 starts them, reads their logs and checks the node's state against them.
 """
 
@@ -16,8 +18,9 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,6 +97,32 @@ async def consume(url: str, topic: str, log: TextIO, group: str) -> None:
             await running
 
 
+async def hold(url: str, topic: str, log: TextIO, group: str) -> None:
+    """Take messages and keep them un-acked until SIGUSR1, then ack them all."""
+    now = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, now.set)
+    held: list[ternmq.Message] = []
+    async with (
+        ternmq.connect(url, app="verifiable") as mq,
+        mq.consumer(topic, group=group, prefetch=100) as consumer,
+    ):
+
+        async def run() -> None:
+            async for message in consumer:
+                held.append(message)
+                log.write(f"got {message.body.decode()} {message.sequence}\n")
+                log.flush()
+
+        running = asyncio.create_task(run())
+        await now.wait()
+        for message in held:
+            message.ack()
+        await consumer.flush()
+        log.write(f"acked {len(held)}\n")
+        log.flush()
+        await running
+
+
 @dataclass(slots=True)
 class Verifier:
     """The processes of one run, and what they wrote."""
@@ -121,6 +150,11 @@ class Verifier:
 
     def consume(self, name: str, group: str) -> None:
         self.start("consume", name, group)
+
+    def hold(self, name: str, group: str) -> int:
+        """Returns the process id."""
+        self.start("hold", name, group)
+        return self._processes[self.folder / f"hold-{name}.log"].pid
 
     def end(self, what: str) -> None:
         """Stop the producers or the consumers in good order, and see that they were content."""
@@ -197,6 +231,14 @@ def verifying(url: str, topic: str, folder: Path) -> Iterator[Verifier]:
         verifier.kill()
 
 
+async def eventually(condition: Callable[[], bool], what: str, *, seconds: float = 15.0) -> None:
+    """`wait_until` for a test whose own loop has work to do meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        await asyncio.sleep(0.01)
+
+
 def balanced(line: LedgerLine) -> bool:
     """Design 6: every message is in exactly one state."""
     counted: int = sum(getattr(line, state) for state in STATES)
@@ -211,7 +253,8 @@ async def whole_topic(mq: ternmq.Client, topic: str) -> dict[int, str]:
 def main() -> None:
     what, url, topic, path, argument = sys.argv[1:]
     with Path(path).open("w", encoding="ascii") as log:
-        asyncio.run((produce if what == "produce" else consume)(url, topic, log, argument))
+        job = {"produce": produce, "consume": consume, "hold": hold}[what]
+        asyncio.run(job(url, topic, log, argument))
 
 
 if __name__ == "__main__":
