@@ -10,6 +10,7 @@ starts: one file each for topics, groups, and offsets that make every group begi
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import time
 from collections import deque
@@ -34,7 +35,7 @@ _ACKERS = 16
 _INVISIBLE_SECONDS = 60
 _QUEUES = 8
 _JOIN_SECONDS = 10.0
-_ROUTE_SECONDS = 15.0
+_ROUTE_SECONDS = 40.0
 
 
 class RocketClient:
@@ -53,6 +54,9 @@ class RocketClient:
     def prepare(self, topic: str, groups: list[str]) -> None:
         if len(groups) > TOPICS.get(topic, 0):
             raise PeerFailed(f"{topic} with {len(groups)} groups was not laid out at the start")
+
+    def wait_for_route(self, topic: str) -> None:
+        """Return once the proxy knows the topic: after the broker told the name server of it."""
         producer = self._producer(topic)
         deadline = time.monotonic() + _ROUTE_SECONDS
         while True:
@@ -61,7 +65,6 @@ class RocketClient:
                 producer._retrieve_topic_route_data(topic)
                 break
             except Exception:
-                # The broker tells the name server of its topics again every ten seconds.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
@@ -279,6 +282,7 @@ class RocketPeer:
             "storePathRootDir": str(directory / "store"),
             "storePathCommitLog": str(directory / "store" / "commitlog"),
             "flushDiskType": self._flush,
+            "registerNameServerPeriod": "10000",  # the first word may come before it listens
         }
         config = directory / "broker.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -301,6 +305,15 @@ class RocketPeer:
             directory, "org.apache.rocketmq.proxy.ProxyStartup",
             "-pm", "local", "-bc", str(config), "-pc", "proxy.json", heap="1g",
         ).wait_until(lambda: port_answers(self._port) and port_answers(broker), 60)  # fmt: skip
+        # In a process of its own: the client moves its home directory and leaves threads behind.
+        asking = multiprocessing.get_context("spawn").Process(
+            target=_wait_for_route, args=(self._port, self._home), daemon=True
+        )
+        asking.start()
+        asking.join(_ROUTE_SECONDS + 10)
+        if asking.exitcode != 0:
+            asking.kill()
+            raise PeerFailed(f"no route to its topics in {_ROUTE_SECONDS:.0f} s")
 
     def _launch(
         self, directory: Path, main_class: str, *arguments: str, heap: str
@@ -328,6 +341,10 @@ class RocketPeer:
 
     def client(self) -> ClientRecipe:
         return partial(RocketClient, self._port, self._home)
+
+
+def _wait_for_route(port: int, home: str) -> None:
+    RocketClient(port, home).wait_for_route(next(iter(TOPICS)))
 
 
 def _lay_out(config: Path) -> None:
