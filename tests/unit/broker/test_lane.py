@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from ternmq.storage.pull_log import Kind
 
 from ternmq.broker import snapshot
 from ternmq.broker.lane import Change, Lane, Lease
+from ternmq.storage.pull_log import Kind
 
 SESSION = b"s" * 16
 
