@@ -346,3 +346,17 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_written_again_before_it_is
 
 def test_the_config_of_a_test_store_is_small_enough_to_roll() -> None:
     assert SMALL.segment_batches_max == 8
+
+
+def test_a_tail_file_with_a_block_missing_is_trusted_up_to_there() -> None:
+    disk, store, maker = fresh(ONE_SEGMENT)
+    sizes: list[int] = []
+    for _ in range(3):
+        maker.put_many(store, 3)
+        store.checkpoint()
+        sizes.append(len(disk.read(TAIL_0)))
+    whole = disk.read(TAIL_0)
+    disk.place(TAIL_0, whole[: sizes[0]] + whole[sizes[1] :])
+    again = reopened(disk, ONE_SEGMENT)
+    assert (again.report.tail_records, again.report.scanned_records) == (3, 6)
+    check_all(again, maker.kept)

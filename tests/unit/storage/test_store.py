@@ -1,5 +1,8 @@
 """Opening and closing a data directory."""
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import RealDisk
 from ternmq.storage.pull_record import Kind, PullRecord
 from ternmq.storage.store import Store
-from ternmq.testing.disk import SimulatedDisk
+from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import (
     DATA,
     SMALL,
@@ -166,3 +169,47 @@ def test_an_empty_directory_opens_with_nothing_in_it() -> None:
     assert store.messages.safe_offset == 0
     assert store.report.sound
     assert store.consume.topic_ids() == []
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_a_file_whose_name_a_killed_process_did_not_sync_is_made_durable_at_start(nth: int) -> None:
+    """The next process sees the new segment; a power cut must not take it away again."""
+    for seed in range(8):
+        disk, store, maker = fresh()
+        maker.put_many(store, 8)
+        disk.faults.cut_power(nth)  # Around the roll to the next segment.
+        staged = store.messages.stage([maker.append()])
+        with suppress(PowerCut):
+            store.messages.write(staged)
+        again = reopened(disk)
+        if again.messages.safe_offset > staged.appends[0].offset:
+            maker.kept += staged.appends
+        maker.put(again)
+        disk.crash(seed)
+        check_all(reopened(disk), maker.kept)
+
+
+def put_after(store: Store, maker: Maker, job: Callable[[], list[int]]) -> list[int]:
+    """What the loop does while the writer thread is busy with `job`."""
+    done = job()
+    maker.put(store, maker.append(rows=3))
+    return done
+
+
+def test_producers_remember_nothing_that_a_power_cut_can_take_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """flush=async: a batch committed while a checkpoint runs is in its snapshot of producers."""
+    config = StorageConfig(flush="async", segment_batches_max=8)
+    for seed in range(20):
+        disk, store, maker = fresh(config)
+        maker.put_many(store, 9)
+        meanwhile = partial(put_after, store, maker, store.consume.write_tables)
+        monkeypatch.setattr(store.consume, "write_tables", meanwhile)
+        store.checkpoint()
+        disk.crash(seed)
+        again = reopened(disk, config)
+        last = maker.kept[-1]
+        in_log = again.messages.safe_offset > last.offset
+        known = again.producers.find((11, 22), last.first_sequence, last.count)
+        assert in_log == (known is not None)
