@@ -251,6 +251,7 @@ def test_a_store_keeps_its_promises_through_crashes(first: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_store_keeps_its_promises_through_many_more_crashes() -> None:
     for seed in range(1000, 3000):
         live(seed)
