@@ -14,7 +14,7 @@ from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lane import Lane
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, OverLimit
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
@@ -25,6 +25,7 @@ from ternmq.wire.commands import Join, Joined, Renewed, Start, Topic
 log = get_logger()
 
 TOPICS_MAX = 1_000
+MEMBERS_MAX = 1_000  # Of one connection.
 
 
 class Members:
@@ -58,6 +59,8 @@ class Members:
         names = list(dict.fromkeys(request.topics))
         if not 0 < len(names) <= TOPICS_MAX:
             raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
+        if len(members_of(peer)) >= MEMBERS_MAX:
+            raise OverLimit(f"this client has {MEMBERS_MAX} consumers already")
         topics = [await self._topics.get_or_create(name) for name in names]
         for topic in topics:
             self._topics.check_app(topic, peer)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ternmq.batch.layout import Buffer
 from ternmq.broker.deliver import SIZE_MAX, Slice, enveloped
 from ternmq.broker.fetch import Fetcher
-from ternmq.core.errors import Corrupt, TernError, Unavailable
+from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_entry import Entry
@@ -22,6 +22,7 @@ log = get_logger()
 
 _READ = int(Command.READ)
 ROWS_MAX = 50_000
+READS_MAX = 1_000  # Reads of one client that may wait at one time.
 WAIT_MAX_MS = 30_000
 
 
@@ -47,6 +48,10 @@ class Reader:
         """Answer now if there is something, else when there is, else after `wait_ms`."""
         if self._serve(peer, correlation, topic_id, request):
             return
+        waiting = peer.attachments.get("reads", 0)
+        if waiting >= READS_MAX:
+            raise OverLimit(f"{READS_MAX} reads of this client are waiting already")
+        peer.attachments["reads"] = waiting + 1
         key = (peer, correlation)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
@@ -55,14 +60,16 @@ class Reader:
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""
         for (peer, correlation), (request, timer) in self._waiting.pop(topic_id, {}).items():
-            timer.cancel()
-            if not peer.closed:
+            _stop_waiting(peer, timer)
+            if peer.writable:
                 self.read(peer, correlation, topic_id, request)
+            else:  # It does not read what it has; let it ask again when it does.
+                peer.answer(_READ, correlation, DELIVERED.pack(0, 0, request.sequence))
 
     def refuse(self, topic_id: int, error: TernError) -> None:
         """The topic is gone."""
         for (peer, correlation), (_, timer) in self._waiting.pop(topic_id, {}).items():
-            timer.cancel()
+            _stop_waiting(peer, timer)
             peer.fail(_READ, correlation, error)
 
     def stop(self) -> None:
@@ -71,7 +78,8 @@ class Reader:
 
     def _expire(self, topic_id: int, key: tuple[Peer, int]) -> None:
         waiting = self._waiting.get(topic_id, {})
-        request, _ = waiting.pop(key)
+        request, timer = waiting.pop(key)
+        _stop_waiting(key[0], timer)
         if not waiting:
             self._waiting.pop(topic_id, None)
         key[0].answer(_READ, key[1], DELIVERED.pack(0, 0, request.sequence))
@@ -97,6 +105,7 @@ class Reader:
             if batches is not None:
                 self._send(place, slices, batches, following(slices, stop))
                 return True
+        peer.hold(limits[1])  # So a client cannot have more read for it than it takes.
         task = self._loop.create_task(self._send_later(place, at, stop, limits))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
@@ -115,6 +124,8 @@ class Reader:
         except TernError as error:
             place.peer.fail(_READ, place.correlation, error)
             return
+        finally:
+            place.peer.release(limits[1])
         self._send(place, readable, batches, following(slices, stop))
 
     async def _read(self, slices: list[Slice]) -> tuple[list[Slice], list[Buffer]]:
@@ -142,6 +153,11 @@ class Reader:
         for piece, batch in zip(slices, batches, strict=True):
             buffers += enveloped(piece, batch, 0, place.topic_id)
         place.peer.answer(_READ, place.correlation, *buffers)
+
+
+def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
+    timer.cancel()
+    peer.attachments["reads"] -= 1
 
 
 def following(slices: list[Slice], stop: int) -> int:

@@ -2,20 +2,25 @@
 
 Bytes of all peers together are bounded. When there is no room for more, the peer that wants it is
 paused until there is. Half-received frames could then wait for each other for ever, so one of
-their owners at a time has the *turn*: it may go on and finish its frame.
+their owners at a time has the *turn*: it may go on and finish its frame. Answers that are not read
+are bounded likewise: beyond it those who have not read for the longest time are cut.
 """
 
 import asyncio
 import enum
 from typing import Generic, Protocol, TypeVar
 
-from ternmq.core.errors import TernError
+from ternmq.core.errors import OverLimit, TernError
 from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.wire.commands import Hello
 
 log = get_logger()
+
+TURN_SIZE_MAX = 32 * MIB
+"""Large answers made in one turn of the loop, for all peers together."""
 
 
 class Pause(enum.IntFlag):
@@ -24,6 +29,7 @@ class Pause(enum.IntFlag):
     INBOUND = 1
     CROWDED = 2
     UNREAD = 4
+    BUSY = 8
 
 
 class Guest(Protocol):
@@ -31,6 +37,7 @@ class Guest(Protocol):
 
     address: tuple[str, int]
     hello: Hello | None
+    stalled_since: float
 
     @property
     def half_received(self) -> bool: ...
@@ -40,6 +47,10 @@ class Guest(Protocol):
     def resume(self, why: Pause) -> None: ...
 
     def flush(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def cut(self, reason: TernError) -> None: ...
 
 
 G = TypeVar("G", bound=Guest)
@@ -59,10 +70,16 @@ class House(Generic[G]):
         """Bytes held for all peers, half-received frames included."""
         self.crowded: dict[G, None] = {}
         """Peers that wait for `held` to fall, in order."""
+        self.unsent: dict[G, int] = {}
+        """Bytes of answers that peers who do not read have waiting."""
         self.turn: G | None = None
         """The one that may go on though there is no room: whole frames make room, halves do not."""
         self.connections_max = limits.connections_max
         self.refused = 0
+        self.busy = False
+        """Enough was answered in this turn of the loop; requests wait for the next one."""
+        self._turn_size = 0
+        self._unsent_total = 0
         self._loop = asyncio.get_running_loop()
         self._unflushed: list[G] = []
         self._logged = 0
@@ -78,6 +95,10 @@ class House(Generic[G]):
         unflushed, self._unflushed = self._unflushed, []
         for peer in unflushed:
             peer.flush()
+
+    def go_on_later(self, peer: G) -> None:
+        """Not at once: whoever ended the pause is in the middle of something."""
+        self._loop.call_soon(peer.go_on)
 
     def take(self, peer: G, size: int) -> None:
         """Count more bytes; without room for them the peer has to wait."""
@@ -104,6 +125,29 @@ class House(Generic[G]):
         if self.turn is not None:
             del self.crowded[self.turn]
             self.turn.resume(Pause.CROWDED)
+
+    def answered(self, size: int) -> None:
+        """A large answer was made. What is made in one turn is bounded, because memory of peers
+        that are cut comes back only between turns."""
+        if not self._turn_size:
+            self._loop.call_soon(self._begin_turn)
+        self._turn_size += size
+        self.busy = self._turn_size > TURN_SIZE_MAX
+
+    def _begin_turn(self) -> None:
+        self._turn_size = 0
+        self.busy = False
+
+    def note_unsent(self, peer: G, size: int) -> None:
+        """So much waits to be read by this peer; 0 when it reads again or is gone."""
+        self._unsent_total += size - self.unsent.pop(peer, 0)
+        if not size:
+            return
+        self.unsent[peer] = size
+        while self._unsent_total > self.limits.server_write_max and self.unsent:
+            slowest = min(self.unsent, key=lambda each: each.stalled_since)
+            slowest.cut(OverLimit("memory is short, and this client does not read its answers"))
+            self.note_unsent(slowest, 0)
 
     def report(self, peer: G, reason: TernError) -> None:
         """Log why a peer was closed, but let nobody fill the log with it."""

@@ -37,6 +37,8 @@ class ServerLimits:
     """Unsent answers above which a peer counts as not writable and is not read from."""
     write_max: int = 64 * MIB
     """Unsent answers above which a peer is cut."""
+    server_write_max: int = 256 * MIB
+    """Unsent answers of all peers that do not read, together; above it the longest stalled go."""
     closes_logged_max: int = 20
     """Log lines about closed peers per second; more are counted."""
 

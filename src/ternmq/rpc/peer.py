@@ -73,10 +73,12 @@ class Peer(asyncio.BufferedProtocol):
         self._correlation = 0
         self._gathered: list[Buffer] = []
         self._paused = Pause(0)
+        self._blocked = False  # The same as a plain bool: it is asked for every frame.
+        self._deferred: list[Frame] = []
         self._partial_held = 0
         self._partial_since = -1.0
         self._unsent_before = 0
-        self._stalled_since = 0.0
+        self.stalled_since = 0.0
         self.heard_at = house.now
         self.connected_at = house.now
         self.leave_by = 0.0
@@ -122,6 +124,7 @@ class Peer(asyncio.BufferedProtocol):
             if not self._transport.is_closing():  # Cut by the kernel; `connection_lost` follows.
                 self._transport.writelines(gathered)
             self._gathered = []
+            self._house.answered(size)
             self._check_unsent()
 
     def flush(self) -> None:
@@ -138,6 +141,8 @@ class Peer(asyncio.BufferedProtocol):
             unsent = self._transport.get_write_buffer_size()
             if unsent > self._house.limits.write_max:
                 self.close(OverLimit(f"{unsent} bytes of answers are waiting to be read"))
+            else:
+                self._house.note_unsent(self, unsent)
 
     # Bounds.
 
@@ -166,25 +171,47 @@ class Peer(asyncio.BufferedProtocol):
         if not self._paused and not self.closed and not self._transport.is_closing():
             self._transport.pause_reading()
         self._paused |= why
+        self._blocked = True
 
     def resume(self, why: Pause) -> None:
         """One reason is gone; reading goes on when it was the last."""
         was_paused = bool(self._paused)
         self._paused &= ~why
+        self._blocked = bool(self._paused)
         if was_paused and not self._paused and not self.closed and not self._transport.is_closing():
             self.heard_at = self._house.now  # What it sent meanwhile waits in the kernel.
             if self._partial_since >= 0:
                 self._partial_since = self._house.now
+            if self._deferred:
+                self._house.go_on_later(self)
+            else:
+                self._transport.resume_reading()
+
+    def go_on(self) -> None:
+        """Handle what had arrived before the pause, then read on."""
+        if self._house.busy:
+            self._house.go_on_later(self)
+            return
+        self._paused &= ~Pause.BUSY
+        self._blocked = bool(self._paused)
+        if self._blocked or self.closed:
+            return
+        deferred, self._deferred = self._deferred, []
+        self._take_all(deferred)
+        if not self.closed and not self._blocked and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         self.writable = False
         self._unsent_before = self._transport.get_write_buffer_size()
-        self._stalled_since = self._house.now
+        self.stalled_since = self._house.now
         self.pause(Pause.UNREAD)
+        if not self.closed:
+            self._house.note_unsent(self, self._unsent_before)
 
     def resume_writing(self) -> None:
         self.writable = not self.closed
+        self._house.note_unsent(self, 0)
         self.resume(Pause.UNREAD)
 
     # Arrivals.
@@ -216,10 +243,14 @@ class Peer(asyncio.BufferedProtocol):
         decoder = self._decoder
         self.heard_at = self._house.now
         frames = decoder.received(nbytes)
-        for frame in frames:
-            self._take(frame)
-            if self.closed:
-                return
+        if self._house.busy:
+            self._deferred += frames
+            self.pause(Pause.BUSY)
+            self._house.go_on_later(self)
+        else:
+            self._take_all(frames)
+        if self.closed:
+            return
         if decoder.failed is not None:
             self.close(decoder.failed)
         elif decoder.partial:
@@ -241,6 +272,17 @@ class Peer(asyncio.BufferedProtocol):
             self._house.give_back(-change)
             if held == 0 and self._house.turn is self:
                 self._house.pass_turn()
+
+    def _take_all(self, frames: list[Frame]) -> None:
+        """Handle frames; what comes after one that paused the peer waits with it, so that a
+        pipeline of requests for large answers is not answered faster than it is read."""
+        for at, frame in enumerate(frames):
+            if self._blocked or self._deferred:
+                self._deferred += frames[at:]
+                return
+            self._take(frame)
+            if self.closed:
+                return
 
     def _take(self, frame: Frame) -> None:
         correlation, flags = frame.correlation, frame.flags
@@ -329,10 +371,17 @@ class Peer(asyncio.BufferedProtocol):
         """Cut the connection now."""
         self._transport.abort()
 
+    def cut(self, reason: TernError) -> None:
+        """Go at once, with all that is unsent; the reason is for the log."""
+        self.close(reason)
+        self.abort()
+
     def _forget(self) -> None:
         house = self._house
         house.peers.discard(self)
         house.crowded.pop(self, None)
+        house.note_unsent(self, 0)
+        self._deferred = []
         self._partial_since = -1.0
         self._count_partial(0)
         self._decoder = FrameDecoder(receive_buffer())
@@ -377,9 +426,9 @@ class Peer(asyncio.BufferedProtocol):
     def _stalled(self, now: float) -> bool:
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent_before:
-            self._stalled_since = self._house.now
+            self.stalled_since = self._house.now
         self._unsent_before = unsent
-        return now - self._stalled_since > self._house.limits.frame_timeout
+        return now - self.stalled_since > self._house.limits.frame_timeout
 
 
 def _read_hello(frame: Frame) -> Hello:
