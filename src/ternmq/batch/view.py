@@ -122,6 +122,9 @@ class BatchView:
     def order_key(self, row: int) -> str | None:
         return self._text(Column.ORDER_KEY)[row]  # type: ignore[no-any-return]
 
+    def order_keys(self) -> list[str | None]:
+        return self._text(Column.ORDER_KEY)
+
     def tag(self, row: int) -> str | None:
         return self._tags()[row]  # type: ignore[no-any-return]
 

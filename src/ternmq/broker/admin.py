@@ -6,13 +6,17 @@ Decisions (make, delete, reset a group) are answered when they are as safe as a 
 import resource
 from pathlib import Path
 
+import msgspec
+
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Group, Groups
 from ternmq.broker.members import Members
+from ternmq.broker.order import Order
 from ternmq.broker.topics import Topics
-from ternmq.core.errors import AlreadyExists, GroupNotFound
+from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume_log import ConsumeLog
@@ -99,9 +103,28 @@ class Admin:
         )
         if not request.dry_run:
             change = lane.reset(target)
+            if group.order is not None:
+                group.order = Order(lane)
             await self._committer.decide([self._groups.to_record(group, change)])
             self._deliverer.feed(group)
         return done
+
+    async def set(self, request: wire.GroupSet) -> wire.Group:
+        """Change settings; what is in flight or waits is treated by the new ones at once (J13)."""
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        changed = {
+            name: value
+            for name, value in msgspec.structs.asdict(request).items()
+            if name not in ("topic", "group") and value is not None
+        }
+        settings = check_settings(msgspec.structs.replace(group.settings, **changed))
+        await self._committer.decide([self._groups.settings_record(group, settings)])
+        group.settings = settings
+        group.lane.reschedule(group.retry_rule())
+        self._groups.schedule(group)
+        self._deliverer.feed(group)
+        return describe(group)
 
     def seek(self, request: wire.Seek) -> wire.Sought:
         topic = self._topics.get(request.topic)
@@ -135,6 +158,14 @@ class Admin:
         self._deliverer.refuse(group, error)
 
 
+def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
+    check_policy(settings.retry)
+    for name in ("attempts_max", "ordered_attempts_max"):
+        if not 0 <= getattr(settings, name) <= ATTEMPTS_MAX:
+            raise BadRequest(f"{name} must be 0 (no limit) to {ATTEMPTS_MAX}")
+    return settings
+
+
 def describe(group: Group) -> wire.Group:
     """A group as people see it."""
     held: dict[int, int] = {}
@@ -161,6 +192,9 @@ def describe(group: Group) -> wire.Group:
         created_at_ms=group.created_at_ms,
         ledger=group.ledger(),
         members=members,
+        settings=group.settings,
+        filter=group.filter.text if group.filter else "",
+        ordered=group.order is not None,
     )
 
 

@@ -14,14 +14,14 @@ the answer follows; rows whose bytes turn out to be damaged are counted as expir
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from ternmq.batch.cut import cut
 from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
+from ternmq.broker.choose import Chooser, Handout, Slice
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
-from ternmq.broker.lane import Lease, Piece
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
@@ -37,22 +37,6 @@ SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a f
 ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
-
-
-class Slice(NamedTuple):
-    """Rows of one stored batch that are handed out together."""
-
-    entry: Entry
-    selection: list[tuple[int, int]]
-    attempts: list[int]
-
-
-class Handout(NamedTuple):
-    """What one pull gets of one group."""
-
-    group: Group
-    lease: int
-    slices: list[Slice]
 
 
 class Waiter:
@@ -76,9 +60,10 @@ class Deliverer:
         self, *, groups: Groups, consume: ConsumeLog, fetcher: Fetcher, lease_ms: int
     ) -> None:
         self._groups = groups
-        self._consume = consume
         self._fetcher = fetcher
-        self._lease_ms = lease_ms
+        self._chooser = Chooser(
+            groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
+        )
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
 
@@ -148,7 +133,7 @@ class Deliverer:
                 continue
             if rows_left <= 0 or size_left <= 0:
                 break
-            handout, rows, size = self._take(group, member, rows_left, size_left)
+            handout, rows, size = self._chooser.take(group, member, rows_left, size_left)
             if handout is not None:
                 handouts.append(handout)
                 rows_left -= rows
@@ -159,113 +144,6 @@ class Deliverer:
         self._finish(waiter)
         self._answer(waiter, handouts)
         return True
-
-    def _take(
-        self, group: Group, member: Member, rows_max: int, size_max: int
-    ) -> tuple[Handout | None, int, int]:
-        """Lease rows of one group; returns them with how many rows and bytes they are."""
-        lane = group.lane
-        again: list[Piece] = []
-        slices: list[Slice] = []
-        if lane.returned.count:
-            share = rows_max if lane.end == lane.next else max(1, rows_max // 2)
-            again, slices = self._take_returned(group, share, size_max)
-        rows = sum(end - first for first, end, _ in again)
-        size = sum(piece.entry.size for piece in slices)
-        new_end = lane.next
-        if rows < rows_max and lane.end > lane.next and (size < size_max or not slices):
-            new_end, fresh = self._take_new(group, rows_max - rows, size_max - size)
-            slices += fresh
-        if new_end == lane.next and not again:
-            return None, 0, 0
-        rows += new_end - lane.next
-        size = sum(piece.entry.size for piece in slices)
-        now = self._groups.now()
-        lease = Lease(
-            self._groups.new_lease(group), member.session, member.id, now + self._lease_ms
-        )
-        change = lane.hand_out(lease, again, new_end)
-        self._groups.write(group, (change,))
-        self._groups.schedule(group)
-        return Handout(group, lease.id, slices), rows, size
-
-    def _take_new(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
-        """Never handed out rows from `next` on: whole batches, and perhaps a part of the first."""
-        lane = group.lane
-        entries = self._consume.entries_nowait(
-            group.topic_id, lane.next, rows_max=rows_max, size_max=size_max
-        )
-        if entries is None:
-            self._warm(group, lane.next)
-            return lane.next, []
-        if not entries:
-            self._groups.write(group, lane.skip_gap(lane.end))
-            return lane.next, []
-        if entries[0].base_sequence > lane.next:
-            self._groups.write(group, lane.skip_gap(entries[0].base_sequence))
-            log.warning("messages are gone", topic=group.topic, group=group.name, upto=lane.next)
-        slices: list[Slice] = []
-        at = lane.next
-        size = 0
-        for entry in entries:
-            base = entry.base_sequence
-            end = min(base + entry.count, lane.end)
-            if base > at or end <= at:
-                break
-            if slices and (end - at > rows_max or size + entry.size > size_max):
-                break
-            end = min(end, at + rows_max)
-            slices.append(Slice(entry, [(at - base, end - base)], []))
-            size += entry.size
-            rows_max -= end - at
-            at = end
-            if rows_max <= 0:
-                break
-        return at, slices
-
-    def _take_returned(
-        self, group: Group, rows_max: int, size_max: int
-    ) -> tuple[list[Piece], list[Slice]]:
-        """Rows that were handed out before, lowest first, with their attempts."""
-        taken: list[Piece] = []
-        slices: list[Slice] = []
-        size = 0
-        for first, end, attempt in group.lane.peek_returned(rows_max):
-            at = first
-            while at < end:
-                entries = self._consume.entries_nowait(group.topic_id, at, rows_max=1, size_max=1)
-                if entries is None:
-                    self._warm(group, at)
-                    return taken, slices
-                entry = entries[0] if entries and entries[0].base_sequence < end else None
-                if entry is None:
-                    self._groups.write(group, group.lane.lose(at, end))
-                    break
-                if entry.base_sequence > at:
-                    self._groups.write(group, group.lane.lose(at, entry.base_sequence))
-                    at = entry.base_sequence
-                if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
-                    if slices and size + entry.size > size_max:
-                        return taken, slices
-                    slices.append(Slice(entry, [], []))
-                    size += entry.size
-                stop = min(end, entry.base_sequence + entry.count)
-                slices[-1].selection.append((at - entry.base_sequence, stop - entry.base_sequence))
-                slices[-1].attempts.extend([attempt] * (stop - at))
-                taken.append((at, stop, attempt))
-                at = stop
-        return taken, slices
-
-    def _warm(self, group: Group, sequence: int) -> None:
-        """Positions are not in memory: let a thread read them, then try again."""
-
-        async def warm() -> None:
-            await self._fetcher.run(
-                lambda: self._consume.entries(group.topic_id, sequence, rows_max=1, size_max=1)
-            )
-            self.feed(group)
-
-        self._spawn(warm())
 
     # -- answering
 

@@ -43,6 +43,13 @@ class Fetcher:
         while self._cached > self._cache_size:
             self._cached -= len(self._cache.pop(self._order.popleft()))
 
+    def keep(self, entry: Entry, batch: Buffer) -> None:
+        """Remember a batch that was read because somebody has to look into it."""
+        if entry.offset not in self._cache:
+            self._cache[entry.offset] = batch
+            self._order.append(entry.offset)
+            self._cached += len(batch)
+
     def now(self, entries: Sequence[Entry]) -> list[Buffer] | None:
         """The batches, if none of them needs the disk."""
         found: list[Buffer] = []

@@ -13,18 +13,22 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from ternmq.broker import snapshot
-from ternmq.broker.lane import Change, Lane
+from ternmq.broker.filters import Filter
+from ternmq.broker.lane import Change, Lane, RetryRule
+from ternmq.broker.order import Order
+from ternmq.broker.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
 from ternmq.storage.pull_log import Kind, PullRecord
-from ternmq.wire.commands import LedgerLine
+from ternmq.wire.commands import GroupSettings, LedgerLine
 
 if TYPE_CHECKING:
     from ternmq.rpc.peer import Peer
 
 log = get_logger()
 
+ORDERED_RETRY = "fixed:1s"
 LEASE_GROUP_BITS = 24
 LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
 LANE_KINDS = frozenset(
@@ -62,7 +66,19 @@ class Group:
     waiters: deque[Any] = field(default_factory=deque)
     records: int = 0  # Written since the last snapshot.
     deleted: bool = False
+    warned: bool = False
     wakes: int | None = None  # The earliest moment in the wake heap.
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    filter: Filter | None = None  # Of the consumers that are there.
+    order: Order | None = None  # Where the subscription is ordered.
+
+    def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
+        """Ordered groups retry in place: after a second and without limit unless told (R6)."""
+        settings = self.settings
+        if self.order is not None:
+            policy = ORDERED_RETRY if settings.retry == "default" else settings.retry
+            return RetryRule(policy, settings.ordered_attempts_max, explicit_ms, chance)
+        return RetryRule(settings.retry, settings.attempts_max, explicit_ms, chance)
 
     def ledger(self) -> LedgerLine:
         line = self.lane.ledger()
@@ -130,9 +146,12 @@ class Groups:
 
     def write(self, group: Group, changes: Iterable[Change]) -> None:
         """Note progress; it is written soon."""
-        for change in changes:
+        written = list(changes)
+        for change in written:
             group.records += 1
             self._record(self.to_record(group, change))
+        if group.order is not None:
+            group.order.apply(written, group.lane)
 
     def to_record(self, group: Group, change: Change) -> PullRecord:
         return PullRecord(
@@ -154,11 +173,16 @@ class Groups:
     def death_record(self, group: Group) -> PullRecord:
         return self.to_record(group, Change(Kind.GROUP_DELETED, ()))
 
+    def settings_record(self, group: Group, settings: GroupSettings) -> PullRecord:
+        text = snapshot.settings_text(settings)
+        return self.to_record(group, Change(Kind.SETTINGS, (), text=text))
+
     def snapshot_record(self, group: Group) -> PullRecord:
         group.records = 0
         text = snapshot.save(
-            group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now()
-        )
+            group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now(),
+            settings=group.settings,
+        )  # fmt: skip
         return self.to_record(group, Change(Kind.SNAPSHOT, (), text=text))
 
     # -- waking
@@ -201,7 +225,7 @@ class Groups:
                     record.text, now=now, waited_ms=waited_ms, grace_until=now + grace_ms
                 )
                 group = self._new(record, state.group, state.start, state.created_at_ms)
-                group.lane = lane
+                group.lane, group.settings = lane, state.settings
                 newest = max(lane.leases, default=0)
                 self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
                 by_id[key] = group
@@ -209,8 +233,11 @@ class Groups:
             elif record.kind is Kind.GROUP_DELETED:
                 by_id.pop(key, None)
                 snapshots.pop(key, None)
+            elif record.kind is Kind.SETTINGS and key in by_id:
+                by_id[key].settings = snapshot.read_settings(record.text)
             elif record.kind in LANE_KINDS and key in by_id:
-                by_id[key].lane.apply(
+                apply(
+                    by_id[key].lane,
                     Change(
                         record.kind, record.ranges, record.lease, record.session,
                         record.argument, record.text,

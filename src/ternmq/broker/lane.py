@@ -17,8 +17,8 @@ Rules
 -----
 1. No I/O, no clock, no randomness: the caller passes `now`.
 2. Every change that must survive a restart is returned as a `Change`; applying the same changes in
-   the same order to an empty lane (`apply`) gives the same lane. Losing the last ones means that
-   rows are handed out again, never that they are lost.
+   the same order to an empty lane (`replay.apply`) gives the same lane. Losing the last ones
+   means that rows are handed out again, never that they are lost.
 3. A lease is named by a number that is never used twice while the broker lives.
 """
 
@@ -29,9 +29,11 @@ from typing import NamedTuple
 
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
+from ternmq.core.retry import delay_ms
 from ternmq.storage.pull_log import Kind
 
 Piece = tuple[int, int, int]  # first, end, attempt
+BY_POLICY = 1 << 62  # Marks a RETRY record whose delay came from the group's policy.
 NO_SESSION = bytes(16)
 
 
@@ -57,12 +59,21 @@ class Lease:
     rows: PieceMap[int] = field(default_factory=PieceMap)
 
 
+class Wait(NamedTuple):
+    """Rows that come again: when, as which attempt, and since when (None: not by the policy)."""
+
+    due: int
+    attempt: int
+    failed_at: int | None
+
+
 class Settled(NamedTuple):
     """What became of an ack: rows that changed, rows that were not this lease's any more."""
 
     changes: list[Change]
     settled: int
     late: int
+    dying: tuple[Piece, ...] = ()
 
 
 class Line(NamedTuple):
@@ -82,6 +93,21 @@ class Line(NamedTuple):
     generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """How the rows of one verdict are retried; `explicit_ms` -1 leaves it to the policy."""
+
+    policy: str
+    attempts_max: int
+    explicit_ms: int = -1
+    chance: float = 0.0
+
+    def after(self, attempt: int) -> int:
+        if self.explicit_ms >= 0:
+            return self.explicit_ms
+        return delay_ms(self.policy, attempt, self.chance)
+
+
 class Lane:
     """The state machine. All public methods leave the ledger balanced."""
 
@@ -91,7 +117,7 @@ class Lane:
         self.end = start
         self.generation = 1
         self.returned: PieceMap[int] = PieceMap()  # Value: attempt.
-        self.waiting: PieceMap[tuple[int, int]] = PieceMap()  # Value: due moment, attempt.
+        self.waiting: PieceMap[Wait] = PieceMap()
         self.leases: dict[int, Lease] = {}
         self.dying: PieceMap[int] = PieceMap()  # Value: attempt.
         self.done = RangeSet()
@@ -146,6 +172,33 @@ class Lane:
             self.expired += self.done.add(a, b)
         return [Change(Kind.EXPIRED, pieces)] if pieces else []
 
+    def pass_over(self, filtered: list[tuple[int, int]], new_end: int) -> list[Change]:
+        """New rows up to `new_end` were looked at, and all of them are filtered."""
+        assert self.next <= new_end <= self.end
+        pieces = tuple((first, end, 0) for first, end in filtered)
+        self.next = new_end
+        for first, end, _ in pieces:
+            self.filtered += self.done.add(first, end)
+        return [Change(Kind.FILTERED, pieces)] if pieces else []
+
+    def hand_out_some(
+        self, lease: Lease, again: list[Piece], fresh: list[tuple[int, int]], new_end: int
+    ) -> list[Change]:
+        """Of the new rows up to `new_end` put `fresh` into a lease; the others are filtered."""
+        filtered = RangeSet(fresh).gaps(self.next, new_end)
+        changes = self.pass_over(filtered, new_end)
+        for first, end in fresh:
+            self.returned.put(first, end, 1)
+        pieces = [*again, *((first, end, 1) for first, end in fresh)]
+        return [*changes, self.hand_out(lease, pieces, self.next)]
+
+    def filter_out(self, first: int, end: int) -> list[Change]:
+        """Rows that were known to be ready turn out to be filtered."""
+        pieces = tuple((a, b, 0) for a, b, _ in self.returned.cut(first, end))
+        for a, b, _ in pieces:
+            self.filtered += self.done.add(a, b)
+        return [Change(Kind.FILTERED, pieces)] if pieces else []
+
     def hand_out(self, lease: Lease, again: list[Piece], new_end: int) -> Change:
         """Put rows into a lease: `again` were returned, and everything new up to `new_end`."""
         for first, end, attempt in again:
@@ -174,9 +227,17 @@ class Lane:
 
     # -- settling
 
-    def ack(self, lease_id: int, first: int, end: int) -> Settled:
-        """Rows are handled. An ack after the lease is lost counts unless someone else has them."""
-        taken = self._cut_held(lease_id, first, end)
+    def look_ahead(self, end: int) -> None:
+        """Rows up to `end` are known one by one: they are picked from among the returned ones."""
+        assert self.next <= end <= self.end
+        self.returned.put(self.next, end, 1)
+        self.next = end
+
+    def ack(self, lease_id: int, first: int, end: int, *, strict: bool = False) -> Settled:
+        """Rows are handled. An ack after the lease is lost counts unless someone else has them;
+        in ordered groups (`strict`) it is refused: the next one of the key may be out already."""
+        cut = self._cut_lease if strict else self._cut_held
+        taken = cut(lease_id, first, end)
         pieces = tuple((a, b, 0) for a, b, _ in taken)
         count = 0
         for a, b, _ in pieces:
@@ -184,15 +245,36 @@ class Lane:
         changes = [Change(Kind.ACKED, pieces, lease_id)] if pieces else []
         return Settled(changes, count, max(0, end - first - count))
 
-    def retry(self, lease_id: int, first: int, end: int, *, after_ms: int, now: int) -> Settled:
-        """Rows come again after a while, to this group only, as the next attempt."""
+    def retry(self, lease_id: int, first: int, end: int, *, rule: RetryRule, now: int) -> Settled:
+        """Rows come again after a while, to this group only, as the next attempt.
+
+        Those whose last attempt this was begin to die instead.
+        """
         taken = self._cut_lease(lease_id, first, end)
-        pieces = tuple((a, b, attempt + 1) for a, b, attempt in taken)
-        for a, b, attempt in pieces:
-            self.wait(a, b, attempt, now + after_ms)
-        count = sum(b - a for a, b, _ in pieces)
-        changes = [Change(Kind.RETRY, pieces, lease_id, argument=after_ms)] if pieces else []
-        return Settled(changes, count, max(0, end - first - count))
+        count = sum(b - a for a, b, _ in taken)
+        changes: list[Change] = []
+        dying: list[Piece] = []
+        for a, b, attempt in taken:
+            if rule.attempts_max and attempt >= rule.attempts_max:
+                self.dying.put(a, b, attempt)
+                dying.append((a, b, attempt))
+                continue
+            after_ms = rule.after(attempt)
+            by_policy = rule.explicit_ms < 0
+            self.wait(a, b, attempt + 1, now + after_ms, now if by_policy else None)
+            argument = after_ms | (BY_POLICY if by_policy else 0)
+            changes.append(Change(Kind.RETRY, ((a, b, attempt + 1),), lease_id, argument=argument))
+        return Settled(changes, count, max(0, end - first - count), tuple(dying))
+
+    def reschedule(self, rule: RetryRule) -> None:
+        """The policy changed: what waits because of it waits by the new one (R12)."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        self._due.clear()
+        for first, end, (due, attempt, failed_at) in waiting:
+            if failed_at is not None:
+                due = failed_at + rule.after(attempt - 1)
+            self.wait(first, end, attempt, due, failed_at)
 
     def begin_dying(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows are refused for good: hold them while their copies become safe."""
@@ -201,12 +283,16 @@ class Lane:
             self.dying.put(a, b, attempt)
         return taken
 
-    def died(self, first: int, end: int) -> list[Change]:
-        """The copies are safe: now the originals are dead."""
+    def died(self, first: int, end: int, *, expired: bool = False) -> list[Change]:
+        """The copies are safe: now the originals are dead, or expired (a TTL that ran out)."""
         pieces = tuple((a, b, attempt) for a, b, attempt in self.dying.cut(first, end))
         for a, b, _ in pieces:
-            self.dead += self.done.add(a, b)
-        return [Change(Kind.DEAD, pieces)] if pieces else []
+            if expired:
+                self.expired += self.done.add(a, b)
+            else:
+                self.dead += self.done.add(a, b)
+        kind = Kind.EXPIRED if expired else Kind.DEAD
+        return [Change(kind, pieces)] if pieces else []
 
     def survived(self, first: int, end: int) -> list[Change]:
         """The copies could not be stored: the rows are ready again."""
@@ -250,18 +336,18 @@ class Lane:
             changes += self._end_lease(lease)
         while self._due and self._due[0][0] <= now:
             due, first, end = heappop(self._due)
-            for a, b, (moment, attempt) in self.waiting.cut(first, end):
-                if moment == due:
-                    self.returned.put(a, b, attempt)
+            for a, b, wait in self.waiting.cut(first, end):
+                if wait.due == due:
+                    self.returned.put(a, b, wait.attempt)
                 else:
-                    self.waiting.put(a, b, (moment, attempt))
+                    self.waiting.put(a, b, wait)
         return changes
 
     # -- decisions
 
     def reset(self, target: int) -> Change:
         """Go on from `target`: forward skips, backward hands out again as a new generation."""
-        self._reset(target)
+        self.go_to(target)
         return Change(Kind.RESET, ((target, target, 0),))
 
     def cut_to(self, end: int) -> None:
@@ -281,60 +367,9 @@ class Lane:
         self.start = min(self.start, end)
         self.next, self.end = min(self.next, end), end
 
-    # -- replay
-
-    def apply(self, change: Change, *, now: int, waited_ms: int, grace_until: int) -> None:
-        """Do again what the pull log says was done. `waited_ms`: how long ago it was written."""
-        highest = max((piece[1] for piece in change.ranges), default=0)
-        if change.kind not in (Kind.RESET, Kind.CUT):
-            self.end = max(self.end, highest)
-        match change.kind:
-            case Kind.HANDED_OUT:
-                self._replay_hand_out(change, grace_until)
-            case Kind.ACKED | Kind.DEAD | Kind.EXPIRED | Kind.SKIPPED | Kind.FILTERED:
-                self._replay_settled(change)
-            case Kind.RETRY:
-                after = max(0, min(change.argument, change.argument - waited_ms))
-                for first, end, attempt in change.ranges:
-                    self._forget(first, end)
-                    self.wait(first, end, attempt, now + after)
-            case Kind.RETURNED:
-                for first, end, attempt in change.ranges:
-                    self._forget(first, end)
-                    self.returned.put(first, end, attempt)
-            case Kind.RESET:
-                self.end = max(self.end, self.next)
-                self._reset(change.ranges[0][0])
-            case Kind.CUT:
-                self.cut_to(change.ranges[0][0])
-            case _:
-                raise AssertionError(f"{change.kind!r} is not a step of a lane")
-
-    def _replay_hand_out(self, change: Change, grace_until: int) -> None:
-        lease = Lease(change.lease, change.session, 0, grace_until)
-        for first, end, attempt in change.ranges:
-            for a, b in self.done.gaps(first, end):
-                self._forget(a, b)
-                lease.rows.put(a, b, attempt)
-        if lease.rows.count:
-            self.leases[lease.id] = lease
-
-    def _replay_settled(self, change: Change) -> None:
-        for first, end, _ in change.ranges:
-            self._forget(first, end)
-            added = self.done.add(first, end)
-            if change.kind is Kind.DEAD:
-                self.dead += added
-            elif change.kind is Kind.EXPIRED:
-                self.expired += added
-            elif change.kind is Kind.SKIPPED:
-                self.skipped += added
-            elif change.kind is Kind.FILTERED:
-                self.filtered += added
-
     # -- the small steps
 
-    def _forget(self, first: int, end: int) -> None:
+    def forget(self, first: int, end: int) -> None:
         """Take rows out of wherever they are; never handed out ones below them become returned."""
         if end > self.next:
             if first > self.next:
@@ -345,8 +380,8 @@ class Lane:
         self.dying.cut(first, end)
         self._cut_leases(first, end)
 
-    def wait(self, first: int, end: int, attempt: int, due: int) -> None:
-        self.waiting.put(first, end, (due, attempt))
+    def wait(self, first: int, end: int, attempt: int, due: int, failed_at: int | None) -> None:
+        self.waiting.put(first, end, Wait(due, attempt, failed_at))
         heappush(self._due, (due, first, end))
 
     def _cut_lease(self, lease_id: int, first: int, end: int) -> list[Piece]:
@@ -369,7 +404,7 @@ class Lane:
         taken = self._cut_lease(lease_id, first, end)
         if sum(b - a for a, b, _ in taken) < end - first:
             taken += self.returned.cut(first, end)
-            taken += [(a, b, attempt) for a, b, (_, attempt) in self.waiting.cut(first, end)]
+            taken += [(a, b, wait.attempt) for a, b, wait in self.waiting.cut(first, end)]
         return taken
 
     def _end_lease(self, lease: Lease) -> list[Change]:
@@ -386,7 +421,7 @@ class Lane:
         self.expired += self.done.add(first, end)
         self.next = max(self.next, end)
 
-    def _reset(self, target: int) -> None:
+    def go_to(self, target: int) -> None:
         for change in self.release(None):
             assert change.kind is Kind.RETURNED
         for first, end, attempt in list(self.dying):

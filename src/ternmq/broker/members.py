@@ -8,13 +8,17 @@ is answered (Q4, D9).
 
 import asyncio
 
+import msgspec
+
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
+from ternmq.broker.filters import Filter, filter_text, parse_filter
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lane import Lane
+from ternmq.broker.order import Order
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, OverLimit
+from ternmq.core.errors import BadRequest, FilterConflict, OverLimit
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
@@ -64,7 +68,11 @@ class Members:
         topics = [await self._topics.get_or_create(name) for name in names]
         for topic in topics:
             self._topics.check_app(topic, peer)
+        wanted = parse_filter(request.tag, request.filter)
         made = [await self.make_group(topic, request.group, request.start) for topic in topics]
+        for group, _ in made:
+            agree(group, wanted, request.ordered)
+            await self._bind_attempts(group, request.attempts_max)
         session = peer.hello.session if peer.hello else bytes(16)
         member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
@@ -85,6 +93,14 @@ class Members:
             kept=kept,
             lease_ms=self.lease_ms,
         )
+
+    async def _bind_attempts(self, group: Group, attempts_max: int | None) -> None:
+        """A limit that a starting consumer gives binds its whole group; the last one wins (R12)."""
+        if attempts_max is None or attempts_max == group.settings.attempts_max:
+            return
+        settings = msgspec.structs.replace(group.settings, attempts_max=attempts_max)
+        await self._committer.decide([self._groups.settings_record(group, settings)])
+        group.settings = settings
 
     async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[Group, bool]:
         """Find the group, or make it; a new one's start is safe before anybody hears of it."""
@@ -147,6 +163,25 @@ class Members:
                 group.lane.orphan(member.id, deadline)
                 self._groups.schedule(group)
         members_of(peer).clear()
+
+
+def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:
+    """All consumers of a group see the same messages in the same way."""
+    if group.members:
+        if filter_text(group.filter) != filter_text(wanted):
+            raise FilterConflict(
+                f"group {group.name!r} on {group.topic!r} has consumers with "
+                f"{filter_text(group.filter)}; this one wants {filter_text(wanted)}: "
+                "use the same filter, or another group"
+            )
+        if (group.order is not None) != ordered:
+            raise FilterConflict(
+                f"group {group.name!r} on {group.topic!r} has consumers with "
+                f"ordered={not ordered}; this one wants ordered={ordered}: use another group"
+            )
+        return
+    group.filter = wanted
+    group.order = Order(group.lane) if ordered else None
 
 
 def members_of(peer: Peer) -> dict[int, Member]:

@@ -9,7 +9,8 @@ import asyncio
 from typing import NamedTuple
 
 from ternmq.batch.layout import Buffer
-from ternmq.broker.deliver import SIZE_MAX, Slice, enveloped
+from ternmq.broker.choose import Slice
+from ternmq.broker.deliver import SIZE_MAX, enveloped
 from ternmq.broker.fetch import Fetcher
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger

@@ -69,6 +69,7 @@ class Router:
             Command.GROUP_CREATE: (wire.GroupCreate, lambda _, request: admin.create(request)),
             Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
+            Command.GROUP_SET: (wire.GroupSet, lambda _, request: admin.set(request)),
         }
 
     def route(self, peer: Peer, frame: Frame) -> None:

@@ -5,6 +5,7 @@ copied to the dead letters and marked when both are safe, and only then answered
 """
 
 import asyncio
+import random
 from collections.abc import Sequence
 
 from ternmq.broker.dead_letter import Undertaker
@@ -13,14 +14,13 @@ from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
 from ternmq.broker.lane import Piece
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.units import DAY_MS
+from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import Acked, Command, Done, pack
 
 log = get_logger()
 
 _ACK = int(Command.ACK)
-RETRY_AFTER_MAX_MS = 7 * DAY_MS
 
 
 class Settler:
@@ -75,11 +75,16 @@ class Settler:
                 continue
             lane = group.lane
             if item.kind == "ack":
-                result = lane.ack(item.lease, item.first, item.end)
+                strict = group.order is not None
+                result = lane.ack(item.lease, item.first, item.end, strict=strict)
             elif item.kind == "retry":
-                after = min(max(item.after_ms, 0), RETRY_AFTER_MAX_MS)
+                after = min(max(item.after_ms, -1), AFTER_MAX_MS)
+                rule = group.retry_rule(after, random.random())
                 now = self._groups.now()
-                result = lane.retry(item.lease, item.first, item.end, after_ms=after, now=now)
+                result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now)
+                if result.dying:
+                    reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
+                    dying.append((group, list(result.dying), reason))
                 touched[group.id] = group
             else:
                 pieces = lane.begin_dying(item.lease, item.first, item.end)
@@ -92,8 +97,12 @@ class Settler:
             settled += result.settled
             late += result.late
             self._groups.write(group, result.changes)
+            if group.order is not None:
+                touched[group.id] = group
         for group in touched.values():
             self._groups.schedule(group)
+            if group.order is not None and group.waiters:
+                self._deliverer.feed(group)
         return settled, late, dying
 
     def _bury(self, dying: list[tuple[Group, list[Piece], str]]) -> asyncio.Task[None]:

@@ -12,6 +12,7 @@ from ternmq.broker.lane import Lane, Lease
 from ternmq.core.errors import Corrupt
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
+from ternmq.wire.commands import GroupSettings
 
 Piece = tuple[int, int, int]
 T = TypeVar("T")
@@ -34,13 +35,14 @@ class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     generation: int
     done: list[tuple[int, int]]
     returned: list[Piece]
-    waiting: list[tuple[int, int, int, int]]
-    """first, end, attempt, milliseconds until due"""
+    waiting: list[tuple[int, int, int, int, int]]
+    """first, end, attempt, milliseconds until due, milliseconds since it failed or -1"""
     leases: list[LeaseState]
     dead: int
     skipped: int
     expired: int
     filtered: int
+    settings: GroupSettings = GroupSettings()
 
 
 class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 _encoder = msgspec.msgpack.Encoder()
 
 
-def save(lane: Lane, *, group: str, created_at_ms: int, now: int) -> bytes:
+def save(lane: Lane, *, group: str, created_at_ms: int, now: int, settings: GroupSettings) -> bytes:
     """Rows on their way to the dead letters are saved as ready: better twice than lost."""
     returned = PieceMap(list(lane.returned))
     for first, end, attempt in lane.dying:
@@ -67,7 +69,10 @@ def save(lane: Lane, *, group: str, created_at_ms: int, now: int) -> bytes:
         generation=lane.generation,
         done=list(lane.done),
         returned=list(returned),
-        waiting=[(a, b, attempt, max(0, due - now)) for a, b, (due, attempt) in lane.waiting],
+        waiting=[
+            (a, b, wait.attempt, max(0, wait.due - now), _since(wait.failed_at, now))
+            for a, b, wait in lane.waiting
+        ],
         leases=[
             LeaseState(id=lease.id, session=lease.session, rows=list(lease.rows))
             for lease in lane.leases.values()
@@ -76,6 +81,7 @@ def save(lane: Lane, *, group: str, created_at_ms: int, now: int) -> bytes:
         skipped=lane.skipped,
         expired=lane.expired,
         filtered=lane.filtered,
+        settings=settings,
     )
     return _encoder.encode(state)
 
@@ -87,14 +93,28 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
     lane.next, lane.end, lane.generation = state.next, state.end, state.generation
     lane.done = RangeSet(state.done)
     lane.returned = PieceMap(state.returned)
-    for first, end, attempt, until in state.waiting:
-        lane.wait(first, end, attempt, now + max(0, until - max(0, waited_ms)))
+    waited_ms = max(0, waited_ms)
+    for first, end, attempt, until, since in state.waiting:
+        failed_at = now - waited_ms - since if since >= 0 else None
+        lane.wait(first, end, attempt, now + max(0, until - waited_ms), failed_at)
     for lease in state.leases:
         rows: PieceMap[int] = PieceMap(lease.rows)
         lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
     lane.dead, lane.skipped = state.dead, state.skipped
     lane.expired, lane.filtered = state.expired, state.filtered
     return state, lane
+
+
+def _since(failed_at: int | None, now: int) -> int:
+    return -1 if failed_at is None else max(0, now - failed_at)
+
+
+def settings_text(settings: GroupSettings) -> bytes:
+    return _encoder.encode(settings)
+
+
+def read_settings(text: bytes) -> GroupSettings:
+    return _decode(text, GroupSettings)
 
 
 def birth_text(group: str, start: int) -> bytes:

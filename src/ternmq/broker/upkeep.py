@@ -80,6 +80,8 @@ class Upkeep:
             now = self._groups.now()
             for group in list(self._groups.due(now)):
                 self._groups.write(group, group.lane.tick(now))
+                if group.order is not None:
+                    group.order.come_back(group.lane)
                 self._groups.schedule(group)
                 self._deliverer.feed(group)
 

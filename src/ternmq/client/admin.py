@@ -5,6 +5,7 @@ several broker groups are put together.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from ternmq.client.links import Links
 from ternmq.core.errors import TopicNotFound
@@ -17,6 +18,7 @@ from ternmq.wire.commands import (
     GroupReset,
     GroupResetDone,
     Groups,
+    GroupSet,
     Ledger,
     LedgerLine,
     Record,
@@ -84,6 +86,11 @@ class Admin:
     async def delete_group(self, topic: str, group: str) -> None:
         named = GroupNamed(topic=topic, group=group)
         await self._ask_all(Command.GROUP_DELETE, named, Record)
+
+    async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
+        """Change settings: retry, attempts_max, ordered_attempts_max, paused."""
+        wanted = GroupSet(topic=topic, group=group, **changes)
+        return (await self._ask_all(Command.GROUP_SET, wanted, Group))[0]
 
     async def reset_group(
         self, topic: str, group: str, start: Start, dry_run: bool = False

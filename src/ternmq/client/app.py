@@ -24,7 +24,7 @@ from typing import Any, TypedDict, Unpack
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ConnectOptions, make_config, nearest_text
 from ternmq.client.consumer import Consumer, ConsumerOptions, make_plan
-from ternmq.client.message import RETRY_AFTER_S, Message
+from ternmq.client.message import Message
 from ternmq.core.errors import BadRequest, Closed
 from ternmq.core.log import get_logger
 
@@ -54,7 +54,7 @@ class Subscriber:
     group: str
     concurrency: int
     local_retries: int
-    retry_after: float
+    retry_after: float | None
     options: ConsumerOptions
 
 
@@ -89,8 +89,8 @@ class App:
         """Register a handler for one or several topics (R24).
 
         `concurrency`: messages handled at once. `local_retries`: tries again at once before the
-        message is given back. `retry_after`: seconds until it comes again. The rest is passed to
-        `consumer` (start, prefetch, codec).
+        message is given back. `retry_after`: seconds until it comes again, instead of by the
+        group's policy. The rest is passed to `consumer` (start, prefetch, filter, ordered, …).
         """
         own = {
             name: options.pop(name) for name in SubscriberOptions.__annotations__ if name in options
@@ -115,9 +115,9 @@ class App:
                     local_retries=_number(
                         "local_retries", own.get("local_retries", 0), 0, LOCAL_RETRIES_MAX
                     ),
-                    retry_after=_number(
-                        "retry_after", own.get("retry_after", RETRY_AFTER_S), 0, 2**31
-                    ),
+                    retry_after=None
+                    if own.get("retry_after") is None
+                    else _number("retry_after", own["retry_after"], 0, 2**31),
                     options=options,  # type: ignore[arg-type]
                 )
             )

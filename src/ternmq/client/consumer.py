@@ -30,8 +30,6 @@ TURN_ROWS = 512  # Rows shown before the loop gets a turn.
 BATCH_ROWS = 4096
 TOPICS_MAX = 1024
 
-_LATER = {"filter": "filters", "tag": "tag filters", "ordered": "ordered subscriptions"}
-
 
 class ConsumerOptions(TypedDict, total=False):
     """The keywords of `consumer` besides topics and group, for type checkers."""
@@ -42,6 +40,7 @@ class ConsumerOptions(TypedDict, total=False):
     filter: str | None
     tag: str | None
     ordered: bool
+    attempts_max: int | None
 
 
 def make_plan(
@@ -52,8 +51,6 @@ def make_plan(
     for name in options:
         if name not in known:
             raise BadRequest(f"consumer() has no option {name!r}; {nearest_text(name, known)}")
-        if name in _LATER and options[name]:  # type: ignore[literal-required]
-            raise BadRequest(f"{_LATER[name]} ({name}=) are not part of this release")
     names = [topics] if isinstance(topics, str) else list(topics)
     if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
         raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
@@ -70,6 +67,10 @@ def make_plan(
         prefetch=prefetch,
         codec=find_codec(options.get("codec")),
         timeout=timeout,
+        tag=options.get("tag") or "",
+        filter=options.get("filter") or "",
+        ordered=bool(options.get("ordered")),
+        attempts_max=options.get("attempts_max"),
     )
 
 

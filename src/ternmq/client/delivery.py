@@ -54,8 +54,10 @@ ACK = Verdict("ack")
 REASON_SIZE_MAX = 1024
 
 
-def retry_verdict(after: float, reason: str) -> Verdict:
-    """Checked: come again `after` seconds."""
+def retry_verdict(after: float | None, reason: str) -> Verdict:
+    """Checked: come again after so many seconds, or (None) when the group's policy says."""
+    if after is None:
+        return Verdict("retry", -1, str(reason)[:REASON_SIZE_MAX])
     if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
         raise BadRequest(f"retry after {after!r}: it is a number of seconds, 0 or more")
     return Verdict("retry", int(after * 1000), str(reason)[:REASON_SIZE_MAX])

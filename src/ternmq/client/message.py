@@ -10,8 +10,6 @@ from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import decode_body
 from ternmq.client.delivery import ACK, Delivery, Settlement, Verdict, reject_verdict, retry_verdict
 
-RETRY_AFTER_S = 5.0
-
 
 def _time(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
@@ -101,8 +99,8 @@ class Message:
             source.settle_later(delivery, (self._row, self._row + 1), ACK)
         return source.flushing
 
-    def retry(self, after: float = RETRY_AFTER_S, reason: str = "") -> Settlement:
-        """Not handled: deliver it to the group again, `after` seconds from now."""
+    def retry(self, after: float | None = None, reason: str = "") -> Settlement:
+        """Not handled: deliver it again, after a while that the group's policy says, or `after`."""
         return self._settle(retry_verdict(after, reason))
 
     def reject(self, reason: str = "") -> Settlement:
@@ -198,8 +196,8 @@ class MessageBatch:
         """All messages that are not settled yet are handled."""
         return self._settle(ACK)
 
-    def retry(self, after: float = RETRY_AFTER_S, reason: str = "") -> Settlement:
-        """Deliver all that are not settled yet again, `after` seconds from now."""
+    def retry(self, after: float | None = None, reason: str = "") -> Settlement:
+        """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
         return self._settle(retry_verdict(after, reason))
 
     def reject(self, reason: str = "") -> Settlement:

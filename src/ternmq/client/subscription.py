@@ -65,6 +65,10 @@ class Plan:
     codec: Codec | None
     timeout: float
     """Seconds for one request."""
+    tag: str = ""
+    filter: str = ""
+    ordered: bool = False
+    attempts_max: int | None = None
 
 
 class Sink(Protocol):
@@ -107,7 +111,8 @@ class Subscription:
         self._away = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._teller = Teller(plan.group, timeout=plan.timeout)
+        self._teller = Teller(plan.group, timeout=plan.timeout, at_once=plan.ordered)
+        self._at_once = plan.ordered
         self._dones = self._teller.dones
         self._holding = Holding()
         self._pulls = 0
@@ -142,7 +147,16 @@ class Subscription:
         joined = await request(
             connection,
             Command.JOIN,
-            Join(group=plan.group, topics=plan.topics, start=plan.start, held=held),
+            Join(
+                group=plan.group,
+                topics=plan.topics,
+                start=plan.start,
+                held=held,
+                tag=plan.tag,
+                filter=plan.filter,
+                ordered=plan.ordered,
+                attempts_max=plan.attempts_max,
+            ),
             Joined,
             timeout=plan.timeout,
         )
@@ -315,7 +329,7 @@ class Subscription:
             return
         sequence = delivery.base + row
         dones = self._dones
-        if sequence != dones.end or delivery.lease != dones.lease or delivery.lost:
+        if sequence != dones.end or delivery.lease != dones.lease or delivery.lost or self._at_once:
             self.settle(delivery, (row, row + 1), ACK)
             return
         dones.end = sequence + 1

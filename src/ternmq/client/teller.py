@@ -1,7 +1,7 @@
 """Tells a broker what became of delivered rows, and knows when it has heard.
 
-Acks ride on the next pull, or go alone after at most 200 ms (Q13 allows 5 s). Retries and
-rejections, which the broker makes durable before it answers, always go alone, at once. All are kept
+Acks ride on the next pull, or go alone after at most 200 ms (Q13 allows 5 s); in an ordered
+subscription at once. Retries and rejections always go alone, at once. All are kept
 until answered and told again after a lost connection: hearing them twice does no harm. Belongs to
 one event loop.
 """
@@ -27,8 +27,9 @@ log = get_logger()
 class Teller:
     """What one subscription has to tell."""
 
-    def __init__(self, group: str, *, timeout: float) -> None:
+    def __init__(self, group: str, *, timeout: float, at_once: bool = False) -> None:
         self._group = group
+        self._at_once = at_once  # In order: the next message of a key waits for this ack.
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
@@ -85,7 +86,10 @@ class Teller:
         if self._stopped:
             return
         dones = self.dones
-        if dones.urgent or len(dones) > ENTRIES_MAX:
+        if self._at_once:
+            if self._urgent_timer is None:
+                self._urgent_timer = self._loop.call_later(0, self._tell_now)
+        elif dones.urgent or len(dones) > ENTRIES_MAX:
             if self._urgent_timer is None:
                 self._urgent_timer = self._loop.call_later(URGENT_DELAY_S, self._tell_now)
         elif self._timer is None:
@@ -135,7 +139,8 @@ class Teller:
         try:
             async with asyncio.timeout(self._timeout):
                 while self.dones or self._riding or self._telling:
-                    if self._connection is None:
+                    if self._connection is None or self._connection.closed:
+                        self._back.clear()  # Closed, and the news of it is on its way.
                         await self._back.wait()
                     if self.dones or self._riding:
                         self._tell()

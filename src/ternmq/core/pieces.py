@@ -40,6 +40,11 @@ class PieceMap(Generic[V]):
     def __repr__(self) -> str:
         return f"PieceMap({list(self)!r})"
 
+    def get(self, number: int) -> V | None:
+        """The value of one number, if it has one."""
+        at = bisect_right(self._firsts, number) - 1
+        return self._values[at] if at >= 0 and number < self._ends[at] else None
+
     def put(self, first: int, end: int, value: V) -> None:
         """Give `[first, end)` this value, whatever it had before."""
         if first >= end:

@@ -72,6 +72,8 @@ class Kind(IntEnum):
     """Decision: the group goes on at `argument`."""
     PAUSE = 35
     RESUME = 36
+    SETTINGS = 37
+    """Decision: text is the broker's own encoding of the group's settings."""
     CUT = 48
     """Decision: in epoch `argument` the lane ends at ranges[0][0]; what lay above it is void."""
     SNAPSHOT = 64

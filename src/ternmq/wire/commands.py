@@ -37,6 +37,7 @@ class Command(IntEnum):
     GROUP_LIST = 31
     GROUP_DELETE = 33
     GROUP_RESET = 34
+    GROUP_SET = 35
 
     PUBLISH = 40
     JOIN = 50
@@ -160,6 +161,30 @@ class Start(Record, frozen=True):
     value: int = 0
 
 
+class GroupSettings(Record, frozen=True):
+    """What can be changed for a group while it runs."""
+
+    retry: str = "default"
+    """See `core.retry`."""
+    attempts_max: int = 17
+    """Deliveries that may fail before a message is dead; 0 means no limit."""
+    paused: bool = False
+    """Nothing is handed out; acks and retries go on."""
+    ordered_attempts_max: int = 0
+    """The same limit for ordered consumers, where a failing message holds back its key."""
+
+
+class GroupSet(Record, frozen=True):
+    """Change some settings; None leaves one as it is."""
+
+    topic: str
+    group: str
+    retry: str | None = None
+    attempts_max: int | None = None
+    paused: bool | None = None
+    ordered_attempts_max: int | None = None
+
+
 class GroupCreate(Record, frozen=True):
     topic: str
     group: str
@@ -234,6 +259,9 @@ class Group(Record, frozen=True):
     created_at_ms: int
     ledger: LedgerLine
     members: list[Member]
+    settings: GroupSettings = GroupSettings()
+    filter: str = ""
+    ordered: bool = False
 
 
 class Groups(Record, frozen=True):
@@ -251,6 +279,11 @@ class Join(Record, frozen=True):
     topics: list[str]
     start: Start = Start()
     held: list[int] = []
+    tag: str = ""
+    filter: str = ""
+    ordered: bool = False
+    attempts_max: int | None = None
+    """Given by a starting consumer: binds its whole group, the last one wins (R12)."""
 
 
 class Joined(Record, frozen=True):
@@ -270,8 +303,8 @@ class Done(Record, frozen=True):
     first: int
     end: int
     kind: Literal["ack", "retry", "reject"] = "ack"
-    after_ms: int = 5_000
-    """For a retry."""
+    after_ms: int = -1
+    """For a retry; -1 leaves it to the group's policy."""
     reason: str = ""
 
 

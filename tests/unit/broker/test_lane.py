@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ternmq.broker import snapshot
-from ternmq.broker.lane import Change, Lane, Lease
+from ternmq.broker.lane import Change, Lane, Lease, RetryRule
+from ternmq.broker.replay import apply
 from ternmq.storage.pull_log import Kind
+from ternmq.wire.commands import GroupSettings
 
 SESSION = b"s" * 16
 
@@ -93,7 +95,7 @@ def test_a_retry_waits_and_comes_as_the_next_attempt() -> None:
     lane = a_lane(10)
     hand_out(lane, 1, 10)
 
-    lane.retry(1, 3, 5, after_ms=5_000, now=1_000)
+    lane.retry(1, 3, 5, rule=RetryRule("fixed:5s", 0), now=1_000)
     assert lane.ledger().waiting_retry == 2
     lane.tick(5_999)
     assert lane.ledger().waiting_retry == 2
@@ -177,7 +179,7 @@ def test_a_cut_forgets_what_the_message_log_lost() -> None:
 def test_an_ack_whose_hand_out_was_lost_does_not_ack_what_lies_before() -> None:
     lane = Lane(0)
 
-    lane.apply(Change(Kind.ACKED, ((15, 18, 0),), 3), now=0, waited_ms=0, grace_until=0)
+    apply(lane, Change(Kind.ACKED, ((15, 18, 0),), 3), now=0, waited_ms=0, grace_until=0)
     lane.grow(20)
 
     assert (lane.ledger().acked, lane.ledger().ready) == (3, 17)
@@ -250,7 +252,8 @@ class LaneMachine(RuleBasedStateMachine):
         for row in range(first, end):
             if self.rows.get(row) == f"lease {lease}":
                 self.rows[row] = "waiting"
-        self.log(self.lane.retry(lease, first, end, after_ms=after, now=self.now).changes)
+        rule = RetryRule("default", 0, after)
+        self.log(self.lane.retry(lease, first, end, rule=rule, now=self.now).changes)
         self.settle_time()
 
     @precondition(lambda self: self.lane.leases)
@@ -335,13 +338,15 @@ class LaneMachine(RuleBasedStateMachine):
             return
         again = Lane(self.first_start())
         for change in self.changes:
-            again.apply(change, now=self.now, waited_ms=0, grace_until=self.now + 5)
+            apply(again, change, now=self.now, waited_ms=0, grace_until=self.now + 5)
         again.grow(self.end)
         mine, theirs = self.lane.ledger(), again.ledger()
         assert (mine.acked, mine.dead, mine.skipped) == (theirs.acked, theirs.dead, theirs.skipped)
         assert mine.in_flight == theirs.in_flight
         assert mine.ready + mine.waiting_retry == theirs.ready + theirs.waiting_retry
-        text = snapshot.save(self.lane, group="g", created_at_ms=0, now=self.now)
+        text = snapshot.save(
+            self.lane, group="g", created_at_ms=0, now=self.now, settings=GroupSettings()
+        )
         _, loaded = snapshot.load(text, now=self.now, waited_ms=0, grace_until=0)
         assert loaded.ledger() == mine
 

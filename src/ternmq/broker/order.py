@@ -1,0 +1,132 @@
+"""Ordered subscriptions: of every order key only the first unsettled message may be out.
+
+Theory of operation
+-------------------
+Known rows with a key stand in a chain, one chain per key, in the order of their sequences. Only
+the head of a chain can be handed out, and the next one follows when the head is settled. A head
+that fails or whose consumer is lost stays the head and is handed out again: it holds back its own
+key and nobody else (R6, J16). Rows without an order key stand alone.
+
+How far ahead rows are known is bounded (`LOOK_AHEAD`); a key that fails for ever fills that window
+in the end, which `full` says and the broker logs.
+
+Rules
+-----
+1. Which rows are ready, leased or waiting is the lane's business. This only orders them; it can be
+   built again from the lane and the messages at any moment.
+2. No I/O, no clock.
+"""
+
+from collections import deque
+from heapq import heappop, heappush
+
+from ternmq.broker.lane import Change, Lane
+from ternmq.core.ranges import RangeSet
+from ternmq.storage.consume_entry import Entry
+from ternmq.storage.pull_log import Kind
+
+LOOK_AHEAD = 10_000
+SETTLING = frozenset({Kind.ACKED, Kind.DEAD, Kind.EXPIRED, Kind.SKIPPED, Kind.FILTERED})
+
+
+class Order:
+    """The chains of one group on one lane."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._chains: dict[str, deque[int]] = {}
+        self._keys: dict[int, str | None] = {}  # Known and unsettled rows.
+        self._entries: dict[int, Entry] = {}
+        self._ready: list[int] = []  # Heap: heads that can be handed out.
+        self._out: set[int] = set()  # Heads that are with a consumer or wait for a retry.
+        gaps = lane.done.gaps(lane.start, lane.next)
+        self.scanned = gaps[0][0] if gaps else lane.next
+        """Rows below are known or settled."""
+
+    @property
+    def full(self) -> bool:
+        return len(self._keys) >= LOOK_AHEAD
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._ready)
+
+    def learn(self, entry: Entry, keys: list[str | None], lane: Lane) -> None:
+        """The rows of a batch, with their order keys, from `scanned` on."""
+        base = entry.base_sequence
+        first = max(self.scanned, base)
+        for a, b in lane.done.gaps(first, base + entry.count):
+            for sequence in range(a, b):
+                self._learn(sequence, keys[sequence - base], entry, lane)
+        self.scanned = base + entry.count
+
+    def take(self, rows_max: int) -> list[tuple[int, Entry]]:
+        """Heads that can be handed out, lowest sequences first; they count as out from now on."""
+        taken: list[tuple[int, Entry]] = []
+        while self._ready and len(taken) < rows_max:
+            sequence = heappop(self._ready)
+            if sequence in self._keys:
+                self._out.add(sequence)
+                taken.append((sequence, self._entries[sequence]))
+        return taken
+
+    def put_back(self, sequences: list[int]) -> None:
+        """They were not handed out after all."""
+        for sequence in sequences:
+            self._out.discard(sequence)
+            heappush(self._ready, sequence)
+
+    def apply(self, changes: list[Change], lane: Lane) -> None:
+        """Follow what the lane did."""
+        back = False
+        for change in changes:
+            if change.kind in SETTLING:
+                for first, end, _ in change.ranges:
+                    self._settle(first, end)
+            elif change.kind is Kind.RETURNED:
+                back = True
+        if back:
+            self.come_back(lane)
+
+    def come_back(self, lane: Lane) -> None:
+        """Heads that are ready again: their lease ended, or their retry is due."""
+        ready = RangeSet((first, end) for first, end, _ in lane.returned)
+        for sequence in [s for s in self._out if s in ready]:
+            self._out.discard(sequence)
+            heappush(self._ready, sequence)
+
+    def _learn(self, sequence: int, key: str | None, entry: Entry, lane: Lane) -> None:
+        self._keys[sequence] = key
+        self._entries[sequence] = entry
+        if key is not None:
+            chain = self._chains.get(key)
+            if chain is not None:
+                chain.append(sequence)
+                return
+            self._chains[key] = deque((sequence,))
+        self._offer(sequence, lane)
+
+    def _offer(self, sequence: int, lane: Lane | None) -> None:
+        """A row is the head of its chain now."""
+        if lane is None or sequence >= lane.next or lane.returned.get(sequence) is not None:
+            heappush(self._ready, sequence)
+        else:
+            self._out.add(sequence)
+
+    def _settle(self, first: int, end: int) -> None:
+        for sequence in range(first, end):
+            if sequence not in self._keys:
+                continue
+            key = self._keys.pop(sequence)
+            del self._entries[sequence]
+            self._out.discard(sequence)
+            if key is None:
+                continue
+            chain = self._chains[key]
+            if chain[0] != sequence:
+                chain.remove(sequence)
+                continue
+            chain.popleft()
+            if chain:
+                heappush(self._ready, chain[0])
+            else:
+                del self._chains[key]

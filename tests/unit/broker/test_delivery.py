@@ -1,0 +1,201 @@
+"""Retries, filters, order, pause, as a client sees them: the real broker in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import ternmq
+from ternmq.core.errors import BadFilter, BadRequest, FilterConflict
+from ternmq.testing import node
+
+
+@pytest.fixture
+async def mq() -> AsyncIterator[Any]:
+    async with node() as url, ternmq.connect(url, app="test") as client:
+        yield client
+
+
+async def take(consumer: Any, count: int) -> list[Any]:
+    found = []
+    async with asyncio.timeout(10):
+        async for message in consumer:
+            found.append(message)
+            if len(found) == count:
+                break
+    return found
+
+
+async def line(mq: Any, group: str = "g") -> Any:
+    [found] = await mq.admin.ledger(group=group)
+    return found
+
+
+async def test_a_failing_message_comes_again_as_the_next_attempt_by_the_groups_policy(
+    mq: Any,
+) -> None:
+    """R12, Q14: retried by reference, the id never changes."""
+    await mq.send("orders", b"x")
+    async with mq.consumer("orders", group="g") as consumer:
+        await mq.admin.set_group("orders", "g", retry="table:10ms,20ms")
+        [first] = await take(consumer, 1)
+        first.retry(reason="not yet")
+        [second] = await take(consumer, 1)
+
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert first.id == second.id
+        second.ack()
+
+
+async def test_a_message_that_fails_too_often_is_dead_and_says_why(mq: Any) -> None:
+    """R13: dead letters per group."""
+    await mq.send("orders", b"poison", key="k")
+    async with mq.consumer("orders", group="g", attempts_max=3) as consumer:
+        await mq.admin.set_group("orders", "g", retry="fixed:1ms")
+        for attempt in (1, 2, 3):
+            [message] = await take(consumer, 1)
+            assert message.attempt == attempt
+            await message.retry(reason="boom")
+        while (await line(mq)).dead != 1:
+            await asyncio.sleep(0.01)
+    [letter] = [m async for m in mq.read("%dead.g")]
+
+    assert letter.body == b"poison"
+    assert letter.key == "k"
+    assert letter.properties["%attempt"] == 3
+    assert "boom" in str(letter.properties["%reason"])
+
+
+async def test_a_new_policy_applies_to_what_waits_already(mq: Any) -> None:
+    await mq.send("orders", b"x")
+    async with mq.consumer("orders", group="g") as consumer:
+        await mq.admin.set_group("orders", "g", retry="fixed:1h")
+        [message] = await take(consumer, 1)
+        await message.retry()
+        assert (await line(mq)).waiting_retry == 1
+
+        await mq.admin.set_group("orders", "g", retry="fixed:1ms")
+
+        [again] = await take(consumer, 1)
+        assert again.attempt == 2
+
+
+async def test_a_paused_group_gets_nothing_until_it_is_resumed(mq: Any) -> None:
+    """J13: policies at run time."""
+    async with mq.consumer("orders", group="g") as consumer:
+        await mq.admin.set_group("orders", "g", paused=True)
+        await mq.send("orders", b"x")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(aiter(consumer)), 0.2)
+
+        await mq.admin.set_group("orders", "g", paused=False)
+
+        assert len(await take(consumer, 1)) == 1
+
+
+async def test_a_policy_that_cannot_be_read_is_refused(mq: Any) -> None:
+    await mq.send("orders", b"x")
+    async with mq.consumer("orders", group="g"):
+        with pytest.raises(BadRequest, match="exponential:1s"):
+            await mq.admin.set_group("orders", "g", retry="sometimes")
+
+
+async def test_only_the_tags_that_were_asked_for_arrive_and_the_rest_is_counted(mq: Any) -> None:
+    """R9: tag filter on the broker."""
+    for number in range(30):
+        await mq.send("orders", b"%d" % number, tag=("a", "b", "c")[number % 3])
+    async with mq.consumer("orders", group="g", tag="a || c") as consumer:
+        messages = await take(consumer, 20)
+        assert {message.tag for message in messages} == {"a", "c"}
+        for message in messages:
+            message.ack()
+        await consumer.flush()
+
+    found = await line(mq)
+    assert (found.acked, found.filtered) == (20, 10)
+
+
+async def test_a_condition_on_properties_filters_on_the_broker(mq: Any) -> None:
+    """R10: SQL92; a missing property is unknown, not false."""
+    await mq.send("orders", b"no amount")
+    for amount in range(20):
+        await mq.send("orders", b"%d" % amount, properties={"amount": amount})
+    async with mq.consumer("orders", group="g", filter="amount BETWEEN 5 AND 7") as consumer:
+        messages = await take(consumer, 3)
+        assert [message.body for message in messages] == [b"5", b"6", b"7"]
+    while (await line(mq)).filtered != 18:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_bad_filter_is_refused_when_subscribing(mq: Any) -> None:
+    await mq.send("orders", b"x")
+    with pytest.raises(BadFilter):
+        async with mq.consumer("orders", group="g", filter="amount >"):
+            pass
+
+
+async def test_two_filters_in_one_group_are_a_conflict_that_names_both(mq: Any) -> None:
+    await mq.send("orders", b"x")
+    async with mq.consumer("orders", group="g", tag="a"):
+        with pytest.raises(FilterConflict, match=r"'a'.*'b'"):
+            async with mq.consumer("orders", group="g", tag="b"):
+                pass
+
+
+async def test_messages_of_one_key_come_in_order_one_at_a_time(mq: Any) -> None:
+    """R6, J7, J16: a key waits for its own, other keys go on."""
+    for number in range(60):
+        await mq.send("orders", b"%d" % number, order_key="abc"[number % 3])
+    seen: dict[str, list[int]] = {}
+    out: set[str] = set()
+
+    async def work() -> None:
+        async with mq.consumer("orders", group="g", ordered=True) as consumer:
+            async for message in consumer:
+                assert message.order_key not in out
+                out.add(message.order_key)
+                await asyncio.sleep(0)
+                seen.setdefault(message.order_key, []).append(int(message.body))
+                out.discard(message.order_key)
+                message.ack()
+
+    tasks = [asyncio.create_task(work()) for _ in range(3)]
+    async with asyncio.timeout(20):
+        while sum(map(len, seen.values())) < 60:
+            await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+    assert {key: len(numbers) for key, numbers in seen.items()} == {"a": 20, "b": 20, "c": 20}
+
+
+async def test_a_failing_key_is_retried_in_place_and_holds_back_only_itself(mq: Any) -> None:
+    for number in range(10):
+        await mq.send("orders", b"%d" % number, order_key="ab"[number % 2])
+    order: list[bytes] = []
+    failed = False
+    async with mq.consumer("orders", group="g", ordered=True) as consumer:
+        async with asyncio.timeout(20):
+            async for message in consumer:
+                if message.body == b"2" and not failed:
+                    failed = True
+                    message.retry(after=0.05)
+                    continue
+                order.append(message.body)
+                message.ack()
+                if len(order) == 10:
+                    break
+
+    assert [body for body in order if int(body) % 2] == [b"1", b"3", b"5", b"7", b"9"]
+    assert [body for body in order if not int(body) % 2] == [b"0", b"2", b"4", b"6", b"8"]
+
+
+async def test_messages_without_a_key_are_not_held_back_in_an_ordered_group(mq: Any) -> None:
+    await mq.send_many("orders", [b"%d" % number for number in range(100)])
+    async with mq.consumer("orders", group="g", ordered=True) as consumer:
+        messages = await take(consumer, 100)
+
+    assert len({message.sequence for message in messages}) == 100
