@@ -42,6 +42,7 @@ def test_the_command_numbers() -> None:
         "GROUP_LIST": 31,
         "GROUP_DELETE": 33,
         "GROUP_RESET": 34,
+        "GROUP_SET": 35,
         "PUBLISH": 40,
         "JOIN": 50,
         "PULL": 51,

@@ -144,5 +144,6 @@ def test_kinds_of_pull_records_keep_their_numbers() -> None:
         "HANDED_OUT": 1, "ACKED": 2, "RETURNED": 3, "STARTED": 4, "EXPIRED": 5, "SKIPPED": 6,
         "FILTERED": 7,
         "RETRY": 16, "DEAD": 17, "CONFIRM": 18, "REDRIVE": 19, "GROUP_MADE": 32,
-        "GROUP_DELETED": 33, "RESET": 34, "PAUSE": 35, "RESUME": 36, "CUT": 48, "SNAPSHOT": 64,
+        "GROUP_DELETED": 33, "RESET": 34, "PAUSE": 35, "RESUME": 36, "SETTINGS": 37, "CUT": 48,
+        "SNAPSHOT": 64,
     }  # fmt: skip

@@ -43,7 +43,7 @@ _VALUES, _CHUNKS, _VALUE_TYPES = int(Part.VALUES), int(Part.CHUNKS), int(Part.VA
 _WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DATA)
 _MAP, _PLAIN = int(Type.MAP), int(Encoding.PLAIN)
 _COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
-_FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED)
+_FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED | Attribute.EXPIRES)
 _OFFSET_PARTS = {
     _OFFSETS: _DATA,
     int(Part.NAME_OFFSETS): int(Part.NAME_DATA),

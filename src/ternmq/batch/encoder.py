@@ -29,6 +29,7 @@ from ternmq.batch.layout import (
     ROWS_MAX,
     STAMP,
     VERSION,
+    Attribute,
     Buffer,
     Column,
     Encoding,
@@ -119,7 +120,9 @@ def encode_messages(
     explicit = [message.explicit_id for message in messages]
     if any(value is not None for value in explicit):
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
-    return _assemble(pieces, len(messages), body_size, origin, first_sequence, born)
+    expires = any(message.expire_at_ms is not None for message in messages)
+    attributes = int(Attribute.EXPIRES) if expires else 0
+    return _assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
 
 
 def split_rows(
@@ -262,6 +265,7 @@ def _assemble(
     origin: Origin,
     first_sequence: int,
     base_born_ms: int,
+    attributes: int = 0,
 ) -> bytearray:
     """Header, names, directory and buffers as one block of bytes."""
     topic, app = origin.topic.encode(), origin.app.encode()
@@ -290,7 +294,7 @@ def _assemble(
             FRAMING.pack(MAGIC, VERSION, header_size, at, 0),
             _NO_STAMP,
             PRODUCER.pack(
-                0, 0, count, body_size, producer.start_ms, producer.random, first_sequence,
+                0, attributes, count, body_size, producer.start_ms, producer.random, first_sequence,
                 base_born_ms, 0, 0, len(topic), len(app), len(pieces),
             ),
             topic,

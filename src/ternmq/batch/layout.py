@@ -26,7 +26,7 @@ own) and then never changed: producers, logs, replicas, consumers and Spark shar
    108    20  spare            zero
         -- by the producer; its checksum stays valid from end to end
    128     4  producer_crc     CRC-32C of bytes 132..batch_size
-   132     4  attributes       bit 0 half, bit 1 control, bit 2 merged from several producers
+   132     4  attributes       bit 0 half, bit 1 control, bit 2 merged, bit 3 rows expire
    136     4  count            rows, 1..65,535
    140     4  body_size        bytes of all bodies before compression
    144     8  producer_start   start of the incarnation, ms (48 bits used)
@@ -95,6 +95,8 @@ class Attribute(IntFlag):
     """Carries a decision about other batches, not messages."""
     MERGED = 4
     """Made from several producers' messages; ids are in the explicit id column."""
+    EXPIRES = 8
+    """Some row has an expiry; without this bit nobody need look for the column."""
 
 
 class Column(IntEnum):

@@ -7,6 +7,7 @@ where it came from, how often it was tried and why it was refused as properties 
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
@@ -26,6 +27,16 @@ from ternmq.storage.message_log import Append
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
 APP = "%broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Rows of a group that are dying, and of what."""
+
+    group: Group
+    pieces: list[Piece]
+    reason: str
+    expired: bool = False
 
 
 class Undertaker:
@@ -50,11 +61,10 @@ class Undertaker:
         self._producer: ProducerId = new_producer_id(clock.now_ms())
         self._sequence = 0
 
-    async def bury(
-        self, group: Group, pieces: list[Piece], reason: str, fed: Callable[[Group], None]
-    ) -> None:
+    async def bury(self, death: Death, fed: Callable[[Group], None]) -> None:
         """Copy, wait until the copies are safe, then mark the originals dead, safely."""
-        for first, end, attempt in pieces:
+        group, reason = death.group, death.reason
+        for first, end, attempt in death.pieces:
             for at in range(first, end, ROWS_AT_ONCE):
                 stop = min(end, at + ROWS_AT_ONCE)
                 try:
@@ -63,7 +73,7 @@ class Undertaker:
                     self._groups.write(group, group.lane.survived(at, end))
                     fed(group)
                     raise
-                changes = group.lane.died(at, stop)
+                changes = group.lane.died(at, stop, expired=death.expired)
                 await self._committer.decide(
                     [self._groups.to_record(group, change) for change in changes]
                 )

@@ -13,17 +13,20 @@ the answer follows; rows whose bytes turn out to be damaged are counted as expir
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ternmq.batch.cut import cut
 from ternmq.batch.envelope import pack_envelope
+from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
+from ternmq.batch.view import BatchView
 from ternmq.broker.choose import Chooser, Handout, Slice
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.ranges import RangeSet
 from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
@@ -53,6 +56,9 @@ class Waiter:
         self.done = False
 
 
+Expired = Callable[[Group, int, list[tuple[int, int]]], None]
+
+
 class Deliverer:
     """The PULL command."""
 
@@ -66,6 +72,7 @@ class Deliverer:
         )
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
+        self.on_expired: Expired = lambda group, lease, ranges: None
 
     def pull(self, member: Member, correlation: int, request: Pull) -> None:
         """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
@@ -204,11 +211,29 @@ class Deliverer:
         index = 0
         for handout in handouts:
             for piece in handout.slices:
-                buffers += enveloped(piece, batches[index], handout.lease, handout.group.topic_id)
+                batch = batches[index]
                 index += 1
-                count += 1
+                kept = self._unexpired(handout, piece, batch) if may_expire(batch) else piece
+                if kept is not None:
+                    buffers += enveloped(kept, batch, handout.lease, handout.group.topic_id)
+                    count += 1
         buffers[0] = DELIVERED.pack(count, 0, 0)
         waiter.member.peer.answer(_PULL, waiter.correlation, *buffers)
+
+    def _unexpired(self, handout: Handout, piece: Slice, batch: Buffer) -> Slice | None:
+        """Without the rows whose time is over; those die instead of being handed out."""
+        over = RangeSet(expired_rows(BatchView(batch), self._groups.now_ms()))
+        gone = [part for first, end in piece.selection for part in over.overlap(first, end)]
+        if not gone:
+            return piece
+        base = piece.entry.base_sequence
+        self.on_expired(handout.group, handout.lease, [(base + a, base + b) for a, b in gone])
+        rows = [row for first, end in piece.selection for row in range(first, end)]
+        kept = RangeSet((row, row + 1) for row in rows if row not in over)
+        attempts = piece.attempts and [
+            attempt for row, attempt in zip(rows, piece.attempts, strict=True) if row not in over
+        ]
+        return Slice(piece.entry, list(kept), attempts) if kept.count else None
 
     # -- waiting
 

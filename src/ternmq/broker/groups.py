@@ -121,6 +121,10 @@ class Groups:
         """The moment, for lanes: milliseconds that only go forward."""
         return int(self._clock.monotonic() * 1000)
 
+    def now_ms(self) -> int:
+        """The time of day, for what messages say about themselves."""
+        return self._clock.now_ms()
+
     def new_lease(self, group: Group) -> int:
         """Never used twice; its low bits name the group, so that a late ack finds its lane."""
         self._lease += 1

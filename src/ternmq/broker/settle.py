@@ -8,10 +8,9 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from ternmq.broker.dead_letter import Undertaker
+from ternmq.broker.dead_letter import Death, Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
-from ternmq.broker.lane import Piece
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
@@ -31,6 +30,7 @@ class Settler:
         self._deliverer = deliverer
         self._undertaker = undertaker
         self._burying: set[asyncio.Task[None]] = set()
+        deliverer.on_expired = self.expire
 
     def settle(self, member: Member, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
@@ -55,16 +55,20 @@ class Settler:
 
         task.add_done_callback(tell)
 
+    def expire(self, group: Group, lease: int, ranges: list[tuple[int, int]]) -> None:
+        """Leased rows whose time is over: kept as dead letters, counted as expired."""
+        pieces = [p for first, end in ranges for p in group.lane.begin_dying(lease, first, end)]
+        if pieces:
+            self._bury([Death(group, pieces, "expired", expired=True)])
+
     async def finish(self) -> None:
         """Wait for burials that have begun."""
         if self._burying:
             await asyncio.wait(self._burying)
 
-    def _apply(
-        self, member: Member, done: Sequence[Done]
-    ) -> tuple[int, int, list[tuple[Group, list[Piece], str]]]:
+    def _apply(self, member: Member, done: Sequence[Done]) -> tuple[int, int, list[Death]]:
         settled = late = 0
-        dying: list[tuple[Group, list[Piece], str]] = []
+        dying: list[Death] = []
         touched: dict[int, Group] = {}
         for item in done:
             group = _group_of(member, item.lease)
@@ -84,7 +88,7 @@ class Settler:
                 result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now)
                 if result.dying:
                     reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
-                    dying.append((group, list(result.dying), reason))
+                    dying.append(Death(group, list(result.dying), reason))
                 touched[group.id] = group
             else:
                 pieces = lane.begin_dying(item.lease, item.first, item.end)
@@ -92,7 +96,7 @@ class Settler:
                 settled += count
                 late += item.end - item.first - count
                 if pieces:
-                    dying.append((group, pieces, item.reason))
+                    dying.append(Death(group, pieces, item.reason))
                 continue
             settled += result.settled
             late += result.late
@@ -105,10 +109,10 @@ class Settler:
                 self._deliverer.feed(group)
         return settled, late, dying
 
-    def _bury(self, dying: list[tuple[Group, list[Piece], str]]) -> asyncio.Task[None]:
+    def _bury(self, dying: list[Death]) -> asyncio.Task[None]:
         async def bury() -> None:
-            for group, pieces, reason in dying:
-                await self._undertaker.bury(group, pieces, reason, self._deliverer.feed)
+            for death in dying:
+                await self._undertaker.bury(death, self._deliverer.feed)
 
         task = asyncio.get_running_loop().create_task(bury(), name="bury")
         self._burying.add(task)

@@ -32,6 +32,13 @@ async def line(mq: Any, group: str = "g") -> Any:
     return found
 
 
+async def eventually(mq: Any, **wanted: int) -> None:
+    """Wait until the ledger says so."""
+    async with asyncio.timeout(10):
+        while any(getattr(await line(mq), name) != value for name, value in wanted.items()):
+            await asyncio.sleep(0.01)
+
+
 async def test_a_failing_message_comes_again_as_the_next_attempt_by_the_groups_policy(
     mq: Any,
 ) -> None:
@@ -57,8 +64,7 @@ async def test_a_message_that_fails_too_often_is_dead_and_says_why(mq: Any) -> N
             [message] = await take(consumer, 1)
             assert message.attempt == attempt
             await message.retry(reason="boom")
-        while (await line(mq)).dead != 1:
-            await asyncio.sleep(0.01)
+        await eventually(mq, dead=1)
     [letter] = [m async for m in mq.read("%dead.g")]
 
     assert letter.body == b"poison"
@@ -124,8 +130,7 @@ async def test_a_condition_on_properties_filters_on_the_broker(mq: Any) -> None:
     async with mq.consumer("orders", group="g", filter="amount BETWEEN 5 AND 7") as consumer:
         messages = await take(consumer, 3)
         assert [message.body for message in messages] == [b"5", b"6", b"7"]
-    while (await line(mq)).filtered != 18:
-        await asyncio.sleep(0.01)
+    await eventually(mq, filtered=18)
 
 
 async def test_a_bad_filter_is_refused_when_subscribing(mq: Any) -> None:
@@ -149,6 +154,7 @@ async def test_messages_of_one_key_come_in_order_one_at_a_time(mq: Any) -> None:
         await mq.send("orders", b"%d" % number, order_key="abc"[number % 3])
     seen: dict[str, list[int]] = {}
     out: set[str] = set()
+    all_seen = asyncio.Event()
 
     async def work() -> None:
         async with mq.consumer("orders", group="g", ordered=True) as consumer:
@@ -159,11 +165,11 @@ async def test_messages_of_one_key_come_in_order_one_at_a_time(mq: Any) -> None:
                 seen.setdefault(message.order_key, []).append(int(message.body))
                 out.discard(message.order_key)
                 message.ack()
+                if sum(map(len, seen.values())) == 60:
+                    all_seen.set()
 
     tasks = [asyncio.create_task(work()) for _ in range(3)]
-    async with asyncio.timeout(20):
-        while sum(map(len, seen.values())) < 60:
-            await asyncio.sleep(0.01)
+    await asyncio.wait_for(all_seen.wait(), 20)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -199,3 +205,19 @@ async def test_messages_without_a_key_are_not_held_back_in_an_ordered_group(mq: 
         messages = await take(consumer, 100)
 
     assert len({message.sequence for message in messages}) == 100
+
+
+async def test_an_expired_message_is_not_handed_out_but_kept_as_a_dead_letter(mq: Any) -> None:
+    """D10: dead letters also from messages whose time is over."""
+    await mq.send("orders", b"short", ttl=0.01)
+    await mq.send("orders", b"long", ttl=3600)
+    await asyncio.sleep(0.05)
+    async with mq.consumer("orders", group="g") as consumer:
+        [message] = await take(consumer, 1)
+        assert message.body == b"long"
+        await message.ack()
+        await eventually(mq, expired=1)
+    [letter] = [m async for m in mq.read("%dead.g")]
+
+    assert letter.body == b"short"
+    assert letter.properties["%reason"] == "expired"
