@@ -33,7 +33,7 @@ async def test_returning_acks_and_raising_retries(broker: FakeBroker, mq: ternmq
 
     assert kinds(broker) == ["ack", "ack", "retry"]
     [retry] = [done for done in broker.done if done.kind == "retry"]
-    assert (retry.first, retry.after_ms, retry.reason) == (1, 5000, "ValueError: no such account")
+    assert (retry.first, retry.after_ms, retry.reason) == (1, -1, "ValueError: no such account")
 
 
 async def test_plain_functions_run_in_threads(broker: FakeBroker, mq: ternmq.Client) -> None:
@@ -185,5 +185,3 @@ def test_wrong_options_are_named_where_they_are_written() -> None:
         app.subscriber("orders", group="billing", concurrency=0)
     with pytest.raises(BadName):
         app.subscriber("or ders", group="billing")
-    with pytest.raises(BadRequest, match="not part of this release"):
-        app.subscriber("orders", group="billing", ordered=True)

@@ -114,7 +114,7 @@ async def test_a_retry_says_when_and_why(broker: FakeBroker, mq: ternmq.Client) 
         await second.retry(after=0.5, reason="bank is closed")
 
     said = [(done.kind, done.first, done.after_ms, done.reason) for done in broker.done]
-    assert said == [("retry", 0, 5000, ""), ("retry", 1, 500, "bank is closed")]
+    assert said == [("retry", 0, -1, ""), ("retry", 1, 500, "bank is closed")]
 
 
 async def test_awaiting_an_ack_waits_for_the_broker(broker: FakeBroker, mq: ternmq.Client) -> None:
@@ -383,7 +383,7 @@ async def test_a_start_without_effect_is_warned_about(
     async with mq.consumer("orders", group="billing", start="latest"):
         pass
 
-    assert "start has no effect" in capsys.readouterr().out
+    assert "start has no effect" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -393,9 +393,6 @@ async def test_a_start_without_effect_is_warned_about(
         ({"start": datetime(2026, 1, 1)}, "has no time zone"),
         ({"start": -1}, "start is -1"),
         ({"prefetch": 0}, "prefetch is 0; it can be 1 to"),
-        ({"filter": "a > 1"}, "filters (filter=) are not part of this release"),
-        ({"tag": "a"}, "tag filters (tag=) are not part"),
-        ({"ordered": True}, "ordered subscriptions (ordered=) are not part"),
         ({"prefech": 1}, "did you mean 'prefetch'?"),
     ],
 )
