@@ -48,6 +48,9 @@ class Wish:
     follow: bool
     ack: bool
     form: Format
+    tag: str | None = None
+    filter: str | None = None
+    ordered: bool = False
 
 
 def consume(
@@ -65,6 +68,13 @@ def consume(
     form: Annotated[
         Format, typer.Option("--format", help="Bodies as text lines, JSON lines, or raw bytes.")
     ] = Format.TEXT,
+    tag: Annotated[str | None, typer.Option(help="Only these tags, for example 'a || b'.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--filter", help='Only what passes, e.g. "amount > 10".')
+    ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="One message of each order key at a time, in order.")
+    ] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -79,6 +89,9 @@ def consume(
         follow=follow,
         ack=ack,
         form=Format.JSON if as_json else form,
+        tag=tag,
+        filter=where,
+        ordered=ordered,
     )
 
     async def job(mq: "Client") -> int:
@@ -141,7 +154,12 @@ def browse(
 async def _consume(mq: "Client", wish: Wish) -> int:
     prefetch = min(wish.count or PREFETCH_MAX, PREFETCH_MAX)
     shown = 0
-    options: ConsumerOptions = {"prefetch": prefetch}
+    options: ConsumerOptions = {
+        "prefetch": prefetch,
+        "tag": wish.tag,
+        "filter": wish.filter,
+        "ordered": wish.ordered,
+    }
     if wish.start is not None:  # Only then a group that is there already is worth a warning.
         options["start"] = wish.start
     async with mq.consumer(wish.topic, group=wish.group, **options) as consumer:

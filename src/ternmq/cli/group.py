@@ -1,4 +1,4 @@
-"""`tern group`: list, look at, make, delete and reset consumer groups."""
+"""`tern group`: list, look at, make, change, delete and reset consumer groups."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ternmq.client.client import Client
 
 app = typer.Typer(
-    help="List, look at, make, delete and reset consumer groups.", no_args_is_help=True
+    help="List, look at, make, change, delete and reset consumer groups.", no_args_is_help=True
 )
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
@@ -78,6 +78,7 @@ def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = Fal
             "created": utc(found.created_at_ms),
             "ledger": ledger.equation(found.ledger),
             "consumers": len(found.members),
+            **_settings(found),
         }
     )
     if found.members:
@@ -118,6 +119,66 @@ def create(
         show_json(_fields(made))
     else:
         say(f"group {made.name} on {made.topic} starts at sequence {made.ledger.start}")
+
+
+@app.command("set")
+def change(
+    topic: TopicName,
+    group: GroupName,
+    retry: Annotated[
+        str | None,
+        typer.Option(
+            help="When failed messages come again: default, rocketmq, power, fixed:5s, "
+            "exponential:1s..10m, table:1s,10s,1m."
+        ),
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option(min=0, help="Failures before a message is dead; 0: no limit.")
+    ] = None,
+    ordered_attempts: Annotated[
+        int | None, typer.Option(min=0, help="The same for ordered consumers; 0: no limit.")
+    ] = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Change a group's settings; they apply at once, also to what waits for a retry."""
+    _set(topic, group, url, as_json, retry=retry, attempts_max=attempts,
+         ordered_attempts_max=ordered_attempts)  # fmt: skip
+
+
+@app.command()
+def pause(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
+    """Hand nothing out to this group until it is resumed; acks and retries go on."""
+    _set(topic, group, url, as_json, paused=True)
+
+
+@app.command()
+def resume(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
+    """Hand out again."""
+    _set(topic, group, url, as_json, paused=False)
+
+
+def _set(topic: str, group: str, url: str, as_json: bool, **changes: object) -> None:
+    async def job(mq: "Client") -> Group:
+        return await mq.admin.set_group(topic, group, **changes)
+
+    changed = use(url, job)
+    if as_json:
+        show_json(_fields(changed))
+    else:
+        show_facts({"group": changed.name, "topic": changed.topic, **_settings(changed)})
+
+
+def _settings(group: Group) -> dict[str, object]:
+    settings = group.settings
+    limit = settings.ordered_attempts_max if group.ordered else settings.attempts_max
+    return {
+        "state": "paused" if settings.paused else "running",
+        "retry": settings.retry,
+        "attempts": limit or "no limit",
+        "order": "by order key" if group.ordered else "none",
+        "filter": group.filter or "none",
+    }
 
 
 @app.command()
@@ -194,4 +255,7 @@ def _fields(group: Group) -> dict[str, object]:
         "created_at": utc(group.created_at_ms),
         "ledger": group.ledger,
         "members": group.members,
+        "settings": group.settings,
+        "filter": group.filter,
+        "ordered": group.ordered,
     }
