@@ -13,7 +13,7 @@ from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Group, Groups
 from ternmq.broker.members import Members
 from ternmq.broker.order import Order
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import RESERVED, Topics, lane_topic
 from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
@@ -48,9 +48,12 @@ class Admin:
     def find(self, topic: str, group: str) -> list[Group]:
         """Groups by name; empty means any. A topic that is named must exist."""
         if topic:
-            found = list(self._groups.of_topic(self._topics.get(topic).id))
-        else:
-            found = list(self._groups)
+            topic_id = self._topics.get(topic).id
+            found = list(self._groups.of_topic(topic_id))
+            lanes = [self._topics.find(lane_topic(topic_id, item.name)) for item in found]
+            found += [g for lane in lanes if lane for g in self._groups.of_topic(lane.id)]
+        else:  # Without what is ours alone: the desk that handles dead letters.
+            found = [item for item in self._groups if not item.name.startswith(RESERVED)]
         if group:
             found = [item for item in found if item.name == group]
             if not found:
@@ -188,7 +191,7 @@ def describe(group: Group) -> wire.Group:
     return wire.Group(
         id=group.id,
         name=group.name,
-        topic=group.topic,
+        topic=group.beside or group.topic,
         created_at_ms=group.created_at_ms,
         ledger=group.ledger(),
         members=members,

@@ -107,6 +107,11 @@ class Deliverer:
             if not self._serve(waiter):
                 break  # What looked ready could not be read; it was accounted for.
 
+    def also(self, member: Member, group: Group) -> None:
+        """A consumer takes part in one more group: its waiting pulls wait for that one too."""
+        waiting = {id(w): w for other in member.groups for w in other.waiters}
+        group.waiters.extend(w for w in waiting.values() if w.member is member)
+
     def forget(self, member: Member) -> None:
         """The consumer is gone: its pulls wait no more."""
         for group in member.groups:

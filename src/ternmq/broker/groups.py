@@ -67,6 +67,7 @@ class Group:
     records: int = 0  # Written since the last snapshot.
     deleted: bool = False
     warned: bool = False
+    beside: str = ""  # A private lane: the topic that it lies beside.
     wakes: int | None = None  # The earliest moment in the wake heap.
     settings: GroupSettings = field(default_factory=GroupSettings)
     filter: Filter | None = None  # Of the consumers that are there.
@@ -82,7 +83,14 @@ class Group:
 
     def ledger(self) -> LedgerLine:
         line = self.lane.ledger()
-        return LedgerLine(topic=self.topic, group=self.name, lane="topic", **line._asdict())
+        topic, lane = (self.beside, "private") if self.beside else (self.topic, "topic")
+        return LedgerLine(topic=topic, group=self.name, lane=lane, **line._asdict())
+
+
+def lane_owner(name: str) -> int:
+    """The id of the topic that a private lane lies beside; -1 for any other topic."""
+    prefix, _, rest = name.partition(".")
+    return int(rest.partition(".")[0]) if prefix == "%lane" else -1
 
 
 class Groups:
@@ -257,6 +265,7 @@ class Groups:
                 snapshots.pop(key, None)
                 continue
             group.topic = name
+            group.beside = topics.get(lane_owner(name), "")
             self.add(group)
         return snapshots
 

@@ -16,7 +16,7 @@ from ternmq.broker.filters import Filter, filter_text, parse_filter
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lane import Lane
 from ternmq.broker.order import Order
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import Topics, lane_topic
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, FilterConflict, OverLimit
 from ternmq.core.ids import check_name
@@ -73,6 +73,11 @@ class Members:
         for group, _ in made:
             agree(group, wanted, request.ordered)
             await self._bind_attempts(group, request.attempts_max)
+        made += [
+            await self.make_group(lane, request.group, Start(at="earliest"))
+            for topic in topics
+            if (lane := self._topics.find(lane_topic(topic.id, request.group))) is not None
+        ]
         session = peer.hello.session if peer.hello else bytes(16)
         member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
@@ -89,10 +94,25 @@ class Members:
         return Joined(
             subscription=member.id,
             topics=topics,
-            new=[new for _, new in made],
+            new=[new for _, new in made[: len(topics)]],
             kept=kept,
             lease_ms=self.lease_ms,
         )
+
+    async def open_lane(self, topic: Topic, group: str) -> Topic:
+        """The group's private lane beside a topic; consumers that are there take part at once."""
+        lane = await self._topics.lane_of(topic, group)
+        private, _ = await self.make_group(lane, group, Start(at="earliest"))
+        private.beside = topic.name
+        public = self._groups.find(topic.id, group)
+        if public is not None:
+            private.settings = public.settings
+            for member in public.members.values():
+                if member.id not in private.members:
+                    private.members[member.id] = member
+                    member.groups.append(private)
+                    self._deliverer.also(member, private)
+        return lane
 
     async def _bind_attempts(self, group: Group, attempts_max: int | None) -> None:
         """A limit that a starting consumer gives binds its whole group; the last one wins (R12)."""

@@ -13,6 +13,7 @@ from ternmq.broker.admin import Admin
 from ternmq.broker.consuming import Consuming
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
+from ternmq.broker.redrive import DeadLetters
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -43,6 +44,7 @@ class Router:
         consuming: Consuming,
         reader: Reader,
         admin: Admin,
+        dead: DeadLetters,
         topics: Topics,
         status: Callable[[wire.StatusQuery], wire.Status],
     ) -> None:
@@ -70,6 +72,9 @@ class Router:
             Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
             Command.GROUP_SET: (wire.GroupSet, lambda _, request: admin.set(request)),
+            Command.DEAD_OPEN: (wire.DeadFind, lambda _, request: dead.open(request)),
+            Command.DEAD_RESEND: (wire.DeadHandle, lambda _, request: dead.resend(request)),
+            Command.DEAD_DELETE: (wire.DeadHandle, lambda _, request: dead.delete(request)),
         }
 
     def route(self, peer: Peer, frame: Frame) -> None:

@@ -19,9 +19,11 @@ from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Groups
+from ternmq.broker.letters import LetterWriter
 from ternmq.broker.members import Members
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
+from ternmq.broker.redrive import DeadLetters
 from ternmq.broker.router import Router
 from ternmq.broker.settle import Settler
 from ternmq.broker.topics import Topics
@@ -168,9 +170,16 @@ class Parts:
             committer=self.committer, deliverer=self.deliverer, clock=clock,
         )  # fmt: skip
         self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
+        writer = LetterWriter(
+            consume=store.consume, fetcher=self.fetcher, committer=self.committer, clock=clock
+        )
         undertaker = Undertaker(
-            topics=self.topics, groups=self.groups, consume=store.consume, fetcher=self.fetcher,
-            committer=self.committer, clock=clock,
+            topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
+            writer=writer,
+        )  # fmt: skip
+        dead = DeadLetters(
+            topics=self.topics, groups=self.groups, members=self.members,
+            committer=self.committer, writer=writer,
         )  # fmt: skip
         self.settler = Settler(groups=self.groups, deliverer=self.deliverer, undertaker=undertaker)
         self.admin = Admin(
@@ -183,7 +192,7 @@ class Parts:
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         self.router = Router(
             publisher=publisher, consuming=consuming, reader=self.reader, admin=self.admin,
-            topics=self.topics, status=self.status,
+            dead=dead, topics=self.topics, status=self.status,
         )  # fmt: skip
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, committer=self.committer, store=store,

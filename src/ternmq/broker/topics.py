@@ -11,11 +11,17 @@ log = get_logger()
 
 RESERVED = "%"
 DEAD_PREFIX = "%dead."
+LANE_PREFIX = "%lane."
 
 
 def dead_topic(group: str) -> str:
     """The hidden topic that keeps a group's dead letters."""
     return f"{DEAD_PREFIX}{group}"
+
+
+def lane_topic(topic_id: int, group: str) -> str:
+    """The hidden topic that is one group's private lane beside a topic."""
+    return f"{LANE_PREFIX}{topic_id}.{group}"
 
 
 class Topics:
@@ -51,6 +57,12 @@ class Topics:
     async def dead_letters_of(self, group: str) -> Topic:
         """Made on first use."""
         name = dead_topic(group)
+        found = self._directory.topic(name)
+        return found or await self._directory.create_topic(name, TopicSettings())
+
+    async def lane_of(self, topic: Topic, group: str) -> Topic:
+        """Made on first use."""
+        name = lane_topic(topic.id, group)
         found = self._directory.topic(name)
         return found or await self._directory.create_topic(name, TopicSettings())
 

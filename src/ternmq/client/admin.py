@@ -11,6 +11,10 @@ from ternmq.client.links import Links
 from ternmq.core.errors import TopicNotFound
 from ternmq.wire.commands import (
     Command,
+    DeadDone,
+    DeadFind,
+    DeadHandle,
+    DeadOpen,
     Group,
     GroupCreate,
     GroupFind,
@@ -91,6 +95,21 @@ class Admin:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused."""
         wanted = GroupSet(topic=topic, group=group, **changes)
         return (await self._ask_all(Command.GROUP_SET, wanted, Group))[0]
+
+    async def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
+        """Sequences in the topic `%dead.GROUP` that nobody handled yet."""
+        [found] = await self._ask_all(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
+        return found.ranges
+
+    async def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        """Send dead letters again, to this group alone, as new at attempt 1."""
+        wanted = DeadHandle(group=group, ranges=ranges)
+        return (await self._ask_all(Command.DEAD_RESEND, wanted, DeadDone))[0]
+
+    async def delete_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        """Let dead letters go."""
+        wanted = DeadHandle(group=group, ranges=ranges)
+        return (await self._ask_all(Command.DEAD_DELETE, wanted, DeadDone))[0]
 
     async def reset_group(
         self, topic: str, group: str, start: Start, dry_run: bool = False

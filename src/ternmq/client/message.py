@@ -10,6 +10,8 @@ from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import decode_body
 from ternmq.client.delivery import ACK, Delivery, Settlement, Verdict, reject_verdict, retry_verdict
 
+LANE_PREFIX = "%lane."
+
 
 def _time(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
@@ -39,7 +41,10 @@ class Message:
 
     @property
     def topic(self) -> str:
-        return self._delivery.topic
+        topic = self._delivery.topic
+        if topic.startswith(LANE_PREFIX):  # Sent again to this group alone: where it came from.
+            return str(self.properties.get("%topic", topic))
+        return topic
 
     @property
     def app(self) -> str:

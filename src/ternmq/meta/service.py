@@ -136,7 +136,7 @@ class MetaService:
         found = self._topics.get(name)
         if found is not None:
             return found
-        _check_topic_name(name)
+        _check_own_or_name("topic", name)
         new = NewTopic(name=name, settings=settings, created_at_ms=self._clock.now_ms())
         return await self._new_topics.ask(name, new)
 
@@ -172,7 +172,7 @@ class MetaService:
         found = self._groups.get(topic_id, {}).get(group)
         if found is not None:
             return found
-        check_name("group", group)
+        _check_own_or_name("group", group)
         new = NewGroup(topic_id=topic_id, name=group, created_at_ms=self._clock.now_ms())
         row = await self._new_groups.ask((topic_id, group), new)
         if row is None:
@@ -244,9 +244,9 @@ def _apply(done: "asyncio.Future[T]", then: Callable[[T], None]) -> None:
         then(done.result())
 
 
-def _check_topic_name(name: str) -> None:
+def _check_own_or_name(kind: str, name: str) -> None:
     """People's names by the rule; ours begin with '%'. Servers check what clients ask for."""
     if not name.startswith("%"):
-        check_name("topic", name)
+        check_name(kind, name)
     elif _OWN_NAME.fullmatch(name) is None:
-        raise BadName(f"{name!r} cannot be the name of a topic of our own")
+        raise BadName(f"{name!r} cannot be the name of a {kind} of our own")

@@ -38,6 +38,9 @@ class Command(IntEnum):
     GROUP_DELETE = 33
     GROUP_RESET = 34
     GROUP_SET = 35
+    DEAD_OPEN = 36
+    DEAD_RESEND = 37
+    DEAD_DELETE = 38
 
     PUBLISH = 40
     JOIN = 50
@@ -183,6 +186,27 @@ class GroupSet(Record, frozen=True):
     attempts_max: int | None = None
     paused: bool | None = None
     ordered_attempts_max: int | None = None
+
+
+class DeadFind(Record, frozen=True):
+    group: str
+
+
+class DeadOpen(Record, frozen=True):
+    """Letters that nobody handled yet: ranges of sequences in the group's dead-letter topic."""
+
+    ranges: list[tuple[int, int]]
+
+
+class DeadHandle(Record, frozen=True):
+    group: str
+    ranges: list[tuple[int, int]]
+
+
+class DeadDone(Record, frozen=True):
+    handled: int
+    failed: list[str]
+    """One line per letter that could not be sent again."""
 
 
 class GroupCreate(Record, frozen=True):

@@ -221,3 +221,42 @@ async def test_an_expired_message_is_not_handed_out_but_kept_as_a_dead_letter(mq
 
     assert letter.body == b"short"
     assert letter.properties["%reason"] == "expired"
+
+
+async def test_a_dead_letter_sent_again_reaches_its_group_alone_at_attempt_1(mq: Any) -> None:
+    """R13: re-sendable; other groups are not disturbed."""
+    await mq.send("orders", b"x", key="k")
+    async with mq.consumer("orders", group="other") as other:
+        await (await take(other, 1))[0].ack()
+        async with mq.consumer("orders", group="g") as consumer:
+            [message] = await take(consumer, 1)
+            await message.reject("bad")
+            ranges = await mq.admin.open_dead_letters("g")
+
+            done = await mq.admin.resend_dead_letters("g", ranges)
+            [again] = await take(consumer, 1)
+
+            assert (done.handled, done.failed) == (1, [])
+            assert (again.id, again.topic, again.attempt) == (message.id, "orders", 1)
+            assert again.properties["%resent"] == 1
+            await again.reject("bad again")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(aiter(other)), 0.1)
+    [(first, end)] = await mq.admin.open_dead_letters("g")
+    letters = [m async for m in mq.read("%dead.g", start=first)]
+
+    assert end - first == 1
+    assert letters[0].properties["%resent"] == 1
+    assert letters[0].properties["%topic"] == "orders"
+
+
+async def test_a_deleted_dead_letter_is_not_open_any_more(mq: Any) -> None:
+    await mq.send_many("orders", [b"a", b"b", b"c"])
+    async with mq.consumer("orders", group="g") as consumer:
+        for message in await take(consumer, 3):
+            await message.reject()
+
+    done = await mq.admin.delete_dead_letters("g", [(1, 2)])
+
+    assert done.handled == 1
+    assert await mq.admin.open_dead_letters("g") == [(0, 1), (2, 3)]

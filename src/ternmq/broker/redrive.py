@@ -1,0 +1,113 @@
+"""What people do with dead letters: see which are open, send them again, let them go (R13, D10).
+
+A dead letter is open until somebody handled it; what is handled is kept as the progress of a group
+of our own on the dead-letter topic. Sending again goes into the private lane of the group that the
+letter died in: no other group sees it, and it starts at attempt 1. The copy is safe before the
+letter counts as handled, so a crash in between sends it twice rather than never; the letter then
+says how often it was sent again (`%resent`).
+"""
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.view import BatchView
+from ternmq.broker.commit import Committer
+from ternmq.broker.groups import Group, Groups
+from ternmq.broker.letters import LetterWriter
+from ternmq.broker.members import Members
+from ternmq.broker.topics import Topics, dead_topic
+from ternmq.core.errors import TernError, TopicNotFound
+from ternmq.core.ids import check_name, id_from_text
+from ternmq.wire import commands as wire
+
+HANDLED = "%handled"
+DEATH_NOTES = ("%sequence", "%attempt", "%reason", "%died_at")
+
+
+class DeadLetters:
+    """The DEAD commands."""
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        groups: Groups,
+        members: Members,
+        committer: Committer,
+        writer: LetterWriter,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._committer = committer
+        self._writer = writer
+
+    async def open(self, request: wire.DeadFind) -> wire.DeadOpen:
+        """Which letters nobody has handled yet, as ranges of the dead-letter topic."""
+        check_name("group", request.group)
+        if self._topics.find(dead_topic(request.group)) is None:
+            return wire.DeadOpen(ranges=[])
+        lane = (await self._desk(request.group)).lane
+        return wire.DeadOpen(ranges=lane.done.gaps(lane.start, lane.end))
+
+    async def delete(self, request: wire.DeadHandle) -> wire.DeadDone:
+        """Let letters go: they are handled, and nothing comes of them."""
+        desk = await self._desk(request.group)
+        done = [await self._close(desk, first, end) for first, end in request.ranges]
+        return wire.DeadDone(handled=sum(done), failed=[])
+
+    async def resend(self, request: wire.DeadHandle) -> wire.DeadDone:
+        """Send open letters again, each to the lane of the topic it came from."""
+        desk = await self._desk(request.group)
+        handled = 0
+        failed: list[str] = []
+        for first, end in request.ranges:
+            for a, b in desk.lane.done.gaps(first, min(end, desk.lane.end)):
+                for sequence in range(a, b):
+                    try:
+                        await self._resend_one(request.group, desk, sequence)
+                        handled += await self._close(desk, sequence, sequence + 1)
+                    except TernError as error:
+                        failed.append(f"{sequence}: {error.message}")
+        return wire.DeadDone(handled=handled, failed=failed)
+
+    async def _desk(self, group: str) -> Group:
+        """Our own group on the dead-letter topic."""
+        topic = self._topics.find(dead_topic(group))
+        if topic is None:
+            raise TopicNotFound(f"group {group!r} has no dead letters")
+        desk, _ = await self._members.make_group(topic, HANDLED, wire.Start(at="earliest"))
+        if desk.lane.next < desk.lane.end:
+            desk.lane.look_ahead(desk.lane.end)
+        return desk
+
+    async def _close(self, desk: Group, first: int, end: int) -> int:
+        result = desk.lane.ack(0, first, end)
+        if result.changes:
+            records = [self._groups.to_record(desk, change) for change in result.changes]
+            await self._committer.decide(records)
+        return result.settled
+
+    async def _resend_one(self, group: str, desk: Group, sequence: int) -> None:
+        entry, view = await self._writer.look(desk.topic_id, sequence)
+        row = sequence - entry.base_sequence
+        name = str(view.properties(row).get("%topic", ""))
+        original = self._topics.find(name)
+        if original is None:
+            raise TopicNotFound(f"topic {name!r}, where it came from, does not exist any more")
+        lane_topic = await self._members.open_lane(original, group)
+        await self._writer.store(lane_topic, [_copy(view, row)])
+
+
+def _copy(view: BatchView, row: int) -> Outgoing:
+    """The message as it was before it died; it says that it was sent again."""
+    text = view.message_id(row)
+    explicit = id_from_text(text).to_bytes(16, "big") if len(text) == 26 else bytes.fromhex(text)
+    properties = view.properties(row)
+    resent = properties.get("%resent", 0)
+    for name in DEATH_NOTES:
+        properties.pop(name, None)
+    properties["%resent"] = (resent if isinstance(resent, int) else 0) + 1
+    return Outgoing(
+        body=view.body(row), key=view.key(row), tag=view.tag(row), properties=properties,
+        order_key=view.order_key(row), priority=view.priority(row),
+        born_at_ms=view.born_at_ms(row), explicit_id=explicit,
+    )  # fmt: skip
