@@ -138,7 +138,7 @@ class Chooser:
                 view = self._view_now(group, entry)
                 if view is None:
                     break
-                rows = clipped(wanted.rows(view), at - base, end - base, rows_max)
+                rows = clipped(passing(group, view), at - base, end - base, rows_max)
                 if rows:
                     slices.append(Slice(entry, rows, []))
                     size += entry.size
@@ -234,8 +234,8 @@ class Chooser:
         if end > lane.next:
             lane.look_ahead(end)
         if group.filter is not None:
-            passing = RangeSet(group.filter.rows(view))
-            for first, stop in passing.gaps(0, entry.count):
+            kept = RangeSet(passing(group, view))
+            for first, stop in kept.gaps(0, entry.count):
                 base = entry.base_sequence
                 self._groups.write(group, lane.filter_out(base + first, base + stop))
         order.learn(entry, view.order_keys(), lane)
@@ -323,6 +323,19 @@ class Chooser:
         task = self._loop.create_task(work)
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
+
+
+def passing(group: Group, view: BatchView) -> list[tuple[int, int]]:
+    """Rows that pass the group's filter; what cannot be read passes none, and is said so."""
+    assert group.filter is not None
+    try:
+        return group.filter.rows(view)
+    except Corrupt as error:
+        log.error(
+            "a batch cannot be filtered, none of it passes",
+            topic=group.topic, group=group.name, sequence=view.base_sequence, reason=error.message,
+        )  # fmt: skip
+        return []
 
 
 def sequences_of(slices: list[Slice]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli import bench, consume, doctor, group, ledger, send, topic, up
+from ternmq.cli import bench, consume, dead, doctor, group, ledger, send, topic, up
 from ternmq.core.errors import BadRequest, TernError
 
 EXIT_FAILED = 1
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(dead.app, name="dead")
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)

@@ -1,0 +1,218 @@
+"""`tern dead`: what could not be handled, why, and what to do with it.
+
+Letters are chosen by id, by words of their reason, by time, by topic; without a choice all open
+ones are meant. Sending again reaches the group they died in and nobody else. Every letter gets an
+honest result: what was handled is counted, what failed is named.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.output import message_fields, note, plain, preview, say, show_json, show_table, utc
+from ternmq.cli.progress import progress
+from ternmq.core.errors import BadRequest, TernError, TopicNotFound
+from ternmq.core.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+
+app = typer.Typer(
+    help="Dead letters of a group: list, show, send again, delete, export.", no_args_is_help=True
+)
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this message; may be repeated.")]
+Error = Annotated[str | None, typer.Option("--error", help="Only where the reason has this text.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only those that came from this topic.")]
+Since = Annotated[str | None, typer.Option("--since", help="Only those that died lately, e.g. 2h.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which letters are meant."""
+
+    ids: frozenset[str]
+    error: str
+    topic: str
+    since_ms: int
+
+    def takes(self, letter: Any) -> bool:
+        notes = letter.properties
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.error.lower() in str(notes.get("%reason", "")).lower()
+            and (not self.topic or notes.get("%topic") == self.topic)
+            and int(notes.get("%died_at", 0)) >= self.since_ms
+        )
+
+
+def _choice(
+    ids: Sequence[str] | None, error: str | None, topic: str | None, since: str | None
+) -> Choice:
+    back = timedelta(milliseconds=parse_duration_ms(since)) if since else None
+    since_ms = int((datetime.now(UTC) - back).timestamp() * 1000) if back else 0
+    return Choice(
+        ids=frozenset(one.upper() for one in ids or ()),
+        error=error or "",
+        topic=topic or "",
+        since_ms=since_ms,
+    )
+
+
+@app.command("list")
+def list_letters(
+    group: GroupName, error: Error = None, topic: Topic = None, since: Since = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
+    url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """List the open dead letters of a group."""
+    letters = _find(url, group, _choice(None, error, topic, since))
+    if as_json:
+        show_json([_fields(letter) for letter in letters[:count]])
+        return
+    show_table(
+        ["id", "topic", "died", "#attempt", "#sent again", "reason", "body"],
+        [
+            (
+                letter.id,
+                letter.properties.get("%topic"),
+                utc(int(letter.properties.get("%died_at", 0))),
+                letter.properties.get("%attempt"),
+                letter.properties.get("%resent", 0),
+                preview(str(letter.properties.get("%reason", "")).encode()),
+                preview(letter.body),
+            )
+            for letter in letters[:count]
+        ],
+    )
+    if len(letters) > count:
+        note(f"{len(letters) - count} more; --count shows them")
+
+
+@app.command()
+def show(group: GroupName, id: str, url: Url = URL) -> None:
+    """Show one dead letter with everything known about it, as JSON."""
+    letters = _find(url, group, _choice([id], None, None, None))
+    if not letters:
+        raise TopicNotFound(f"group {group!r} has no open dead letter {id!r}")
+    show_json(_fields(letters[0]))
+
+
+@app.command()
+def resend(
+    group: GroupName, ids: Ids = None, error: Error = None, topic: Topic = None,
+    since: Since = None,
+    rate: Annotated[int, typer.Option(min=1, help="At most so many a second.")] = 1_000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    yes: Yes = False, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Send dead letters again: to this group alone, as new, at attempt 1."""
+    _handle(group, _choice(ids, error, topic, since), "resend", rate, dry_run, yes, url, as_json)
+
+
+@app.command()
+def delete(
+    group: GroupName, ids: Ids = None, error: Error = None, topic: Topic = None,
+    since: Since = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    yes: Yes = False, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Let dead letters go for good."""
+    choice = _choice(ids, error, topic, since)
+    _handle(group, choice, "delete", 1_000_000, dry_run, yes, url, as_json)
+
+
+@app.command()
+def export(
+    group: GroupName,
+    target: Annotated[Path, typer.Argument(help="File to write, one JSON object per line.")],
+    error: Error = None, topic: Topic = None, since: Since = None, url: Url = URL,
+) -> None:  # fmt: skip
+    """Write the open dead letters of a group to a file; they stay open."""
+    import json
+
+    letters = _find(url, group, _choice(None, error, topic, since))
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            for letter in letters:
+                file.write(json.dumps(plain(_fields(letter))) + "\n")
+    except OSError as failed:
+        raise BadRequest(f"cannot write {target}: {failed.strerror}") from failed
+    say(f"{len(letters)} dead letters written to {target}")
+
+
+def _handle(
+    group: str, choice: Choice, verb: str, rate: int, dry_run: bool, yes: bool, url: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    letters = _find(url, group, choice)
+    if dry_run or not letters:
+        result: dict[str, Any] = {"chosen": len(letters), "handled": 0, "failed": []}
+    else:
+        word = "Send again" if verb == "resend" else "Delete"
+        confirm(f"{word} {len(letters)} dead letters of group {group}?", yes=yes)
+        result = use(url, lambda mq: _do(mq, group, verb, [x.sequence for x in letters], rate))
+    if as_json:
+        show_json({**result, "dry_run": dry_run})
+        return
+    for line in result["failed"]:
+        note(f"failed: {line}")
+    done = "sent again" if verb == "resend" else "deleted"
+    say(f"{result['chosen']} chosen, {result['handled']} {done}, {len(result['failed'])} failed")
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+async def _do(mq: "Client", group: str, verb: str, places: list[int], rate: int) -> dict[str, Any]:
+    """In steps of a tenth of a second's worth, so that the rate holds and a bar can move."""
+    handled = 0
+    failed: list[str] = []
+    step = max(1, min(rate // 10, 100))
+    act = mq.admin.resend_dead_letters if verb == "resend" else mq.admin.delete_dead_letters
+    async with progress(verb, len(places), lambda: handled + len(failed)):
+        for at in range(0, len(places), step):
+            chosen = places[at : at + step]
+            try:
+                done = await act(group, [(place, place + 1) for place in chosen])
+                handled += done.handled
+                failed += done.failed
+            except TernError as error:
+                failed += [f"{place}: {error.message}" for place in chosen]
+            if at + step < len(places):
+                await asyncio.sleep(len(chosen) / rate)
+    return {"chosen": len(places), "handled": handled, "failed": failed}
+
+
+def _find(url: str, group: str, choice: Choice) -> list[Any]:
+    """Open letters that the choice takes, oldest first."""
+
+    async def job(mq: "Client") -> list[Any]:
+        found: list[Any] = []
+        for first, end in await mq.admin.open_dead_letters(group):
+            letters = mq.read(f"%dead.{group}", start=first, end=end)
+            found += [letter async for letter in letters if choice.takes(letter)]
+        return found
+
+    return use(url, job)
+
+
+def _fields(letter: Any) -> dict[str, Any]:
+    notes = letter.properties
+    fields = message_fields(letter)
+    fields["properties"] = {
+        name: value for name, value in fields["properties"].items() if not name.startswith("%")
+    }
+    return {
+        **fields,
+        "topic": notes.get("%topic"),
+        "attempt": notes.get("%attempt"),
+        "reason": notes.get("%reason"),
+        "died_at": utc(int(notes.get("%died_at", 0))),
+        "sent_again": notes.get("%resent", 0),
+    }
