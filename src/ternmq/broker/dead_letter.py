@@ -7,6 +7,7 @@ where it came from, how often it was tried and why it was refused as properties 
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
@@ -26,6 +27,7 @@ from ternmq.storage.message_log import Append
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
 APP = "%broker"
+T = TypeVar("T")
 
 
 class Undertaker:
@@ -97,7 +99,17 @@ class Undertaker:
         explicit = (
             id_from_text(text).to_bytes(16, "big") if len(text) == 26 else bytes.fromhex(text)
         )
-        properties: dict[str, PropertyValue] = view.properties(row)
+        damage: list[str] = []
+
+        def readable(field: Callable[[int], T], otherwise: T) -> T:
+            """A producer may have lied about a field; its message must not come back for ever."""
+            try:
+                return field(row)
+            except Corrupt as error:
+                damage.append(error.message)
+                return otherwise
+
+        properties: dict[str, PropertyValue] = readable(view.properties, {})
         properties |= {
             "%topic": group.topic,
             "%sequence": view.base_sequence + row,
@@ -105,16 +117,19 @@ class Undertaker:
             "%reason": reason[:REASON_SIZE_MAX],
             "%died_at": self._clock.now_ms(),
         }
-        return Outgoing(
-            body=view.body(row),
-            key=view.key(row),
-            tag=view.tag(row),
+        letter = Outgoing(
+            body=readable(view.body, b""),
+            key=readable(view.key, None),
+            tag=readable(view.tag, None),
             properties=properties,
-            order_key=view.order_key(row),
+            order_key=readable(view.order_key, None),
             priority=view.priority(row),
             born_at_ms=view.born_at_ms(row),
             explicit_id=explicit,
         )
+        if damage:
+            properties["%damaged"] = "; ".join(damage)
+        return letter
 
     async def _store(self, topic_id: int, origin: Origin, letter: Outgoing) -> None:
         self._sequence += 1
