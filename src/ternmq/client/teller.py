@@ -135,7 +135,8 @@ class Teller:
         try:
             async with asyncio.timeout(self._timeout):
                 while self.dones or self._riding or self._telling:
-                    if self._connection is None:
+                    if self._connection is None or self._connection.closed:
+                        self._back.clear()  # Closed, and the news of it is on its way.
                         await self._back.wait()
                     if self.dones or self._riding:
                         self._tell()
