@@ -383,7 +383,7 @@ async def test_a_start_without_effect_is_warned_about(
     async with mq.consumer("orders", group="billing", start="latest"):
         pass
 
-    assert "start has no effect" in capsys.readouterr().out
+    assert "start has no effect" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
