@@ -18,7 +18,6 @@ from ternmq.batch.selector_terms import (
     MIRRORED,
     Among,
     Compare,
-    CompareNames,
     Constant,
     Missing,
     Name,
@@ -26,6 +25,7 @@ from ternmq.batch.selector_terms import (
     Term,
     Truth,
     all_of,
+    compare_names,
     negate,
     some_of,
 )
@@ -155,7 +155,7 @@ def _compare(left: Value, operator: str, right: Value) -> Term:
         if isinstance(side.value, bool) and operator not in ("=", "<>"):
             raise Mistake(side.at, f"TRUE and FALSE have no order; {operator} needs one")
     if isinstance(one, Name) and isinstance(other, Name):
-        return CompareNames(one, operator, other)
+        return compare_names(one, operator, other)
     if isinstance(other, Name):
         one, operator, other = other, MIRRORED[operator], one
     if one is None or other is None:

@@ -116,6 +116,13 @@ class Some:
 Term = Constant | Truth | Compare | CompareNames | Among | Search | Missing | All | Some
 
 
+def compare_names(left: Name, operator: str, right: Name) -> CompareNames:
+    """Always the same side first, so that `a < b` and `b > a` are one term."""
+    if (name_text(left), operator) <= (name_text(right), MIRRORED[operator]):
+        return CompareNames(left, operator, right)
+    return CompareNames(right, MIRRORED[operator], left)
+
+
 def all_of(terms: Iterable[Term]) -> Term:
     """AND: flat, each term once, decided already where a constant decides it."""
     kept = _flat(terms, All, neutral=Constant(True))
@@ -142,7 +149,7 @@ def negate(term: Term) -> Term:
         case Compare(name, operator, value):
             return Compare(name, OPPOSITE[operator], value)
         case CompareNames(left, operator, right):
-            return CompareNames(left, OPPOSITE[operator], right)
+            return compare_names(left, OPPOSITE[operator], right)
         case Among(name, values, negated):
             return Among(name, values, not negated)
         case Search(name, how, needle, negated):
@@ -177,8 +184,7 @@ def text_of(term: Term) -> str:
         case Compare(name, operator, value):
             return f"{name_text(name)} {operator} {literal_text(value)}"
         case CompareNames(left, operator, right):
-            sides = sorted([(name_text(left), operator), (name_text(right), MIRRORED[operator])])
-            return f"{sides[0][0]} {sides[0][1]} {sides[1][0]}"
+            return f"{name_text(left)} {operator} {name_text(right)}"
         case Among(name, values, negated):
             items = ", ".join(sorted(literal_text(value) for value in values))
             return f"{name_text(name)} {'NOT ' * negated}IN ({items})"
