@@ -131,6 +131,8 @@ class Verifier:
     topic: str
     folder: Path
     _processes: dict[Path, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    _known: dict[Path, dict[str, list[list[str]]]] = field(default_factory=dict)
+    _read: dict[Path, int] = field(default_factory=dict)
 
     def start(self, what: str, name: str, argument: str) -> None:
         log = self.folder / f"{what}-{name}.log"
@@ -183,15 +185,25 @@ class Verifier:
         return all(log.exists() and log.stat().st_size for log in self._processes)
 
     def lines(self, word: str) -> Iterator[list[str]]:
+        """What was written so far; each file is read on from where the last call ended."""
         for log in self._processes:
-            if log.exists():
-                for line in log.read_text().splitlines(keepends=True):
-                    parts = line.split()
-                    if line.endswith("\n") and parts[0] == word:
-                        yield parts[1:]
+            yield from self._read_on(log).get(word, ())
 
     def count(self, word: str) -> int:
-        return sum(1 for _ in self.lines(word))
+        return sum(len(self._read_on(log).get(word, ())) for log in self._processes)
+
+    def _read_on(self, log: Path) -> dict[str, list[list[str]]]:
+        known = self._known.setdefault(log, {})
+        if log.exists():
+            with log.open("rb") as file:
+                file.seek(self._read.get(log, 0))
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read[log] = self._read.get(log, 0) + len(whole)
+            for line in whole.decode("ascii").splitlines():
+                word, *rest = line.split()
+                known.setdefault(word, []).append(rest)
+        return known
 
     def stored(self) -> dict[str, int]:
         """Body to sequence, as the receipts said."""

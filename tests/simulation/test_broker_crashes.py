@@ -108,7 +108,7 @@ class World:
                 assert found.get(place) == body, f"acknowledged message {place} is not there"
             for place, body in found.items():
                 assert body in self.sent, f"nobody sent what is at {place}"
-            delivered = await self.drain(mq, len(found))
+            delivered = await self.drain(mq)
             missing = set(found) - delivered - self.acked - self.buried(found)
             assert not missing, f"never handed out and never acked: {sorted(missing)[:5]}"
             dead = [m.body async for m in mq.read(f"%dead.{GROUP}")] if self.rejected else []
@@ -126,19 +126,22 @@ class World:
             async for message in mq.read(topic)
         }
 
-    async def drain(self, mq: Any, total: int) -> set[tuple[str, int]]:
+    async def drain(self, mq: Any) -> set[tuple[str, int]]:
         delivered: set[tuple[str, int]] = set()
         async with mq.consumer(list(TOPICS), group=GROUP) as consumer:
             waiting = aiter(consumer)
-            while any(
-                line.ready + line.in_flight + line.waiting_retry
-                for line in await mq.admin.ledger(group=GROUP)
-            ):
-                message = await asyncio.wait_for(anext(waiting), 10)
-                delivered.add((message.topic, message.sequence))
-                await message.ack()
+            while left := await self.unsettled(mq):
+                for _ in range(left):
+                    message = await asyncio.wait_for(anext(waiting), 10)
+                    delivered.add((message.topic, message.sequence))
+                    message.ack()
+                await consumer.flush()
             await self.balanced(mq)
         return delivered
+
+    async def unsettled(self, mq: Any) -> int:
+        lines = await mq.admin.ledger(group=GROUP)
+        return sum(line.ready + line.in_flight + line.waiting_retry for line in lines)
 
 
 @pytest.mark.parametrize("seed", range(12))

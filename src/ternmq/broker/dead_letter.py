@@ -6,7 +6,11 @@ where it came from, how often it was tried and why it was refused as properties 
 """
 
 from collections.abc import Callable
+<<<<<<< HEAD
 from dataclasses import dataclass
+=======
+from typing import TypeVar
+>>>>>>> main
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
@@ -22,6 +26,7 @@ from ternmq.core.ids import id_from_text
 
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
+<<<<<<< HEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,10 @@ class Death:
     pieces: list[Piece]
     reason: str
     expired: bool = False
+=======
+APP = "%broker"
+T = TypeVar("T")
+>>>>>>> main
 
 
 class Undertaker:
@@ -89,7 +98,17 @@ class Undertaker:
         explicit = (
             id_from_text(text).to_bytes(16, "big") if len(text) == 26 else bytes.fromhex(text)
         )
-        properties: dict[str, PropertyValue] = view.properties(row)
+        damage: list[str] = []
+
+        def readable(field: Callable[[int], T], otherwise: T) -> T:
+            """A producer may have lied about a field; its message must not come back for ever."""
+            try:
+                return field(row)
+            except Corrupt as error:
+                damage.append(error.message)
+                return otherwise
+
+        properties: dict[str, PropertyValue] = readable(view.properties, {})
         properties |= {
             "%topic": properties.get("%topic", group.topic),
             "%sequence": view.base_sequence + row,
@@ -97,13 +116,38 @@ class Undertaker:
             "%reason": reason[:REASON_SIZE_MAX],
             "%died_at": self._clock.now_ms(),
         }
-        return Outgoing(
-            body=view.body(row),
-            key=view.key(row),
-            tag=view.tag(row),
+        letter = Outgoing(
+            body=readable(view.body, b""),
+            key=readable(view.key, None),
+            tag=readable(view.tag, None),
             properties=properties,
-            order_key=view.order_key(row),
+            order_key=readable(view.order_key, None),
             priority=view.priority(row),
             born_at_ms=view.born_at_ms(row),
             explicit_id=explicit,
         )
+<<<<<<< HEAD
+=======
+        if damage:
+            properties["%damaged"] = "; ".join(damage)
+        return letter
+
+    async def _store(self, topic_id: int, origin: Origin, letter: Outgoing) -> None:
+        self._sequence += 1
+        batch = encode_messages([letter], origin=origin, first_sequence=self._sequence)
+        incoming = check_incoming(batch)
+        safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def told(_: Append, error: TernError | None) -> None:
+            if not safe.done():
+                safe.set_result(None) if error is None else safe.set_exception(error)
+
+        append = Append(
+            batch=batch, topic_id=topic_id, count=1, received_at_ms=self._clock.now_ms(),
+            client_ip=bytes(16), client_port=0, server_ip=bytes(16), server_port=0,
+            tag_bloom=incoming.tag_bloom, priority=incoming.priority,
+            producer=incoming.producer, first_sequence=incoming.first_sequence,
+        )  # fmt: skip
+        self._committer.append(append, told)
+        await safe
+>>>>>>> main

@@ -164,6 +164,7 @@ class Consumer:
 
     async def next_batch(self, rows_max: int = BATCH_ROWS) -> MessageBatch | None:
         """The next batch; None once the consumer is closed."""
+        self._check_life()
         try:
             parts = await self._next_parts(rows_max)
         except StopAsyncIteration:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from ternmq.client.consumer import BATCH_ROWS
 from ternmq.client.consumer import Consumer as AsyncConsumer
+from ternmq.client.forked import life
 from ternmq.client.message import Message, MessageBatch
+from ternmq.core.errors import Closed
 from ternmq.sync.loop_thread import run
 
 
@@ -17,6 +19,7 @@ class Consumer:
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
+        self._life = life.number
         self._lock = threading.Lock()
         self._messages: Iterator[Message] = iter(())
 
@@ -51,6 +54,8 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
+        if self._life != life.number:  # Before the lock: a thread of the parent may have held it.
+            raise Closed("this consumer belongs to the parent process; make one after the fork")
         with self._lock:
             while True:
                 message = next(self._messages, None)
