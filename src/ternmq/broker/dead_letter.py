@@ -6,11 +6,8 @@ where it came from, how often it was tried and why it was refused as properties 
 """
 
 from collections.abc import Callable
-<<<<<<< HEAD
 from dataclasses import dataclass
-=======
 from typing import TypeVar
->>>>>>> main
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
@@ -21,12 +18,12 @@ from ternmq.broker.lane import Piece
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
-from ternmq.core.errors import TernError
+from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.ids import id_from_text
 
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
-<<<<<<< HEAD
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +34,6 @@ class Death:
     pieces: list[Piece]
     reason: str
     expired: bool = False
-=======
-APP = "%broker"
-T = TypeVar("T")
->>>>>>> main
 
 
 class Undertaker:
@@ -126,28 +119,6 @@ class Undertaker:
             born_at_ms=view.born_at_ms(row),
             explicit_id=explicit,
         )
-<<<<<<< HEAD
-=======
         if damage:
             properties["%damaged"] = "; ".join(damage)
         return letter
-
-    async def _store(self, topic_id: int, origin: Origin, letter: Outgoing) -> None:
-        self._sequence += 1
-        batch = encode_messages([letter], origin=origin, first_sequence=self._sequence)
-        incoming = check_incoming(batch)
-        safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def told(_: Append, error: TernError | None) -> None:
-            if not safe.done():
-                safe.set_result(None) if error is None else safe.set_exception(error)
-
-        append = Append(
-            batch=batch, topic_id=topic_id, count=1, received_at_ms=self._clock.now_ms(),
-            client_ip=bytes(16), client_port=0, server_ip=bytes(16), server_port=0,
-            tag_bloom=incoming.tag_bloom, priority=incoming.priority,
-            producer=incoming.producer, first_sequence=incoming.first_sequence,
-        )  # fmt: skip
-        self._committer.append(append, told)
-        await safe
->>>>>>> main
