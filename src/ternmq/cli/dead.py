@@ -52,6 +52,17 @@ class Choice:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How chosen letters are handled."""
+
+    rate: int
+    dry_run: bool
+    yes: bool
+    url: str
+    as_json: bool
+
+
 def _choice(
     ids: Sequence[str] | None, error: str | None, topic: str | None, since: str | None
 ) -> Choice:
@@ -113,7 +124,8 @@ def resend(
     yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Send dead letters again: to this group alone, as new, at attempt 1."""
-    _handle(group, _choice(ids, error, topic, since), "resend", rate, dry_run, yes, url, as_json)
+    how = How(rate=rate, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    _handle(group, _choice(ids, error, topic, since), "resend", how)
 
 
 @app.command()
@@ -125,7 +137,8 @@ def delete(
 ) -> None:  # fmt: skip
     """Let dead letters go for good."""
     choice = _choice(ids, error, topic, since)
-    _handle(group, choice, "delete", 1_000_000, dry_run, yes, url, as_json)
+    how = How(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    _handle(group, choice, "delete", how)
 
 
 @app.command()
@@ -147,19 +160,17 @@ def export(
     say(f"{len(letters)} dead letters written to {target}")
 
 
-def _handle(
-    group: str, choice: Choice, verb: str, rate: int, dry_run: bool, yes: bool, url: str,
-    as_json: bool,
-) -> None:  # fmt: skip
-    letters = _find(url, group, choice)
-    if dry_run or not letters:
+def _handle(group: str, choice: Choice, verb: str, how: How) -> None:
+    letters = _find(how.url, group, choice)
+    if how.dry_run or not letters:
         result: dict[str, Any] = {"chosen": len(letters), "handled": 0, "failed": []}
     else:
         word = "Send again" if verb == "resend" else "Delete"
-        confirm(f"{word} {len(letters)} dead letters of group {group}?", yes=yes)
-        result = use(url, lambda mq: _do(mq, group, verb, [x.sequence for x in letters], rate))
-    if as_json:
-        show_json({**result, "dry_run": dry_run})
+        confirm(f"{word} {len(letters)} dead letters of group {group}?", yes=how.yes)
+        places = [letter.sequence for letter in letters]
+        result = use(how.url, lambda mq: _do(mq, group, verb, places, how.rate))
+    if how.as_json:
+        show_json({**result, "dry_run": how.dry_run})
         return
     for line in result["failed"]:
         note(f"failed: {line}")

@@ -117,7 +117,7 @@ def test_errors_come_through(mq: sync.Client) -> None:
     with pytest.raises(ternmq.BadName):
         mq.send_nowait("or ders", b"")
     with pytest.raises(BadRequest):
-        mq.consumer("orders", group="billing", ordered=True)
+        mq.consumer("orders", group="billing", prefetch=0)
     with pytest.raises(Unavailable):
         sync.connect("tern://127.0.0.1:1")
 
