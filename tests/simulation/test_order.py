@@ -43,7 +43,7 @@ class World:
         tasks = [asyncio.create_task(self.consume(url)) for _ in range(3)]
         if until_done:
             async with asyncio.timeout(60):
-                while await self.left(mq):
+                while await self.left(mq):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         else:
             await asyncio.wait(tasks, timeout=self.chance.random() * 0.3)
@@ -94,7 +94,9 @@ class World:
             connection = consumer._subscriptions[0]._connection
             if connection is not None:
                 connection.abort()
-            return self.chance.random() < 0.5
+            if self.chance.random() < 0.5:
+                return False  # Leaving gives it back.
+            message.retry(after=0)
         else:
             self.acked.add(sequence)
             message.ack()
