@@ -179,7 +179,6 @@ class PullLog:
         kind, group_id = record.kind, record.group_id
         if kind == Kind.GROUP_DELETED:
             self._needed.pop(group_id, None)
-        elif kind == Kind.SNAPSHOT:
+        elif kind in (Kind.GROUP_MADE, Kind.SNAPSHOT):
+            # Nothing else: late records of a deleted group would hold their segment for ever.
             self._needed.setdefault(group_id, {})[record.lane_id] = offset
-        elif group_id:
-            self._needed.setdefault(group_id, {}).setdefault(record.lane_id, offset)

@@ -29,7 +29,7 @@ from enum import IntEnum
 
 from crc32c import crc32c
 
-from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
+from ternmq.core.errors import BadRequest, Corrupt, ProtocolError, TooLarge
 from ternmq.core.units import MIB, align8
 
 MAGIC = b"PULL"
@@ -111,24 +111,31 @@ def encoded_size(record: PullRecord) -> int:
 
 
 def encode(record: PullRecord, *, offset: int, durable_to: int) -> bytearray:
-    """The bytes of a record that will start at `offset`."""
+    """The bytes of a record that will start at `offset`.
+
+    Numbers come from peers too: raises `BadRequest` where one does not fit, `TooLarge` for size.
+    """
     size = encoded_size(record)
     if size > RECORD_SIZE_MAX or len(record.ranges) > RANGES_MAX:
         raise TooLarge(
             f"a pull record of {size} bytes and {len(record.ranges)} ranges is over the limit of "
             f"{RECORD_SIZE_MAX} bytes and {RANGES_MAX} ranges"
         )
-    assert len(record.session) == 16
+    if len(record.session) != len(NO_SESSION):
+        raise BadRequest(f"a session has {len(NO_SESSION)} bytes, not {len(record.session)}")
     packed = bytearray(size)
-    FIELDS.pack_into(
-        packed, FRAME.size, size, record.kind, VERSION, len(record.ranges), offset, durable_to,
-        record.group_id, record.lane_id, record.at_ms, record.lease, record.argument,
-        record.session, len(record.text),
-    )  # fmt: skip
     at = HEADER_SIZE
-    for part in record.ranges:
-        RANGE.pack_into(packed, at, *part)
-        at += RANGE.size
+    try:
+        FIELDS.pack_into(
+            packed, FRAME.size, size, record.kind, VERSION, len(record.ranges), offset, durable_to,
+            record.group_id, record.lane_id, record.at_ms, record.lease, record.argument,
+            record.session, len(record.text),
+        )  # fmt: skip
+        for part in record.ranges:
+            RANGE.pack_into(packed, at, *part)
+            at += RANGE.size
+    except struct.error as error:
+        raise BadRequest(f"a number of a {record.kind.name} record is out of range") from error
     packed[at : at + len(record.text)] = record.text
     FRAME.pack_into(packed, 0, MAGIC, crc32c(memoryview(packed)[8:]))
     return packed

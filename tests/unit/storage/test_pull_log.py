@@ -1,8 +1,11 @@
 """What groups did: staged, written, replayed, trimmed."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from ternmq.core.errors import DiskFailed, DiskFull, TooLarge
+from ternmq.core.errors import BadRequest, DiskFailed, DiskFull, TooLarge
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.pull_record import (
     RECORD_SIZE_MAX,
@@ -56,7 +59,8 @@ def test_every_kind_of_record_comes_back_as_it_was(kind: Kind) -> None:
 
 def test_the_replay_equals_what_was_committed() -> None:
     disk, store, _ = fresh(SMALL_SEGMENTS)
-    records = [acked(number, text=b"x" * (number % 300)) for number in range(1000)]
+    records = [made(5)]
+    records += [acked(number, text=b"x" * (number % 300)) for number in range(1000)]
     offsets: list[int] = []
     for number, record in enumerate(records):
         offsets += put_pulls(store, record, sync=number % 10 == 0)
@@ -181,6 +185,22 @@ def test_a_deleted_group_holds_no_segment() -> None:
     assert PULL_0.name not in disk.names(DATA / "pull")
 
 
+def test_late_records_of_a_deleted_group_hold_no_segment() -> None:
+    disk, store, _ = fresh(SMALL_SEGMENTS)
+    list(store.pulls.replay())
+    put_pulls(store, made(1), made(2))
+    put_pulls(store, PullRecord(kind=Kind.GROUP_DELETED, group_id=2), acked(1, group_id=2))
+    for number in range(900):
+        put_pulls(store, acked(number, group_id=1), sync=False)
+    put_pulls(store, snapshot(1))
+    assert store.pulls.pinning(10) in ([], [(1, 1)])
+    store.checkpoint()
+    assert PULL_0.name not in disk.names(DATA / "pull")
+    again = reopened(disk, SMALL_SEGMENTS)
+    list(again.pulls.replay())
+    assert again.pulls.replay_from() == store.pulls.replay_from()
+
+
 def test_nothing_is_trimmed_before_the_replay_has_run() -> None:
     disk, store, _ = fresh(SMALL_SEGMENTS)
     for number in range(900):
@@ -210,3 +230,29 @@ def test_a_record_over_the_limit_is_refused_before_anything_is_staged() -> None:
     with pytest.raises(TooLarge):
         store.pulls.stage([snapshot(1, b"x" * RECORD_SIZE_MAX)])
     put_pulls(store, acked(1))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"lease": -1},
+        {"lease": 2**64},
+        {"argument": 2**63},
+        {"at_ms": -(2**63) - 1},
+        {"group_id": -1},
+        {"lane_id": 2**64},
+        {"ranges": ((-1, 5, 1),)},
+        {"ranges": ((0, 2**64, 1),)},
+        {"ranges": ((0, 5, 2**32),)},
+        {"session": b"short"},
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_and_the_next_record_goes_in(
+    changed: dict[str, Any],
+) -> None:
+    """They come from peers: a bad request, not a bug."""
+    _, store, _ = fresh()
+    with pytest.raises(BadRequest):
+        store.pulls.stage([acked(1), replace(acked(2), **changed)])
+    put_pulls(store, acked(3))
+    assert [record for _, record in store.pulls.replay()] == [acked(3)]
