@@ -67,13 +67,13 @@ class Incoming(NamedTuple):
     priority: int
 
 
-def check_incoming(batch: bytearray | memoryview) -> Incoming:
+def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_MAX) -> Incoming:
     """Check everything a producer controls; raise `ProtocolError`, `Corrupt` or `TooLarge`."""
     size = len(batch)
     if size < FIXED_SIZE + DIRECTORY_ENTRY_SIZE:
         raise ProtocolError(f"{size} bytes cannot be a batch")
-    if size > BATCH_SIZE_MAX:
-        raise TooLarge(f"a batch of {size} bytes; the limit is {BATCH_SIZE_MAX}")
+    if size > size_max:
+        raise TooLarge(f"a batch of {size} bytes; the limit is {size_max}")
     magic, version, header_size, batch_size, _ = FRAMING.unpack_from(batch)
     if magic != MAGIC or batch_size != size or size % 8:
         raise ProtocolError("the batch's magic or size is wrong")

@@ -92,7 +92,8 @@ def encode_bodies(
 ) -> bytearray:
     """A batch of bodies that share everything else."""
     pieces, body_size = _body_pieces(bodies, encoding)
-    return _assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms)
+    batch = _assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms)
+    return _checked(batch, len(bodies), BATCH_SIZE_MAX)
 
 
 def encode_messages(
@@ -101,6 +102,7 @@ def encode_messages(
     origin: Origin,
     first_sequence: int,
     encoding: Encoding = Encoding.ZSTD,
+    size_max: int = BATCH_SIZE_MAX,
 ) -> bytearray:
     """A batch of messages; a column is written only where some message has a value for it."""
     pieces, body_size = _body_pieces([message.body for message in messages], encoding)
@@ -122,7 +124,8 @@ def encode_messages(
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
     expires = any(message.expire_at_ms is not None for message in messages)
     attributes = int(Attribute.EXPIRES) if expires else 0
-    return _assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
+    batch = _assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
+    return _checked(batch, len(messages), size_max)
 
 
 def split_rows(
@@ -283,11 +286,6 @@ def _assemble(
         if padding:
             buffers.append(_PADDING[padding])
         at += size + padding
-    if at > BATCH_SIZE_MAX:
-        raise TooLarge(
-            f"{count} message(s) need {at} bytes after compression; the limit is "
-            f"{BATCH_SIZE_MAX // MIB} MiB: send less at once, or send a link to large data"
-        )
     producer = origin.producer
     batch = bytearray().join(
         (
@@ -305,4 +303,13 @@ def _assemble(
         )
     )  # fmt: skip
     COUNT.pack_into(batch, PRODUCER_CRC_AT, crc32c(memoryview(batch)[PRODUCER_CRC_AT + 4 :]))
+    return batch
+
+
+def _checked(batch: bytearray, count: int, size_max: int) -> bytearray:
+    if len(batch) > size_max:
+        raise TooLarge(
+            f"{count} message(s) need {len(batch)} bytes after compression; the limit is "
+            f"{BATCH_SIZE_MAX // MIB} MiB: send less at once, or send a link to large data"
+        )
     return batch

@@ -68,6 +68,7 @@ DIRECTORY_ENTRY_SIZE = 16
 
 ROWS_MAX = 65_535
 BATCH_SIZE_MAX = 4 * MIB
+STORED_SIZE_MAX = BATCH_SIZE_MAX + 64 * KIB  # A dead letter says more than its message did.
 BODY_SIZE_MAX = 64 * MIB  # Before compression, all bodies of a batch.
 BUFFERS_MAX = 256
 CHUNK_SIZE = 64 * KIB  # Before compression; a single larger row makes a larger chunk.
@@ -229,7 +230,7 @@ def read_framing(batch: Buffer, at: int = 0) -> Framing:
         raise Corrupt("not a batch: the magic bytes are missing")
     if version != VERSION:
         raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
-    if not FIXED_SIZE <= header_size <= batch_size <= BATCH_SIZE_MAX or batch_size % 8:
+    if not FIXED_SIZE <= header_size <= batch_size <= STORED_SIZE_MAX or batch_size % 8:
         raise Corrupt(f"batch sizes make no sense: header {header_size}, batch {batch_size}")
     return Framing(header_size=header_size, batch_size=batch_size, stamp_crc=crc)
 

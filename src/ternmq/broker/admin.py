@@ -14,13 +14,16 @@ from ternmq.broker.groups import Group, Groups
 from ternmq.broker.members import Members
 from ternmq.broker.order import Order
 from ternmq.broker.topics import RESERVED, Topics, lane_topic
-from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound
+from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire import commands as wire
+
+log = get_logger()
 
 
 class Admin:
@@ -83,9 +86,17 @@ class Admin:
     async def delete(self, request: wire.GroupNamed) -> wire.Empty:
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
-        await self._committer.decide([self._groups.death_record(group)])
+        group.deleted = True  # From now on no snapshot of it is written behind its death.
+        try:
+            await self._committer.decide([self._groups.death_record(group)])
+        except TernError:
+            group.deleted = False
+            raise
         self._drop(group)
-        await self._directory.forget_group(topic.id, group.name)
+        try:
+            await self._directory.forget_group(topic.id, group.name)
+        except TernError as error:  # It is deleted all the same: the pull log decides.
+            log.warning("registry keeps a deleted group", group=group.name, reason=error.message)
         return wire.Empty()
 
     async def reset(self, request: wire.GroupReset) -> wire.GroupResetDone:
@@ -105,12 +116,22 @@ class Admin:
             skipped=max(0, unsettled_below) if target > lane.start else 0,
         )
         if not request.dry_run:
-            change = lane.reset(target)
-            if group.order is not None:
-                group.order = Order(lane)
-            await self._committer.decide([self._groups.to_record(group, change)])
-            self._deliverer.feed(group)
+            await self._reset(group, target)
         return done
+
+    async def _reset(self, group: Group, target: int) -> None:
+        """In force at once, so that later steps lie behind it in the log; undone if not safe."""
+        before = self._groups.snapshot_record(group)
+        change = group.lane.reset(target)
+        if group.order is not None:
+            group.order = Order(group.lane)
+        try:
+            await self._committer.decide([self._groups.to_record(group, change)])
+        except TernError:
+            self._groups.restore(group, before)
+            raise
+        finally:
+            self._deliverer.feed(group)
 
     async def set(self, request: wire.GroupSet) -> wire.Group:
         """Change settings; what is in flight or waits is treated by the new ones at once (J13)."""

@@ -110,7 +110,7 @@ class Chooser:
         self, group: Group, lease: Lease, slices: list[Slice], changes: list[Change]
     ) -> tuple[Handout, int, int]:
         self._groups.write(group, changes)
-        self._groups.schedule(group)
+        self._groups.wake(group, lease.deadline)
         size = sum(piece.entry.size for piece in slices)
         return Handout(group, lease.id, slices), lease.rows.count, size
 

@@ -155,7 +155,8 @@ class Committer:
             return None
         try:
             return self._store.messages.stage([append for append, _ in appends])
-        except TernError as error:
+        except Exception as failed:
+            error = _said(failed, "staging messages")
             for append, told in appends:
                 told(append, error)
             return None
@@ -167,7 +168,8 @@ class Committer:
         turns into repeats; decisions are refused. Messages go on."""
         try:
             return self._store.pulls.stage(records)
-        except TernError as error:
+        except Exception as failed:
+            error = _said(failed, "staging records")
             for future in decisions:
                 _settle(future, error)
             return None
@@ -259,6 +261,14 @@ class Committer:
     def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
         return self._broken or self._store.messages.failed
+
+
+def _said(failed: Exception, what: str) -> TernError:
+    """Our own errors as they are; a bug is logged and told as what it is."""
+    if isinstance(failed, TernError):
+        return failed
+    log.error("a bug while storing", what=what, error=repr(failed))
+    return TernError(f"the broker failed while {what}; its log says why")
 
 
 def _settle(future: asyncio.Future[None], error: TernError | None) -> None:

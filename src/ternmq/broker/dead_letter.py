@@ -23,6 +23,7 @@ from ternmq.core.ids import id_from_text
 
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
+AGAIN_MS = 5_000
 T = TypeVar("T")
 
 
@@ -54,22 +55,31 @@ class Undertaker:
         self._committer = committer
         self._clock = clock
 
-    async def bury(self, death: Death, fed: Callable[[Group], None]) -> None:
-        """Copy, wait until the copies are safe, then mark the originals dead, safely."""
+    async def bury(self, death: Death) -> None:
+        """Copy, wait until the copies are safe, then mark the originals dead, safely.
+
+        What cannot be copied waits a moment and comes again; the first failure is raised.
+        """
+        failed: TernError | None = None
         group, reason = death.group, death.reason
         for first, end, attempt in death.pieces:
             for at in range(first, end, ROWS_AT_ONCE):
                 stop = min(end, at + ROWS_AT_ONCE)
                 try:
                     await self._copy(group, at, stop, attempt, reason)
-                except TernError:
-                    self._groups.write(group, group.lane.survived(at, end))
-                    fed(group)
-                    raise
+                except TernError as error:
+                    failed = failed or error
+                    after = self._groups.now() + AGAIN_MS
+                    self._groups.write(group, group.lane.survived(at, stop, due=after))
+                    continue
                 changes = group.lane.died(at, stop, expired=death.expired)
-                await self._committer.decide(
-                    [self._groups.to_record(group, change) for change in changes]
-                )
+                records = [self._groups.to_record(group, change) for change in changes]
+                try:
+                    await self._committer.decide(records)
+                except TernError as error:  # Dead in memory; after a restart perhaps once more.
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def _copy(self, group: Group, first: int, end: int, attempt: int, reason: str) -> None:
         letters: list[Outgoing] = []

@@ -138,6 +138,10 @@ class Groups:
         self._lease += 1
         return (self._lease << LEASE_GROUP_BITS) | (group.id & LEASE_GROUP_MASK)
 
+    def given_out(self, lease: int) -> bool:
+        """Was there ever a lease of this number? Peers may make them up."""
+        return lease >> LEASE_GROUP_BITS <= self._lease
+
     def new_ticket(self) -> int:
         """A number for a member or a subscription."""
         self._ticket += 1
@@ -197,14 +201,29 @@ class Groups:
         )  # fmt: skip
         return self.to_record(group, Change(Kind.SNAPSHOT, (), text=text))
 
+    def restore(self, group: Group, record: PullRecord) -> None:
+        """Back to what a snapshot record says; what came after it is handed out again."""
+        now = self.now()
+        end = group.lane.end
+        _, group.lane = snapshot.load(record.text, now=now, waited_ms=0, grace_until=now)
+        group.lane.grow(end)
+        if group.order is not None:
+            group.order = Order(group.lane)
+        self.schedule(group)
+
     # -- waking
 
     def schedule(self, group: Group) -> None:
         """Make sure that `due` names this group when its lane has something to do."""
         wake_at = group.lane.wake_at()
-        if wake_at is not None and (group.wakes is None or wake_at < group.wakes):
-            group.wakes = wake_at
-            heappush(self._wakes, (wake_at, id(group), group))
+        if wake_at is not None:
+            self.wake(group, wake_at)
+
+    def wake(self, group: Group, moment: int) -> None:
+        """The same for one moment that is known, without looking at every lease."""
+        if group.wakes is None or moment < group.wakes:
+            group.wakes = moment
+            heappush(self._wakes, (moment, id(group), group))
 
     def due(self, now: int) -> Iterator[Group]:
         """Groups whose lanes have something to do."""

@@ -294,10 +294,12 @@ class Lane:
         kind = Kind.EXPIRED if expired else Kind.DEAD
         return [Change(kind, pieces)] if pieces else []
 
-    def survived(self, first: int, end: int) -> list[Change]:
-        """The copies could not be stored: the rows are ready again."""
+    def survived(self, first: int, end: int, *, due: int) -> list[Change]:
+        """The copies could not be stored: the rows come again, as the same attempt, when due."""
         pieces = tuple(self.dying.cut(first, end))
-        return self._give_back(pieces, 0)
+        for a, b, attempt in pieces:
+            self.wait(a, b, attempt, due, None)
+        return [Change(Kind.RETURNED, pieces)] if pieces else []
 
     # -- leases
 

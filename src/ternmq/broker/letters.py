@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
+from ternmq.batch.layout import STORED_SIZE_MAX
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.fetch import Fetcher
@@ -59,8 +60,10 @@ class LetterWriter:
 
     def _append(self, topic_id: int, origin: Origin, letter: Outgoing) -> asyncio.Future[None]:
         self._sequence += 1
-        batch = encode_messages([letter], origin=origin, first_sequence=self._sequence)
-        incoming = check_incoming(batch)
+        batch = encode_messages(
+            [letter], origin=origin, first_sequence=self._sequence, size_max=STORED_SIZE_MAX
+        )
+        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
         safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def told(_: Append, error: TernError | None) -> None:

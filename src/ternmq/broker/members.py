@@ -7,18 +7,20 @@ is answered (Q4, D9).
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.filters import Filter, filter_text, parse_filter
-from ternmq.broker.groups import Group, Groups, Member
+from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
 from ternmq.broker.lane import Lane
 from ternmq.broker.order import Order
 from ternmq.broker.topics import Topics, lane_topic
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, FilterConflict, OverLimit
+from ternmq.core.errors import BadRequest, FilterConflict, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
@@ -29,6 +31,7 @@ from ternmq.wire.commands import Join, Joined, Renewed, Start, Topic
 log = get_logger()
 
 TOPICS_MAX = 1_000
+LEASES_MAX = 100_000  # Named in one request.
 MEMBERS_MAX = 1_000  # Of one connection.
 
 
@@ -81,12 +84,17 @@ class Members:
         session = peer.hello.session if peer.hello else bytes(16)
         member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
+        check_leases(request.held)
+        held: dict[int, list[int]] = {}
+        for lease in request.held:
+            held.setdefault(lease & LEASE_GROUP_MASK, []).append(lease)
         kept: list[int] = []
         deadline = self._groups.now() + self.lease_ms
         for group in member.groups:
             group.members[member.id] = member
             adopt = group.lane.adopt
-            kept += [x for x in request.held if adopt(x, session, member.id, deadline)]
+            mine = held.get(group.id & LEASE_GROUP_MASK, ())
+            kept += [x for x in mine if adopt(x, session, member.id, deadline)]
             self._groups.schedule(group)
         members_of(peer)[member.id] = member
         if peer.closed:
@@ -127,8 +135,7 @@ class Members:
         found = self._groups.find(topic.id, name)
         if found is not None:
             return found, False
-        lock = self._making.setdefault((topic.id, name), asyncio.Lock())
-        async with lock:
+        async with self._alone(topic.id, name):
             found = self._groups.find(topic.id, name)
             if found is not None:
                 return found, False
@@ -138,10 +145,24 @@ class Members:
             group = Group(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
             await self._committer.decide([self._groups.birth_record(group)])
             lane.grow(self._consume.bounds(topic.id)[1])
+            current = self._topics.find(topic.name)
+            if current is None or current.id != topic.id:
+                self._committer.progress(self._groups.death_record(group))
+                raise TopicNotFound(f"topic {topic.name!r} was deleted meanwhile")
             self._groups.add(group)
-            self._making.pop((topic.id, name), None)
             log.info("group made", topic=topic.name, group=name, start=lane.start)
             return group, True
+
+    @asynccontextmanager
+    async def _alone(self, topic_id: int, name: str) -> AsyncIterator[None]:
+        """One maker of a group at a time; the lock goes with the last one that waits for it."""
+        lock = self._making.setdefault((topic_id, name), asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and self._making.get((topic_id, name)) is lock:
+                del self._making[topic_id, name]
 
     def resolve(self, topic_id: int, start: Start) -> int:
         """A place to start as a sequence that exists (or comes next)."""
@@ -157,11 +178,13 @@ class Members:
     def renew(self, member: Member, leases: list[int]) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""
         deadline = self._groups.now() + self.lease_ms
-        lost = [
-            lease
-            for lease in leases
-            if not any(group.lane.renew(lease, member.id, deadline) for group in member.groups)
-        ]
+        check_leases(leases)
+        homes = {group.id & LEASE_GROUP_MASK: group for group in member.groups}
+        lost: list[int] = []
+        for lease in leases:
+            group = homes.get(lease & LEASE_GROUP_MASK)
+            if group is None or not group.lane.renew(lease, member.id, deadline):
+                lost.append(lease)
         return Renewed(lost=lost)
 
     def leave(self, peer: Peer, member: Member) -> None:
@@ -183,6 +206,11 @@ class Members:
                 group.lane.orphan(member.id, deadline)
                 self._groups.schedule(group)
         members_of(peer).clear()
+
+
+def check_leases(leases: list[int]) -> None:
+    if len(leases) > LEASES_MAX:
+        raise OverLimit(f"{len(leases)} leases at once; at most {LEASES_MAX}")
 
 
 def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ternmq.broker.dead_letter import Death, Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
-from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.peer import Peer
@@ -20,6 +20,7 @@ from ternmq.wire.commands import Acked, Command, Done, pack
 log = get_logger()
 
 _ACK = int(Command.ACK)
+NUMBER_MAX = 2**63
 
 
 class Settler:
@@ -72,9 +73,9 @@ class Settler:
         touched: dict[int, Group] = {}
         for item in done:
             group = _group_of(member, item.lease)
-            if item.end <= item.first:
-                raise BadRequest(f"{item.kind} of nothing: {item.first}..{item.end}")
-            if group is None or group.deleted:
+            if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
+                raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
+            if group is None or group.deleted or not self._groups.given_out(item.lease):
                 late += item.end - item.first
                 continue
             lane = group.lane
@@ -111,8 +112,15 @@ class Settler:
 
     def _bury(self, dying: list[Death]) -> asyncio.Task[None]:
         async def bury() -> None:
+            failed: TernError | None = None
             for death in dying:
-                await self._undertaker.bury(death, self._deliverer.feed)
+                try:
+                    await self._undertaker.bury(death)
+                except TernError as error:
+                    failed = failed or error
+                self._groups.schedule(death.group)
+            if failed is not None:
+                raise failed
 
         task = asyncio.get_running_loop().create_task(bury(), name="bury")
         self._burying.add(task)

@@ -93,6 +93,8 @@ class Upkeep:
                 await self.checkpoint()
             except TernError as error:
                 log.warning("checkpoint not written", reason=error.message)
+            except Exception as bug:  # The next one may work; the broker must not die of it.
+                log.error("checkpoint failed by a bug", error=repr(bug))
 
     async def run_flush(self) -> None:
         """flush=async: what was handed to the operating system reaches the disk, forever."""
@@ -107,7 +109,9 @@ class Upkeep:
     async def checkpoint(self) -> None:
         records: list[PullRecord] = []
         pinning = set(self._store.pulls.pinning(SNAPSHOTS_AT_ONCE))
-        for group in self._groups:
+        for group in list(self._groups):
+            if group.deleted:
+                continue
             moved = group.records >= SNAPSHOT_AFTER_RECORDS
             if moved or (group.id, group.topic_id) in pinning:
                 record = self._groups.snapshot_record(group)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.batch.layout import STORED_SIZE_MAX
 from ternmq.core.errors import BadConfig
 from ternmq.core.units import DAY_MS, GIB, KIB, MIB
 
@@ -47,7 +47,7 @@ class StorageConfig:
 _LEAST = {
     "flush_interval_ms": 1,
     "flush_bytes": 1,
-    "segment_size": BATCH_SIZE_MAX,
+    "segment_size": STORED_SIZE_MAX,
     "segment_batches_max": 1,
     "pull_segment_size": 64 * KIB,
     "pull_flush_interval_ms": 1,

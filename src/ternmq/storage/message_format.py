@@ -10,7 +10,6 @@ found by recovery is all ones: it excludes nothing.
 from crc32c import crc32c
 
 from ternmq.batch.layout import (
-    BATCH_SIZE_MAX,
     COUNT,
     DIRECTORY,
     DIRECTORY_ENTRY_SIZE,
@@ -23,6 +22,7 @@ from ternmq.batch.layout import (
     STAMP,
     STAMP_END,
     STAMP_START,
+    STORED_SIZE_MAX,
     VERSION,
     Column,
     Part,
@@ -53,7 +53,7 @@ def check_stamp(data: memoryview, offset: int) -> int:
             f"offset {offset} holds a batch of version {version}, this is version {VERSION}: "
             "the data was written by a newer release, start that one"
         )
-    if not FIXED_SIZE <= header_size <= size <= BATCH_SIZE_MAX or size % 8:
+    if not FIXED_SIZE <= header_size <= size <= STORED_SIZE_MAX or size % 8:
         raise Corrupt(f"offset {offset}: batch sizes make no sense: {header_size}, {size}")
     (held,) = STAMP.unpack_from(data, STAMP_START)[:1]
     if held != offset:
@@ -70,7 +70,7 @@ class MessageFormat:
         if len(data) < FIXED_SIZE:
             raise Corrupt(f"{len(data)} bytes left, a batch header has {FIXED_SIZE}")
         magic, _, _, size, _ = FRAMING.unpack_from(data)
-        if magic != MAGIC or not FIXED_SIZE <= size <= BATCH_SIZE_MAX or size % 8:
+        if magic != MAGIC or not FIXED_SIZE <= size <= STORED_SIZE_MAX or size % 8:
             raise Corrupt("no batch starts here")
         return int(size)
 

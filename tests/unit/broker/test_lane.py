@@ -121,9 +121,11 @@ def test_a_rejected_row_whose_copy_failed_is_ready_again() -> None:
     hand_out(lane, 1, 10)
     lane.begin_dying(1, 2, 4)
 
-    lane.survived(2, 4)
+    lane.survived(2, 4, due=500)
+    assert (lane.ledger().waiting_retry, lane.ledger().dead) == (2, 0)
+    lane.tick(500)
 
-    assert lane.ledger().ready == 2
+    assert lane.peek_returned(9) == [(2, 4, 1)]
 
 
 def test_a_client_that_comes_back_keeps_its_lease_and_a_stranger_does_not_get_it() -> None:
