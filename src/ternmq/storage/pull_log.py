@@ -9,12 +9,11 @@ Like the message log: `stage` in memory, `write` on the writer thread, `commit` 
 memory, one group in flight at a time. `replay` must run once, to its end, before the first `trim`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
-from ternmq.core.log import get_logger
 from ternmq.storage.pull_record import (
     Kind,
     PullFormat,
@@ -24,13 +23,11 @@ from ternmq.storage.pull_record import (
     encode,
     encoded_size,
 )
-from ternmq.storage.recovery import scan
+from ternmq.storage.recovery import Gap, scan
 from ternmq.storage.segment import Plan
 from ternmq.storage.segmented_log import SegmentedLog
 
-__all__ = ["Kind", "PullLog", "PullRecord", "StagedPulls", "cut_record"]
-
-log = get_logger()
+__all__ = ["Kind", "PullLog", "PullRecord", "StagedPulls", "Survey", "cut_record"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,16 +40,37 @@ class StagedPulls:
     written: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What a start found in the log."""
+
+    records: list[tuple[int, PullRecord]] = field(default_factory=list)
+    group_ids: set[int] = field(default_factory=set)
+    lane_ids: set[int] = field(default_factory=set)
+
+
+Damaged = Callable[[list[Gap], list[int]], None]
+"""Told of bytes that cannot be read, and of groups that have records but none that makes them."""
+
+
 class PullLog:
     """Appends and replays pull records."""
 
     def __init__(
-        self, source: SegmentedLog, *, clock: Clock, flush_interval_ms: int, replay_from: int
+        self,
+        source: SegmentedLog,
+        *,
+        clock: Clock,
+        flush_interval_ms: int,
+        replay_from: int,
+        damaged: Damaged,
     ) -> None:
         self._log = source
         self._clock = clock
         self._flush_interval_ms = flush_interval_ms
         self._replay_from = replay_from
+        self._damaged = damaged
+        self._survey: Survey | None = None
         self._replayed = False
         self._in_flight: StagedPulls | None = None
         self._synced_at = clock.monotonic()
@@ -94,6 +112,7 @@ class PullLog:
     def commit(self, staged: StagedPulls) -> None:
         assert self._in_flight is staged
         assert staged.written
+        self._survey = None  # No longer all there is.
         for offset, record in zip(staged.offsets, staged.records, strict=True):
             self._note(offset, record)
         self.safe_offset = staged.plan.end
@@ -120,29 +139,44 @@ class PullLog:
     def replay(self) -> Iterator[tuple[int, PullRecord]]:
         """Every record that may still matter, in order, with its offset.
 
-        A record that does not check is passed over and logged: it is in the recovery report if the
-        checkpoint did not cover it, and found only now if it did.
+        Bytes that do not check are passed over and handed to `damaged`.
         """
+        if self._survey is None:
+            self.survey()
+        assert self._survey is not None
+        survey, self._survey = self._survey, None  # Read once: the groups have it from here on.
+        self._replayed = True
+        yield from survey.records
+
+    def survey(self) -> "Survey":
+        """Read what `replay` will give, and say which ids are in it. Blocks."""
+        found = Survey()
+        gaps: list[Gap] = []
         form = PullFormat()
-        found: list[tuple[int, PullRecord]] = []
 
         def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
             if problem is None:
-                found.append((offset, decode(data)))
-            else:
-                log.error("bad pull record", offset=offset, reason=problem.message)
+                found.records.append((offset, decode(data)))
 
         for number, base in enumerate(self._log.bases):
             end = self._log.segment_end(number)
             if end <= self._replay_from and number + 1 < len(self._log.bases):
                 continue
             start = max(base, self._replay_from)
-            scan(self._log, start=start, durable=0, form=form, visit=visit, segment=number)
-            for offset, record in found:
-                self._note(offset, record)
-            yield from found
-            found.clear()
-        self._replayed = True
+            gaps += scan(
+                self._log, start=start, durable=0, form=form, visit=visit, segment=number
+            ).gaps
+        known: set[int] = set()
+        for offset, record in found.records:
+            self._note(offset, record)
+            found.group_ids.add(record.group_id)
+            found.lane_ids.add(record.lane_id)
+            if record.kind in (Kind.GROUP_MADE, Kind.SNAPSHOT, Kind.GROUP_DELETED):
+                known.add(record.group_id)
+        if gaps:
+            self._damaged(gaps, sorted(found.group_ids - known))
+        self._survey = found
+        return found
 
     # Which segments are needed
 

@@ -13,7 +13,8 @@ Never deletes a byte that was safe. Never trusts a size before its checksum.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
@@ -217,14 +218,7 @@ def repair(
     """Make the files agree with the verdict; afterwards everything that is left is on disk."""
     name = source.directory.name
     quarantine = Quarantine(source.disk, paths)
-    for gap in verdict.holes:
-        copied = quarantine.copy(source, gap, kind="corrupt")
-        report.holes.append(
-            Hole(log=name, offset=gap.start, size=gap.end - gap.start,
-                 reason=gap.reason, copied_to=copied)
-        )  # fmt: skip
-        log.error("safe bytes cannot be read", log=name, offset=gap.start,
-                  size=gap.end - gap.start, reason=gap.reason, copied_to=copied)  # fmt: skip
+    keep_holes(source, verdict.holes, paths, report)
     torn = verdict.torn
     if torn is not None:
         rest = [gap for gap in found.gaps if gap.start >= torn.start]
@@ -242,6 +236,22 @@ def repair(
         return
     source.end = verdict.end
     _write_again(source, max(found.durable, source.active_base), verdict.end)
+
+
+def keep_holes(
+    source: SegmentedLog, holes: list[Gap], paths: Paths, report: RecoveryReport
+) -> None:
+    """Copy what was safe and cannot be read to quarantine, and report it."""
+    name = source.directory.name
+    quarantine = Quarantine(source.disk, paths)
+    for gap in holes:
+        copied = quarantine.copy(source, gap, kind="corrupt")
+        report.holes.append(
+            Hole(log=name, offset=gap.start, size=gap.end - gap.start,
+                 reason=gap.reason, copied_to=copied)
+        )  # fmt: skip
+        log.error("safe bytes cannot be read", log=name, offset=gap.start,
+                  size=gap.end - gap.start, reason=gap.reason, copied_to=copied)  # fmt: skip
 
 
 def _write_again(source: SegmentedLog, start: int, end: int) -> None:
@@ -269,7 +279,10 @@ class Quarantine:
             "log": source.directory.name, "kind": kind, "offset": gap.start,
             "size": gap.end - gap.start, "reason": gap.reason,
         }  # fmt: skip
+        report = self._paths.quarantined(stem + ".json")
         try:
+            if kind == "corrupt" and self._copied(report) >= gap.end - gap.start:
+                return str(target)  # Found at an earlier start; nothing is ever written there.
             file = self._disk.open(target, create=True)
             file.truncate(0)
             written = 0
@@ -283,12 +296,20 @@ class Quarantine:
                     written = write_all(file, [data], written)
             file.sync()
             file.close()
-            report = self._paths.quarantined(stem + ".json")
             self._disk.write_atomic(report, msgspec.json.encode(story | {"copied": written}))
         except (DiskFull, DiskFailed) as error:
             log.error("bad bytes could not be copied", **story, error=error.message)
             return ""
         return str(target)
+
+    def _copied(self, report: Path) -> int:
+        """How large a hole the report tells of; it is written after the copy is safe."""
+        if not self._disk.exists(report):
+            return 0
+        try:
+            return int(msgspec.json.decode(self._disk.read(report), type=dict[str, Any])["size"])
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            return 0
 
     def move(self, path: str, reason: str) -> None:
         """Put a derived file that does not check out of the way; it can be made again."""

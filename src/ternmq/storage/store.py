@@ -134,7 +134,23 @@ class Store:
         self.pulls = PullLog(
             segments, clock=self._clock, flush_interval_ms=self._config.pull_flush_interval_ms,
             replay_from=max(segments.start, min(known.pull_replay_from, segments.end)),
+            damaged=self._pulls_damaged,
         )  # fmt: skip
+
+    def _pulls_damaged(self, gaps: list[recovery.Gap], group_ids: list[int]) -> None:
+        """Damage that only reading the pull log shows, because a checkpoint covers those bytes.
+
+        The copy is kept for ever; the segment goes when no living group needs it, like any other.
+        """
+        known = {hole.offset for hole in self.report.holes if hole.log == "pull"}
+        new = [gap for gap in gaps if gap.start not in known]
+        recovery.keep_holes(self._pull_segments, new, self._paths, self.report)
+        for group_id in group_ids:
+            log.error(
+                "a group cannot be rebuilt: what made it is damaged; make it again where it "
+                "should go on", group_id=group_id, damaged_at=[gap.start for gap in gaps],
+            )  # fmt: skip
+            self.report.notes.append(f"group {group_id} cannot be rebuilt from the pull log")
 
     def _remove_old_tails(self) -> None:
         """Tail files of sealed segments are of no more use once tables and producers are safe."""

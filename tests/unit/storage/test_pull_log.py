@@ -1,9 +1,11 @@
 """What groups did: staged, written, replayed, trimmed."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from ternmq.core.errors import BadRequest, DiskFailed, DiskFull, TooLarge
 from ternmq.storage.config import StorageConfig
@@ -124,6 +126,90 @@ def test_a_damaged_record_that_was_safe_is_a_hole_and_the_rest_is_replayed() -> 
         assert [hole.log for hole in again.report.holes] == ["pull"]
         assert [record for _, record in again.pulls.replay()] == [acked(2), acked(3)]
         put_pulls(again, acked(4))
+
+
+def damaged_at_rest() -> tuple[SimulatedDisk, int]:
+    """A closed store, and a bit flipped in what its checkpoint covers."""
+    disk, store, _ = fresh()
+    offsets = put_pulls(store, made(1), acked(1, group_id=1), acked(2, group_id=1))
+    store.close()
+    return disk, offsets[1]
+
+
+def test_damage_below_the_checkpoint_is_quarantined_once_and_reported_at_every_start() -> None:
+    disk, offset = damaged_at_rest()
+    content = disk.read(PULL_0)
+    disk.flip(PULL_0, offset + 100)
+    stem = f"pull-{offset:020d}-corrupt"
+    bad, story = DATA / "quarantine" / f"{stem}.bad", DATA / "quarantine" / f"{stem}.json"
+    for start in range(3):
+        again = reopened(disk)
+        assert again.report.sound, "only reading it shows the damage"
+        found = [record for _, record in again.pulls.replay()]
+        assert found == [made(1), acked(2, group_id=1)]
+        hole = again.report.holes[0]
+        assert (hole.log, hole.offset, hole.copied_to) == ("pull", offset, str(bad))
+        assert again.report.notes == [], "the group is there"
+        if start == 0:
+            kept = disk.read(bad)
+            assert len(kept) == hole.size
+            assert sum(a != b for a, b in zip(kept, content[offset:], strict=False)) == 1
+            disk.place(bad, b"looked at by a person")
+        assert disk.read(bad) == b"looked at by a person", "not copied a second time"
+        assert disk.exists(story)
+        again.close()
+
+
+def test_a_larger_hole_at_the_same_place_is_copied_again() -> None:
+    disk, offset = damaged_at_rest()
+    disk.flip(PULL_0, offset + 100)
+    first = reopened(disk)
+    list(first.pulls.replay())
+    first.close()
+    size = first.report.holes[0].size
+    disk.flip(PULL_0, offset + size + 100)
+    second = reopened(disk)
+    list(second.pulls.replay())
+    assert len(disk.read(Path(second.report.holes[0].copied_to))) == 2 * size
+
+
+def test_a_copy_that_failed_is_made_at_the_next_start() -> None:
+    disk, offset = damaged_at_rest()
+    disk.flip(PULL_0, offset + 100)
+    first = reopened(disk)
+    disk.faults.fail_write(1, "full")
+    list(first.pulls.replay())
+    assert first.report.holes[0].copied_to == ""
+    first.close()
+    second = reopened(disk)
+    list(second.pulls.replay())
+    assert disk.exists(Path(second.report.holes[0].copied_to))
+
+
+def test_a_group_whose_birth_is_damaged_is_named() -> None:
+    disk, store, _ = fresh()
+    list(store.pulls.replay())
+    put_pulls(store, made(1), made(2), made(3), acked(1, group_id=2), acked(1, group_id=3))
+    birth = [offset for offset, _ in store.pulls.replay()][1]
+    store.close()
+    disk.flip(PULL_0, birth + 60)
+    again = reopened(disk)
+    with capture_logs() as logs:
+        list(again.pulls.replay())
+    errors = [line for line in logs if line["log_level"] == "error"]
+    assert [line.get("offset") for line in errors] == [birth, None]
+    assert (errors[1]["group_id"], errors[1]["damaged_at"]) == (2, [birth])
+    assert again.report.notes == ["group 2 cannot be rebuilt from the pull log"]
+
+
+def test_a_survey_reads_the_log_once_and_tells_its_ids() -> None:
+    disk, store, _ = fresh()
+    put_pulls(store, made(4), made(9), acked(1, group_id=4))
+    again = reopened(disk)
+    survey = again.pulls.survey()
+    assert (survey.group_ids, survey.lane_ids) == ({4, 9}, {1})
+    disk.place(PULL_0, b"")
+    assert len(list(again.pulls.replay())) == 3
 
 
 def test_a_full_disk_refuses_records_and_later_ones_go_in() -> None:
