@@ -21,7 +21,7 @@ from ternmq.client.parcel import Parcel
 from ternmq.client.producer import Producer
 from ternmq.client.receipt import BatchReceipt
 from ternmq.client.waiting import Chunk, Row, row_size
-from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError, TooLarge
+from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
 
 TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
@@ -133,7 +133,7 @@ class Bulk:
 
     def _settled(self, first: int, parcel: Parcel, error: TernError | None) -> None:
         rows = len(parcel.chunk.rows)
-        if isinstance(error, TooLarge) and rows > 1:
+        if parcel.divisible(error):
             self._halve(first, parcel)
             return
         if error is None:
@@ -147,7 +147,7 @@ class Bulk:
             self._answered.set_result(None)
 
     def _halve(self, first: int, parcel: Parcel) -> None:
-        """The rows do not fit one batch, or one is too large: find out which."""
+        """The rows do not fit one batch, or one cannot be sent: find out which."""
         before, after = parcel.halves()
         middle = first + len(before.chunk.rows)
         after.on_done = lambda done, error: self._settled(middle, done, error)

@@ -1,7 +1,7 @@
 """A message as the application sees it, alone or in a batch. Two references each; all else lazy."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from threading import get_ident
 from typing import Any, overload
 
@@ -9,12 +9,9 @@ from ternmq.batch.arrow import record_batch
 from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import decode_body
 from ternmq.client.delivery import ACK, Delivery, Settlement, Verdict, reject_verdict, retry_verdict
+from ternmq.client.times import time_from_ms
 
 LANE_PREFIX = "%lane."
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 class Message:
@@ -83,11 +80,11 @@ class Message:
 
     @property
     def born_at(self) -> datetime:
-        return _time(self._delivery.batch.born_at_ms(self._row))
+        return time_from_ms(self._delivery.batch.born_at_ms(self._row))
 
     @property
     def stored_at(self) -> datetime:
-        return _time(self._delivery.batch.stored_at_ms)
+        return time_from_ms(self._delivery.batch.stored_at_ms)
 
     @property
     def settled(self) -> bool:

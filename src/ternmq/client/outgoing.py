@@ -14,6 +14,7 @@ from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
 from ternmq.client.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.config import nearest_text
+from ternmq.client.times import TIME_MAX_MS, shown
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.units import MIB
 
@@ -41,13 +42,13 @@ def make_body(body: Any, codec: Codec | None) -> bytes:
     """The bytes of one message."""
     if codec is not None:
         body = encode_body(codec, body)
-    elif isinstance(body, bytearray | memoryview):
-        body = bytes(body)
-    elif not isinstance(body, bytes):
+    elif not isinstance(body, bytes | bytearray | memoryview):
         raise BadRequest(
             f"a body is bytes, not {type(body).__name__}: encode it (text.encode()), or connect "
             "with codec='json' or codec='msgpack'"
         )
+    if type(body) is not bytes:
+        body = bytes(memoryview(body))  # Not by `bytes(body)`: a subclass may say something else.
     if len(body) > BODY_SIZE_MAX:
         raise TooLarge(
             f"a body of {len(body)} bytes; the limit is {BODY_SIZE_MAX // MIB} MiB before and "
@@ -89,36 +90,53 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
     if message.due_at_ms is not None:
         raise BadRequest("due_at_ms needs the delay server, which is not part of this release")
     made = replace(message, body=make_body(message.body, None))
-    made.born_at_ms = message.born_at_ms or now_ms
+    _check_time("born_at_ms", made.born_at_ms)
+    made.born_at_ms = made.born_at_ms or now_ms
+    if made.expire_at_ms is not None:
+        _check_time("expire_at_ms", made.expire_at_ms)
+    if made.explicit_id is not None and not isinstance(made.explicit_id, bytes):
+        raise BadRequest(f"explicit_id is {shown(made.explicit_id)}; it is bytes, or None for none")
     return check_outgoing(made)
 
 
 def check_outgoing(message: Outgoing) -> Outgoing:
-    """Refuse what no broker could store or no consumer could read back."""
-    _check_text("key", message.key)
-    _check_text("tag", message.tag)
-    _check_text("order_key", message.order_key)
+    """Refuse what no broker could store or no consumer could read back.
+
+    Properties are copied: the caller may go on changing theirs while the message waits.
+    """
+    message.key = _plain_text("key", message.key)
+    message.tag = _plain_text("tag", message.tag)
+    message.order_key = _plain_text("order_key", message.order_key)
     if message.properties is not None:
         if not isinstance(message.properties, Mapping):
-            raise BadRequest(f"properties is {message.properties!r}; it is a dict of names")
-        check_properties(message.properties)
+            raise BadRequest(f"properties is {shown(message.properties)}; it is a dict of names")
+        message.properties = check_properties(message.properties)
     priority = message.priority
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 255:
-        raise BadRequest(f"priority is {priority!r}; it can be 0 (lowest) to 255")
+        raise BadRequest(f"priority is {shown(priority)}; it can be 0 (lowest) to 255")
     return message
 
 
-def _check_text(name: str, value: object) -> None:
+def _check_time(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TIME_MAX_MS:
+        raise BadRequest(
+            f"{name} is {shown(value)}; it is milliseconds since 1970, 0 to {TIME_MAX_MS}"
+        )
+
+
+def _plain_text(name: str, value: object) -> str | None:
     if value is None:
-        return
+        return None
     if not isinstance(value, str):
-        raise BadRequest(f"{name} is {value!r}; it is a str, or None for none")
+        raise BadRequest(f"{name} is {shown(value)}; it is a str, or None for none")
+    text = str.__str__(value)
     try:
-        size = len(value.encode())
+        size = len(text.encode())
     except UnicodeEncodeError as error:
         raise BadRequest(f"{name} cannot be written as UTF-8: {error}") from error
     if size > TEXT_SIZE_MAX:
         raise BadRequest(f"{name} has {size} bytes; at most {TEXT_SIZE_MAX} are allowed")
+    return text
 
 
 def _expire_at(ttl: float | timedelta | None, now_ms: int) -> int | None:
@@ -126,5 +144,7 @@ def _expire_at(ttl: float | timedelta | None, now_ms: int) -> int | None:
         return None
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise BadRequest(f"ttl is {ttl!r}; it is a number of seconds above 0, or a timedelta")
+        raise BadRequest(f"ttl is {shown(ttl)}; it is a number of seconds above 0, or a timedelta")
+    if seconds > (TIME_MAX_MS - now_ms) / 1000:
+        raise BadRequest(f"ttl is {shown(ttl)}; it would end after the year 9999: leave it out")
     return now_ms + int(seconds * 1000)

@@ -65,9 +65,9 @@ class Outlet:
             parcel.origin = parcel.serial
         self._open[parcel.origin] = self._open.get(parcel.origin, 0) + 1
         self._waiting.append(parcel)
-        self._pump()
-        if self._sweeping is None:
+        if self._sweeping is None:  # First: whatever happens below, its time will be up.
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        self._pump()
 
     def _pump(self) -> None:
         if not self._waiting:

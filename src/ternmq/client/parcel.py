@@ -10,7 +10,7 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_message
 from ternmq.batch.layout import Encoding
 from ternmq.client.receipt import Published
 from ternmq.client.waiting import Chunk
-from ternmq.core.errors import SendUnknown, TernError, Unavailable
+from ternmq.core.errors import SendUnknown, TernError, TooLarge, Unavailable
 
 OnDone = Callable[["Parcel", TernError | None], None]
 
@@ -30,6 +30,7 @@ class Parcel:
         "sent_at",
         "serial",
         "transmitted",
+        "unencoded",
     )
 
     def __init__(
@@ -49,6 +50,8 @@ class Parcel:
         """Bytes of it may have reached a broker."""
         self.refusals = 0
         self.finished = False
+        self.unencoded = False
+        """Its rows did not become bytes, for a reason nobody thought of."""
 
     def encode(self, *, app: str, encoding: Encoding) -> None:
         """Make the bytes; raises `TooLarge` when the rows do not fit one batch."""
@@ -73,6 +76,10 @@ class Parcel:
             first_sequence=published.first_sequence,
             encoding=encoding,
         )
+
+    def divisible(self, error: TernError | None) -> bool:
+        """Is one of several rows to blame, so that its neighbours must not suffer?"""
+        return len(self.chunk.rows) > 1 and (self.unencoded or isinstance(error, TooLarge))
 
     def halves(self) -> "tuple[Parcel, Parcel]":
         """The same rows with the same ids in two batches, not yet encoded."""

@@ -24,9 +24,10 @@ from ternmq.client.outlet import Outlet
 from ternmq.client.parcel import OnDone, Parcel
 from ternmq.client.receipt import Published, Receipt
 from ternmq.client.room import Room
+from ternmq.client.times import shown
 from ternmq.client.waiting import ROW_COST, Chunk, Row, Waiter, Waiting, row_size
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Closed, SendUnknown, TernError, TooLarge
+from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 
@@ -175,21 +176,23 @@ class Producer:
         return Parcel(chunk, published, deadline=deadline, on_done=on_done)
 
     def post(self, parcel: Parcel) -> None:
-        """Encode and send."""
+        """Encode and send; whatever goes wrong is told to who waits for these rows."""
         try:
             parcel.encode(app=self.config.app, encoding=self.config.encoding)
         except TernError as error:
             parcel.on_done(parcel, error)
-            return
-        self._outlet().put(parcel)
+        except Exception as error:  # Checks at the call should have refused it.
+            parcel.unencoded = True
+            parcel.on_done(parcel, BadRequest(f"the message cannot be encoded: {shown(error)}"))
+        else:
+            self._outlet().put(parcel)
 
     def _settled(self, parcel: Parcel, error: TernError | None) -> None:
         """Tell everybody who waits for a row of this batch."""
         chunk, published = parcel.chunk, parcel.published
         waiting = self._waiting[published.topic]
         waiting.under_way -= 1
-        if isinstance(error, TooLarge) and len(chunk.rows) > 1:
-            # One row is too large for the topic; its neighbours must not suffer.
+        if parcel.divisible(error):
             for half in parcel.halves():
                 waiting.under_way += 1
                 self.post(half)

@@ -5,9 +5,10 @@ and work out their fields when asked, so a million receipts cost next to nothing
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import overload
 
+from ternmq.client.times import time_from_ms
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId, id_to_text
 
@@ -67,7 +68,7 @@ class Receipt:
 
     @property
     def stored_at(self) -> datetime:
-        return datetime.fromtimestamp(self._published.stored_at_ms / 1000, UTC)
+        return time_from_ms(self._published.stored_at_ms)
 
     @property
     def duplicate(self) -> bool:

@@ -3,11 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ternmq
+from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import Json
-from ternmq.client.outgoing import make_body, make_outgoing
+from ternmq.client.outgoing import adopt_outgoing, make_body, make_outgoing
+from ternmq.client.times import TIME_MAX_MS, time_from_ms
 from ternmq.core.errors import BadConfig, BadName, BadRequest, TooLarge
 
 
@@ -95,3 +98,79 @@ def test_a_wrong_url_is_refused_where_it_is_written() -> None:
 def test_unknown_options_are_bad_config() -> None:
     with pytest.raises(BadConfig):
         ternmq.connect("tern://127.0.0.1:7700", bufer=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"properties": {"a": "\ud800"}}, "property 'a' cannot be written as UTF-8"),
+        ({"properties": {"\ud800": "v"}}, r"property name '\ud800' cannot be written as UTF-8"),
+        ({"properties": {"a": 10**5000}}, "property 'a' is an int of more than 4000 digits"),
+        ({"properties": {"a": None}}, "property 'a' is a NoneType"),
+        ({"tag": "\udfff"}, "tag cannot be written as UTF-8"),
+        ({"order_key": "\udfff"}, "order_key cannot be written as UTF-8"),
+        ({"ttl": 1e30}, "ttl is 1e+30; it would end after the year 9999"),
+        ({"ttl": float("inf")}, "ttl is inf; it would end after the year 9999"),
+        ({"ttl": float("nan")}, "ttl is nan; it is a number of seconds above 0"),
+        ({"ttl": timedelta.max}, "it would end after the year 9999"),
+        ({"ttl": 10**5000}, "ttl is a int that cannot be shown; it would end after"),
+        ({"priority": 10**5000}, "priority is a int that cannot be shown"),
+        ({"key": 10**5000}, "key is a int that cannot be shown"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_the_call(options: Any, text: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        make_outgoing(b"", options, 1_700_000_000_000)
+
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"born_at_ms": 10**17}, "born_at_ms is 100000000000000000; it is milliseconds"),
+        ({"born_at_ms": -1}, "born_at_ms is -1"),
+        ({"born_at_ms": 1.5}, "born_at_ms is 1.5"),
+        ({"expire_at_ms": 10**30}, "expire_at_ms is 1000000"),
+        ({"expire_at_ms": True}, "expire_at_ms is True"),
+        ({"explicit_id": "str"}, "explicit_id is 'str'; it is bytes"),
+        ({"properties": {"a": "\ud800"}}, "property 'a' cannot be written as UTF-8"),
+    ],
+)
+async def test_a_wrong_field_of_an_outgoing_is_named_with_its_message(
+    mq: ternmq.Client, fields: Any, text: str
+) -> None:
+    with pytest.raises(BadRequest) as caught:
+        await mq.send_many("orders", [b"fine", ternmq.Outgoing(body=b"", **fields)])
+
+    assert str(caught.value).startswith("message 1: ")
+    assert text in str(caught.value)
+
+
+def test_the_last_millisecond_of_9999_is_a_time() -> None:
+    message = adopt_outgoing(
+        ternmq.Outgoing(body=b"", born_at_ms=TIME_MAX_MS, expire_at_ms=TIME_MAX_MS), 0
+    )
+
+    assert time_from_ms(message.born_at_ms) == datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC)
+
+
+def test_properties_are_copied_so_a_dict_may_be_used_again() -> None:
+    mine: dict[str, PropertyValue] = {"n": 1}
+    made = make_outgoing(b"", {"properties": mine}, 0)
+    adopted = adopt_outgoing(ternmq.Outgoing(body=b"", properties=mine), 0)
+    mine["n"] = 2
+
+    assert made.properties == adopted.properties == {"n": 1}
+
+
+def test_subclasses_become_the_type_they_stand_for() -> None:
+    class Shouting(str):
+        def __str__(self) -> str:
+            return "LOUD"
+
+    made = make_outgoing(b"", {"key": Shouting("quiet"), "tag": Shouting("t")}, 0)
+
+    assert (made.key, type(made.key)) == ("quiet", str)
+    assert (made.tag, type(made.tag)) == ("t", str)
+    assert type(make_body(np.bytes_(b"x"), None)) is bytes

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import Sized
 from functools import partial
+from typing import Any
 
 import pytest
 
 import ternmq
+from ternmq.batch.encoder import encode_messages
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
+from ternmq.client import parcel
 from ternmq.client.outlet import AHEAD_MAX
 from ternmq.client.producer import TOPICS_KEPT_MAX
 from ternmq.core.errors import (
+    BadRequest,
     BufferFull,
     Closed,
     DiskFull,
@@ -360,3 +364,51 @@ async def test_topics_without_traffic_are_forgotten(broker: FakeBroker, mq: tern
 
     assert len(mq.sender()._waiting) <= TOPICS_KEPT_MAX + 1
     assert mq.stats().sent == len(names)
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder fails on every message whose key is 'bad', with an error of no kind of ours."""
+    encode = encode_messages
+
+    def failing(messages: list[ternmq.Outgoing], **rest: Any) -> bytearray:
+        if any(message.key == "bad" for message in messages):
+            raise ZeroDivisionError("nobody thought of this")
+        return encode(messages, **rest)
+
+    monkeypatch.setattr(parcel, "encode_messages", failing)
+
+
+@pytest.mark.usefixtures("unwritable")
+async def test_a_message_that_does_not_encode_fails_alone(mq: ternmq.Client) -> None:
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(
+            *(mq.send("orders", b"%d" % at, key="bad" if at == 3 else "ok") for at in range(8)),
+            return_exceptions=True,
+        )
+        await mq.flush()
+
+    assert [at for at, each in enumerate(results) if isinstance(each, BaseException)] == [3]
+    assert isinstance(results[3], BadRequest)
+    assert "nobody thought of this" in str(results[3])
+    assert mq.stats().buffered == mq.stats().buffered_size == 0
+
+
+@pytest.mark.usefixtures("unwritable")
+async def test_of_many_messages_those_that_do_not_encode_fail_alone(mq: ternmq.Client) -> None:
+    messages = [ternmq.Outgoing(body=b"", key="bad" if at in (0, 5) else "ok") for at in range(9)]
+    async with asyncio.timeout(10):
+        receipt = await mq.send_many("orders", messages)
+        await mq.flush()
+
+    assert sorted(at for rows, _ in receipt.failures for at in rows) == [0, 5]
+    assert mq.stats().sent == 7
+
+
+async def test_a_refused_message_harms_nobody_else(mq: ternmq.Client) -> None:
+    async with asyncio.timeout(10):
+        good = [asyncio.create_task(mq.send("orders", b"good")) for _ in range(5)]
+        with pytest.raises(BadRequest, match="property 'a'"):
+            await mq.send("orders", b"bad", properties={"a": "\ud800"})
+        await asyncio.gather(*good)
+        await mq.flush()
