@@ -112,10 +112,16 @@ class Teller:
         if connection is None or connection.closed:
             return  # Told after the reconnect.
         done = self.dones.take()
-        ack = Ack(subscription=self._subscription, done=done)
-        answer = connection.call(Command.ACK, pack(ack))
+        try:
+            payload = pack(Ack(subscription=self._subscription, done=done))
+            answer = connection.call(Command.ACK, payload)
+        except BaseException:
+            self.dones.put_back(done)  # Whatever went wrong: it was not told.
+            raise
         self._telling.add(answer)
         answer.add_done_callback(partial(self._told, connection, done))
+        if self.dones:
+            self._tell_soon()  # More than one request holds.
 
     def _told(
         self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
@@ -145,6 +151,7 @@ class Teller:
                     if self.dones or self._riding:
                         self._tell()
                     await self._all_told()
+                    await asyncio.sleep(0)  # An answer that is there already runs its callback.
                     if self._riding and not self.dones:
                         return  # Frames are handled in order: the acks on pulls came first.
         except TimeoutError as error:
