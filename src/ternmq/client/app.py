@@ -24,6 +24,7 @@ from typing import Any, TypedDict, Unpack
 from ternmq.client.client import Client, connect
 from ternmq.client.config import ConnectOptions, make_config, nearest_text
 from ternmq.client.consumer import Consumer, ConsumerOptions, make_plan
+from ternmq.client.delivery import writable
 from ternmq.client.message import Message
 from ternmq.core.errors import BadRequest, Closed
 from ternmq.core.log import get_logger
@@ -238,7 +239,7 @@ async def _handle(
         try:
             await call(message)
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {writable(error)}"
             if attempt < subscriber.local_retries and not message.settled:
                 continue
             log.warning(

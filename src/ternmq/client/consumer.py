@@ -202,7 +202,12 @@ class Consumer:
                 raise StopAsyncIteration
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._waiters:  # Else everybody was woken in the same moment.
+                    self._waiters.remove(waiter)
+                raise
             self._shown = 0
 
     def _advance(self, topic: str | None = None, source: object = None) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ternmq.batch.envelope import Envelope
 from ternmq.client.codec import Codec
+from ternmq.client.times import shown
 from ternmq.core.errors import BadRequest
 
 
@@ -39,32 +40,43 @@ class Source(Protocol):
         """The same, from any thread."""
 
 
+REASON_SIZE_MAX = 1024
+
+
+def writable(reason: object) -> str:
+    """Any reason as text that UTF-8 can write: one odd letter must not hold up the acks."""
+    try:
+        text = str(reason)
+    except Exception as error:  # A reason is often an exception, and these may be anything.
+        text = f"a {type(reason).__name__} that cannot be shown: {type(error).__name__}"
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class Verdict:
     """What became of rows: 'ack', 'retry' after some time, or 'reject' for good."""
 
     __slots__ = ("after_ms", "kind", "reason")
 
-    def __init__(self, kind: str, after_ms: int = 0, reason: str = "") -> None:
+    def __init__(self, kind: str, after_ms: int = 0, reason: object = "") -> None:
         self.kind = kind
         self.after_ms = after_ms
-        self.reason = reason
+        self.reason = writable(reason)[:REASON_SIZE_MAX]
 
 
 ACK = Verdict("ack")
-REASON_SIZE_MAX = 1024
 
 
 def retry_verdict(after: float | None, reason: str) -> Verdict:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
     if after is None:
-        return Verdict("retry", -1, str(reason)[:REASON_SIZE_MAX])
+        return Verdict("retry", -1, reason)
     if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
-        raise BadRequest(f"retry after {after!r}: it is a number of seconds, 0 or more")
-    return Verdict("retry", int(after * 1000), str(reason)[:REASON_SIZE_MAX])
+        raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
+    return Verdict("retry", int(after * 1000), reason)
 
 
 def reject_verdict(reason: str) -> Verdict:
-    return Verdict("reject", 0, str(reason)[:REASON_SIZE_MAX])
+    return Verdict("reject", 0, reason)
 
 
 class Delivery:

@@ -4,10 +4,13 @@ Acks in delivery order extend one open range: a million acked messages are a han
 Acks out of order are merged when they are taken. Pure memory; the subscription sends.
 """
 
+from itertools import accumulate
+
 from ternmq.client.delivery import Verdict
 from ternmq.wire.commands import Done
 
 TAKEN_MAX = 10_000  # Entries in one request.
+TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to fit a frame.
 
 
 class Dones:
@@ -29,6 +32,13 @@ class Dones:
     def __len__(self) -> int:
         """Entries, not rows."""
         return (self.end >= 0) + len(self._acks) + len(self._others)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are settled and not yet told."""
+        told = sum(end - first for _, first, end in self._acks)
+        told += sum(each.end - each.first for each in self._others)
+        return told + (self.end - self.first if self.end >= 0 else 0)
 
     def ack(self, lease: int, first: int, end: int) -> None:
         """Rows that do not extend the open range begin a new one."""
@@ -70,7 +80,9 @@ class Dones:
 
     def take(self) -> list[Done]:
         """Remove and return everything, up to about `TAKEN_MAX` entries."""
-        others, self._others = self._others[:TAKEN_MAX], self._others[TAKEN_MAX:]
+        letters = accumulate(len(each.reason) for each in self._others[:TAKEN_MAX])
+        fitting = max(1, sum(1 for sum_so_far in letters if sum_so_far <= TAKEN_REASONS_MAX))
+        others, self._others = self._others[:fitting], self._others[fitting:]
         return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:

@@ -212,6 +212,9 @@ class Subscription:
         try:
             if self._connection is not None:
                 await self.flush()
+            else:
+                self._settle_elsewhere()
+                self._warn_about_untold()
         except TernError as error:
             log.warning("acks may be lost", group=self._plan.group, reason=str(error))
         try:
@@ -227,6 +230,13 @@ class Subscription:
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.wait([self._task])
+
+    def _warn_about_untold(self) -> None:
+        rows = self._teller.dones.rows
+        if rows:
+            log.warning(
+                "acks may be lost", group=self._plan.group, rows=rows, reason="no connection"
+            )
 
     async def _leave(self) -> None:
         connection = self._connection
@@ -264,7 +274,13 @@ class Subscription:
             wait_ms=PULL_WAIT_MS,
             done=done,
         )
-        answer = connection.call(Command.PULL, pack(pull))
+        try:
+            answer = connection.call(Command.PULL, pack(pull))
+        except BaseException:
+            self._pulls -= 1
+            self._asked -= rows
+            self._teller.failed(done)
+            raise
         answer.add_done_callback(partial(self._pulled, connection, rows, done))
 
     def _pulled(

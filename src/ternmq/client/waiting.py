@@ -13,7 +13,8 @@ from ternmq.batch.encoder import Outgoing
 
 CHUNK_AGE_MAX_S = 0.02
 ROW_COST = 64  # What a waiting row costs besides its body.
-OPTIONS_COST = 192  # And one with keys, tags or properties.
+OPTIONS_COST = 192  # And one with keys, tags or properties, besides their own bytes.
+PROPERTY_COST = 64  # What a property costs besides its name and value.
 
 Row = bytes | Outgoing
 Waiter = asyncio.Future[Any] | None
@@ -23,7 +24,23 @@ def row_size(row: Row) -> int:
     """What a row counts against the send buffer."""
     if isinstance(row, bytes):
         return len(row) + ROW_COST
-    return len(row.body) + ROW_COST + OPTIONS_COST
+    size = len(row.body) + ROW_COST + OPTIONS_COST + len(row.explicit_id or b"")
+    for text in (row.key, row.tag, row.order_key):
+        if text is not None:
+            size += _text_size(text)
+    for name, value in (row.properties or {}).items():
+        size += PROPERTY_COST + _text_size(name)
+        if isinstance(value, str):
+            size += _text_size(value)
+        elif isinstance(value, bytes):
+            size += len(value)
+        elif isinstance(value, int):
+            size += value.bit_length() // 3  # Its decimal text is about as long.
+    return size
+
+
+def _text_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 class Chunk:

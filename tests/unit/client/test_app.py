@@ -185,3 +185,30 @@ def test_wrong_options_are_named_where_they_are_written() -> None:
         app.subscriber("orders", group="billing", concurrency=0)
     with pytest.raises(BadName):
         app.subscriber("or ders", group="billing")
+
+
+async def test_an_exception_whatever_its_text_is_a_reason(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    app = ternmq.App(broker.url, app="shop")
+
+    @app.subscriber("orders", group="billing")
+    async def bill(message: ternmq.Message) -> None:
+        if message.body == b"odd":
+            raise ValueError("\ud800")
+        if message.body == b"mute":
+            raise Mute
+
+    await mq.send_many("orders", [b"odd", b"mute", b"good"])
+    async with app:
+        await until(lambda: len(kinds(broker)) == 3)
+
+    assert kinds(broker) == ["ack", "retry", "retry"]
+    assert sorted(done.reason for done in broker.done if done.kind == "retry") == [
+        "Mute: a Mute that cannot be shown: RuntimeError",
+        r"ValueError: \ud800",
+    ]

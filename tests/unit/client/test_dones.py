@@ -3,7 +3,7 @@
 import random
 
 from ternmq.client.delivery import ACK, reject_verdict, retry_verdict
-from ternmq.client.dones import TAKEN_MAX, Dones
+from ternmq.client.dones import TAKEN_MAX, TAKEN_REASONS_MAX, Dones
 
 
 def ranges(dones: Dones) -> list[tuple[int, int, int]]:
@@ -72,3 +72,17 @@ def test_one_request_takes_a_bounded_number() -> None:
     assert len(dones.take()) == TAKEN_MAX
     assert len(dones.take()) == 5
     assert not dones
+
+
+def test_one_request_takes_only_so_much_text_of_reasons() -> None:
+    dones = Dones()
+    for at in range(2000):
+        dones.add(1, at, at + 1, reject_verdict("x" * 1024))
+    dones.ack(1, 5000, 5003)
+
+    assert dones.rows == 2003
+    taken = dones.take()
+    assert sum(len(each.reason) for each in taken) <= TAKEN_REASONS_MAX
+    assert 0 < dones.rows < 2000
+    dones.put_back(taken)
+    assert dones.rows == 2003

@@ -14,6 +14,7 @@ from ternmq.batch.view import BatchView
 from ternmq.client import parcel
 from ternmq.client.outlet import AHEAD_MAX
 from ternmq.client.producer import TOPICS_KEPT_MAX
+from ternmq.client.waiting import row_size
 from ternmq.core.errors import (
     BadRequest,
     BufferFull,
@@ -412,3 +413,29 @@ async def test_a_refused_message_harms_nobody_else(mq: ternmq.Client) -> None:
             await mq.send("orders", b"bad", properties={"a": "\ud800"})
         await asyncio.gather(*good)
         await mq.flush()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"properties": {"a": "y" * 1_000_000}},
+        {"properties": {"a": b"y" * 1_000_000}},
+        {"properties": {"y" * 1_000_000: 1}},
+        {"properties": {str(at): 10**3999 for at in range(256)}},
+    ],
+    ids=["text", "bytes", "name", "int"],
+)
+async def test_properties_count_against_the_send_buffer(broker: FakeBroker, options: Any) -> None:
+    """The bound is on memory, whatever part of a message takes it."""
+    broker.behave(Command.PUBLISH, lambda peer, frame: True)
+    async with ternmq.connect(broker.url, buffer_size_max=65536, delivery_timeout=0.5) as mq:
+        mq.send_nowait("orders", b"", **options)
+        with pytest.raises(BufferFull):
+            mq.send_nowait("orders", b"", **options)
+        assert mq.stats().buffered_size > 300_000
+
+
+def test_keys_and_tags_count_too() -> None:
+    bare = row_size(ternmq.Outgoing(body=b"xx"))
+
+    assert row_size(ternmq.Outgoing(body=b"xx", key="ä" * 10, tag="b", order_key="c")) == bare + 22
