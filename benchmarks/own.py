@@ -81,7 +81,7 @@ def publish_load(
 
 
 def publish(
-    url: str, pid: int, *, topics: int = 1, count: int = 3_000_000, batch: int = 1_000,
+    url: str, pid: int, *, topics: int = 1, count: int = 6_000_000, batch: int = 4_000,
     size: int = 100, compressible: bool = False,
 ) -> Fields:  # fmt: skip
     """One producer process."""

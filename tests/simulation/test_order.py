@@ -74,8 +74,8 @@ class World:
         """A consumer that now and then fails, sleeps over its lease, or loses its connection."""
         while True:
             async with ternmq.connect(url, app="sim") as mq:
-                options = {"group": "g", "ordered": True, "prefetch": 5}
-                async with mq.consumer("orders", **options) as consumer:
+                joining = mq.consumer("orders", group="g", ordered=True, prefetch=5)
+                async with joining as consumer:
                     async for message in consumer:
                         if not await self.handle(consumer, message):
                             break
