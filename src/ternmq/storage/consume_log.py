@@ -39,6 +39,7 @@ class ConsumeLog:
         self._frozen: list[tuple[Runs, int]] = []  # With the offset where the segment ends.
         self.ends = active.ends
         self._firsts: dict[int, int] = {}  # Only where above zero.
+        self._forgotten = (0, 0)  # Highest topic id that was forgotten, and where it ended.
         self._pending = bytearray()  # Records that no tail file has yet.
         self.tail_file = TailFile(disk, paths)
 
@@ -63,8 +64,20 @@ class ConsumeLog:
 
     def at_time(self, topic_id: int, stored_at_ms: int) -> int:
         """First sequence stored at or after this time; the end if there is none. May wait."""
+        return self._at_time(topic_id, stored_at_ms, wait=True)
+
+    def at_time_nowait(self, topic_id: int, stored_at_ms: int) -> int | None:
+        """The same from memory and page cache only; None where that is not enough."""
+        try:
+            return self._at_time(topic_id, stored_at_ms, wait=False)
+        except WouldBlock:
+            return None
+
+    def _at_time(self, topic_id: int, stored_at_ms: int, *, wait: bool) -> int:
         first, end = self.bounds(topic_id)
-        found = self._tables.find_time(topic_id, stored_at_ms)
+        if not end:
+            return end
+        found = self._tables.find_time(topic_id, stored_at_ms, wait=wait)
         if found is None:
             for runs in [runs for runs, _ in self._frozen] + [self._active]:
                 run = runs.runs.get(topic_id)
@@ -75,14 +88,17 @@ class ConsumeLog:
 
     def forget(self, topic_id: int) -> None:
         """A topic is deleted: drop what memory holds of it. Its id is never used again."""
-        self.ends.pop(topic_id, None)
+        end = self.ends.pop(topic_id, None)
+        if end is not None:
+            self._forgotten = max(self._forgotten, (topic_id, end))
         self._firsts.pop(topic_id, None)
         self._active.runs.pop(topic_id, None)
         for runs, _ in self._frozen:
             runs.runs.pop(topic_id, None)
 
     def topic_ids(self) -> list[int]:
-        """Every topic that ever had a message here and was not forgotten."""
+        """Every topic that ever had a message here and was not forgotten; after a start also the
+        highest one that was."""
         return list(self.ends)
 
     def _entries(
@@ -175,7 +191,10 @@ class ConsumeLog:
         written: list[int] = []
         while self._frozen:
             runs, end = self._frozen[0]
-            table = make_table(self._disk, self._paths, self._tables, runs, end, known=self.ends)
+            table = make_table(
+                self._disk, self._paths, self._tables, runs, end,
+                known=self.ends, forgotten=self._forgotten,
+            )  # fmt: skip
             self._tables.add(table)
             self._frozen = self._frozen[1:]
             written.append(runs.base)
@@ -200,14 +219,18 @@ def make_table(
     end: int,
     *,
     known: dict[int, int] | None,
+    forgotten: tuple[int, int] = (0, 0),
 ) -> Table:
-    """Write the table of one segment. Topics that are not `known` any more are left out."""
+    """Write the table of one segment. Topics that are not `known` any more are left out, but for
+    the highest id: the last table must tell which ids were ever used (see `Store.known`)."""
     before: dict[int, int] = {}
     older = [table for table in tables.tables if table.base < runs.base]
     if older:
         before = tables.index(older[-1]).ends()
         if known is not None:
             before = {topic: at for topic, at in before.items() if topic in known}
+    if forgotten[0] and forgotten[0] not in runs.runs:
+        before[forgotten[0]] = forgotten[1]
     path = paths.table(runs.base)
     topics = [(topic_id, run.packed) for topic_id, run in sorted(runs.runs.items())]
     contents = Contents(base=runs.base, end=end, topics=[*topics], before=before)

@@ -124,31 +124,39 @@ class ConsumeTables:
             self._take(self._renew(table, wait=wait), topic_id, selection, wait=wait)
         return True
 
-    def find_time(self, topic_id: int, stored_at_ms: int) -> int | None:
-        """First sequence of the topic stored at or after, if the tables have it. May wait."""
+    def find_time(self, topic_id: int, stored_at_ms: int, *, wait: bool) -> int | None:
+        """First sequence of the topic stored at or after, if the tables have it."""
         for table in self.tables:
             if table.last_stored_at_ms < stored_at_ms:
                 continue
-            row = self._row(table, topic_id, wait=True)
-            if row is None or not row.entry_count:
-                continue
             try:
-                found = self._find_time(table, topic_id, row, stored_at_ms)
+                found = self._find_time(table, topic_id, stored_at_ms, wait=wait)
             except Corrupt:
-                found = self._find_time(self._renew(table, wait=True), topic_id, row, stored_at_ms)
+                renewed = self._renew(table, wait=wait)
+                found = self._find_time(renewed, topic_id, stored_at_ms, wait=wait)
             if found is not None:
                 return found
         return None
 
-    def _find_time(self, table: Table, topic_id: int, row: Row, stored_at_ms: int) -> int | None:
+    def _find_time(
+        self, table: Table, topic_id: int, stored_at_ms: int, *, wait: bool
+    ) -> int | None:
+        row = self._row(table, topic_id, wait=wait)
+        if row is None or not row.entry_count:
+            return None
+
+        def entry(number: int) -> tuple[int, ...]:
+            chunk = self._chunk(table, topic_id, row, number // CHUNK_ENTRIES, wait=wait)
+            return ENTRY.unpack_from(chunk.packed, number % CHUNK_ENTRIES * ENTRY_SIZE)
+
         low, high = 0, row.entry_count
         while low < high:
             middle = (low + high) // 2
-            if self._entry(table, topic_id, row, middle)[4] < stored_at_ms:
+            if entry(middle)[4] < stored_at_ms:
                 low = middle + 1
             else:
                 high = middle
-        return self._entry(table, topic_id, row, low)[0] if low < row.entry_count else None
+        return entry(low)[0] if low < row.entry_count else None
 
     def _find(self, topic_id: int, sequence: int, *, wait: bool) -> Table | None:
         """The first table where the topic's end is above `sequence`."""
@@ -197,10 +205,6 @@ class ConsumeTables:
             else:
                 high = middle - 1
         return low
-
-    def _entry(self, table: Table, topic_id: int, row: Row, number: int) -> tuple[int, ...]:
-        chunk = self._chunk(table, topic_id, row, number // CHUNK_ENTRIES, wait=True)
-        return ENTRY.unpack_from(chunk.packed, number % CHUNK_ENTRIES * ENTRY_SIZE)
 
     def _chunk(self, table: Table, topic_id: int, row: Row, number: int, *, wait: bool) -> _Chunk:
         key = (table.base, topic_id, number)

@@ -58,7 +58,7 @@ class MessageLog:
         self._consume = consume
         self._producers = producers
         self._clock = clock
-        self._epoch = epoch
+        self.epoch = epoch
         self._config = config
         self._sync_each = config.flush == "sync"
         self.safe_offset = source.end
@@ -92,7 +92,7 @@ class MessageLog:
         ends: dict[int, int] = {}
         safe_ends = self._consume.ends
         stored_at_ms = max(self.stored_at_ms, self._clock.now_ms())
-        durable_to, epoch = self._log.synced, self._epoch
+        durable_to, epoch = self._log.synced, self.epoch
         for append in appends:
             batch, topic_id = append.batch, append.topic_id
             assert len(batch) % 8 == 0

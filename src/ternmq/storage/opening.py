@@ -8,6 +8,7 @@ long the log is. Everything that was read is counted in the report.
 
 import threading
 
+from ternmq.batch.layout import FIXED_SIZE, read_stamp
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.log import get_logger
@@ -22,7 +23,7 @@ from ternmq.storage.consume_table import HEADER_SIZE, Table
 from ternmq.storage.consume_tables import ConsumeTables
 from ternmq.storage.consume_tail import Tail, read_tail
 from ternmq.storage.disk import Disk
-from ternmq.storage.message_format import Collector, MessageFormat, walk
+from ternmq.storage.message_format import Collector, MessageFormat, check_stamp, walk
 from ternmq.storage.paths import Paths
 from ternmq.storage.producers import ProducerTable
 from ternmq.storage.recovery import Quarantine
@@ -30,6 +31,8 @@ from ternmq.storage.report import RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
 
 log = get_logger()
+
+STAMPS_TRIED = 16  # The last batches may be damaged; epochs hardly change between them.
 
 
 class Opening:
@@ -63,6 +66,7 @@ class Opening:
         self._rebuilding = threading.Lock()
         self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
         self.stored_at_ms = checkpoint.stored_at_ms
+        self.epoch = checkpoint.epoch  # The latest that wrote here.
 
     def run(self, clock: Clock) -> ConsumeLog:
         """Recover; returns the consume log. The message log's end is settled afterwards."""
@@ -213,11 +217,26 @@ class Opening:
         if records:
             last = RECORD.unpack_from(records, len(records) - RECORD_SIZE)
             self.stored_at_ms = max(self.stored_at_ms, last[5])
+            self.epoch = max(self.epoch, self._last_epoch(records))
         if self._source.active_base != base:
             consume.seal(self._source.active_base)
         else:
             self._source.count = len(records) // RECORD_SIZE
         return consume
+
+    def _last_epoch(self, records: bytearray) -> int:
+        """Of the last batch that can be read: a checkpoint may be lost, or older than that."""
+        first = max(0, len(records) - STAMPS_TRIED * RECORD_SIZE)
+        for at in range(len(records) - RECORD_SIZE, first - 1, -RECORD_SIZE):
+            offset = RECORD.unpack_from(records, at)[2]
+            try:
+                header = self._source.read(offset, FIXED_SIZE)
+                check_stamp(memoryview(header), offset)
+            except (Corrupt, DiskFailed):
+                continue
+            self._report.bytes_read += FIXED_SIZE
+            return read_stamp(header).epoch
+        return 0
 
     def _note(self, text: str, error: Exception) -> None:
         log.error(text, error=str(error))

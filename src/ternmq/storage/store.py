@@ -8,6 +8,7 @@ everything checkpointed, marker removed. Who may open the directory is decided e
 never needed for safety, so a full disk there is logged and otherwise ignored.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from ternmq.core.clock import Clock
@@ -31,6 +32,16 @@ from ternmq.storage.segmented_log import SegmentedLog
 log = get_logger()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Numbers that the data uses: nobody may give them out again."""
+
+    topic_ids: frozenset[int]
+    group_id: int
+    """The highest."""
+    epoch: int
+
+
 class Store:
     """Everything a broker keeps on disk."""
 
@@ -50,6 +61,7 @@ class Store:
         self._config = config
         self.report = RecoveryReport()
         self._epoch = epoch
+        self._epoch_before = 0
         self._last = Checkpoint()
         self._closed = False
 
@@ -115,6 +127,7 @@ class Store:
             clock=self._clock, epoch=self._epoch, config=self._config,
         )  # fmt: skip
         self.messages.stored_at_ms = opening.stored_at_ms
+        self._epoch_before = opening.epoch
 
     def _open_pulls(self, known: Checkpoint) -> None:
         segments = self._pull_segments = SegmentedLog(
@@ -165,6 +178,20 @@ class Store:
             for base in old:
                 self._disk.unlink(self._paths.tail(base))
 
+    def known(self) -> Known:
+        """Ids and epoch found at this start. Blocks; to be asked before `pulls.replay`."""
+        survey = self.pulls.survey()
+        return Known(
+            topic_ids=frozenset({*self.consume.topic_ids(), *survey.lane_ids} - {0}),
+            group_id=max(survey.group_ids, default=0),
+            epoch=self._epoch_before,
+        )
+
+    def use_epoch(self, epoch: int) -> None:
+        """Write under this epoch, not the one it was opened with; before the first append."""
+        assert epoch > self._epoch_before, "an epoch is never used twice"
+        self._epoch = self.messages.epoch = epoch
+
     def checkpoint(self) -> None:
         """Write down how far everything is; blocks. Called on the writer thread."""
         try:
@@ -188,7 +215,7 @@ class Store:
         self.pulls.sync()
         now = Checkpoint(
             clean=clean,
-            epoch=self._epoch,
+            epoch=max(self._epoch, self._epoch_before),
             message_durable=self.messages.synced_offset,
             consume_covered=self.consume.tail_file.covered,
             pull_durable=self.pulls.synced_offset,

@@ -113,13 +113,28 @@ def test_at_time_finds_the_first_sequence_stored_at_or_after() -> None:
             assert opened.consume.at_time(1, 1_001 + 10 * number) == (number + 1) // 2
         assert opened.consume.at_time(1, 9_999) == 15
         assert opened.consume.at_time(77, 0) == 0
+        assert opened.consume.at_time_nowait(1, 9_999) == 15
+        assert opened.consume.at_time_nowait(77, 0) == 0
+
+
+def test_at_time_without_waiting_answers_only_what_is_in_memory() -> None:
+    disk, store, maker = fresh()
+    for topic_id in (1, 2, 1, 1):  # A segment each.
+        maker.put_many(store, 8, (topic_id,))
+    assert store.consume.at_time_nowait(2, 0) == 0
+    store.close()
+    again = reopened(disk)
+    assert again.consume.at_time_nowait(2, 0) is None
+    assert again.consume.at_time(2, 0) == 0
+    assert again.consume.at_time_nowait(2, 0) == 0, "the table is in memory now"
 
 
 def test_a_forgotten_topic_is_unknown_and_leaves_the_tables_with_the_next_segment() -> None:
     disk, store, maker = fresh()
-    maker.put_many(store, 9, (1, 2))
+    maker.put_many(store, 9, (1, 2, 3, 4))
     store.checkpoint()
-    store.consume.forget(2)
+    for topic_id in (4, 2, 3):
+        store.consume.forget(topic_id)
     assert store.consume.bounds(2) == (0, 0)
     assert store.consume.entries(2, 0, rows_max=1, size_max=1) == []
     for _ in range(10):
@@ -129,7 +144,7 @@ def test_a_forgotten_topic_is_unknown_and_leaves_the_tables_with_the_next_segmen
         maker.put(store, maker.append(1))
     store.close()
     again = reopened(disk)
-    assert again.consume.topic_ids() == [1]
+    assert again.consume.topic_ids() == [1, 4], "which ids were ever used is not forgotten"
 
 
 def test_a_topic_without_a_message_for_many_segments_keeps_its_sequence() -> None:

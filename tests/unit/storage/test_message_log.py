@@ -85,7 +85,7 @@ def test_segments_roll_by_batches_and_by_size_and_offsets_run_on() -> None:
     maker.put(store, *[maker.append(3) for _ in range(9)])  # One group over three segments.
     assert len(disk.names(DATA / "message")) == 5
     check_all(store, maker.kept)
-    disk, store, maker = fresh(StorageConfig(segment_size=4 * 2**20))
+    disk, store, maker = fresh(StorageConfig(segment_size=5 * 2**20))
     for _ in range(5):
         maker.put(store, maker.append(body=b"x" * 2_000_000))
     assert [int(name[:20]) for name in disk.names(DATA / "message")] == [

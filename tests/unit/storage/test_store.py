@@ -13,10 +13,11 @@ from ternmq.storage.checkpoint import Checkpoint, decode
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import RealDisk
 from ternmq.storage.pull_record import Kind, PullRecord
-from ternmq.storage.store import Store
+from ternmq.storage.store import Known, Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import (
     DATA,
+    MESSAGE_0,
     SMALL,
     TAIL_0,
     Maker,
@@ -117,6 +118,38 @@ def test_tail_files_of_sealed_segments_are_removed() -> None:
     disk.place(TAIL_0, b"left over by a crash")
     check_all(reopened(disk), maker.kept)
     assert not disk.exists(TAIL_0)
+
+
+def test_the_data_tells_which_ids_and_epochs_it_uses() -> None:
+    disk, store, maker = fresh()
+    assert store.known() == Known(topic_ids=frozenset(), group_id=0, epoch=0)
+    maker.put_many(store, 20, (3, 8))
+    put_pulls(store, PullRecord(kind=Kind.GROUP_MADE, group_id=6, lane_id=11))
+    put_pulls(store, PullRecord(kind=Kind.GROUP_DELETED, group_id=9))
+    assert reopened(disk).known() == Known(topic_ids=frozenset({3, 8, 11}), group_id=9, epoch=1)
+
+
+def test_the_epoch_is_known_without_a_checkpoint_and_never_falls() -> None:
+    disk, store, maker = fresh()
+    store.use_epoch(7)
+    maker.put_many(store, 3)
+    disk.remove(DATA / "checkpoint")
+    again = reopened(disk)
+    assert again.known().epoch == 7, "by the last batch"
+    disk.restart()
+    assert open_store(disk, epoch=1).known().epoch == 7, "by the checkpoint that `open` wrote"
+    with pytest.raises(AssertionError):
+        again.use_epoch(7)
+
+
+def test_the_epoch_is_read_from_an_older_batch_where_the_last_is_damaged() -> None:
+    disk, store, maker = fresh()
+    store.use_epoch(7)
+    maker.put_many(store, 3)
+    store.close()
+    disk.remove(DATA / "checkpoint")
+    disk.flip(MESSAGE_0, maker.kept[-1].offset + 20)
+    assert reopened(disk).known().epoch == 7
 
 
 def test_temporary_files_of_a_crash_are_removed() -> None:
