@@ -78,7 +78,7 @@ def consume(
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Consume messages for a group and write them to stdout. Ctrl-C stops."""
+    """Consume messages for a group and write them to stdout. Ctrl-C or SIGTERM stops."""
     check_name("topic", topic)
     check_name("group", group)
     wish = Wish(
@@ -97,7 +97,7 @@ def consume(
     async def job(mq: "Client") -> int:
         return await _consume(mq, wish)
 
-    shown = use(url, job)
+    shown = use(url, job, leaves=True)
     note(f"{shown} message{'' if shown == 1 else 's'} {'consumed' if ack else 'shown, not acked'}")
 
 

@@ -12,6 +12,7 @@ import typer
 
 from ternmq import __version__
 from ternmq.cli import bench, consume, dead, doctor, group, ledger, send, topic, up
+from ternmq.cli.output import flush
 from ternmq.core.errors import BadRequest, TernError
 
 EXIT_FAILED = 1
@@ -56,7 +57,10 @@ def tern(
 def run() -> None:
     """What the `tern` script calls."""
     try:
-        app(prog_name="tern")
+        try:
+            app(prog_name="tern")
+        finally:
+            flush()
     except TernError as error:
         typer.echo(f"error: {error.message}", err=True)
         sys.exit(EXIT_USAGE if isinstance(error, BadRequest) else EXIT_FAILED)

@@ -5,13 +5,15 @@ presses Ctrl-C. The client is imported here and not at the top of a module, so t
 needs no node (`--help`) does not pay for it.
 """
 
-import os
+import asyncio
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from ternmq.cli.output import reader_left
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 URL = "tern://127.0.0.1:7700"
 APP = "tern-cli"
 EXIT_INTERRUPTED = 130
-EXIT_PIPE_CLOSED = 141
+EXIT_TERMINATED = 143
 
 Url = Annotated[
     str, typer.Option("--url", envvar="TERN_URL", help="Which node or cluster to talk to.")
@@ -31,8 +33,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 T = TypeVar("T")
 
 
-def use(url: str, job: "Callable[[Client], Awaitable[T]]") -> T:
-    """Run `job` with a connected client."""
+def use(url: str, job: "Callable[[Client], Awaitable[T]]", *, leaves: bool = False) -> T:
+    """Run `job` with a connected client.
+
+    `leaves`: SIGTERM cancels the job like Ctrl-C, so that it can leave its group; a second one ends
+    the process. Only for jobs that never block the loop: they would not hear the first.
+    """
     import uvloop
 
     from ternmq.cli.logs import configure
@@ -40,7 +46,20 @@ def use(url: str, job: "Callable[[Client], Awaitable[T]]") -> T:
 
     configure(level="warning")
 
+    terminated = False
+
     async def connected() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            loop.remove_signal_handler(signal.SIGTERM)
+            task.cancel()
+
+        if leaves:
+            loop.add_signal_handler(signal.SIGTERM, terminate)
         async with connect(url, app=APP) as mq:
             return await job(mq)
 
@@ -48,10 +67,12 @@ def use(url: str, job: "Callable[[Client], Awaitable[T]]") -> T:
         return uvloop.run(connected())
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        raise typer.Exit(EXIT_TERMINATED) from None
     except BrokenPipeError:
-        # The reader of our output left (`| head`). What is buffered must go somewhere at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(EXIT_PIPE_CLOSED) from None
+        raise reader_left() from None
 
 
 def confirm(question: str, *, yes: bool) -> None:

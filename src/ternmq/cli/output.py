@@ -7,14 +7,19 @@ progress, questions) goes to stderr.
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import typer
+
+from ternmq.client.times import time_from_ms
 from ternmq.core.units import GIB, KIB, MIB
 
 BODY_PREVIEW_MAX = 60
+EXIT_PIPE_CLOSED = 141
 
 
 def note(text: str) -> None:
@@ -23,7 +28,27 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write(text + "\n")
+    except BrokenPipeError:
+        raise reader_left() from None
+
+
+def flush() -> None:
+    """The last thing before the process ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.exit(reader_left().exit_code)
+
+
+def reader_left() -> typer.Exit:
+    """Nobody reads our output any more (`| head`): end as a program that SIGPIPE ended.
+
+    What is still buffered must go somewhere at exit.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return typer.Exit(EXIT_PIPE_CLOSED)
 
 
 def show_json(value: Any, *, indent: int | None = 2) -> None:
@@ -72,7 +97,7 @@ def show_facts(facts: dict[str, Any]) -> None:
 def utc(at: datetime | int) -> str:
     """UTC, to the millisecond; `at` is milliseconds since 1970 or an aware datetime."""
     if isinstance(at, int):
-        at = datetime.fromtimestamp(at / 1000, UTC)
+        at = time_from_ms(at)
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -11,6 +11,8 @@ from ternmq.wire.commands import Start
 Place = Literal["earliest", "latest"] | int | datetime
 
 HELP = "earliest, latest, a sequence, a time (2025-01-31T12:00Z), or how long ago (10m)"
+SEQUENCE_MAX = 2**63 - 1
+DIGITS_MAX = 100  # With leading zeros; Python itself refuses some thousand.
 _AGO = re.compile(r"(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+", re.IGNORECASE)
 
 
@@ -20,9 +22,14 @@ def parse_start(text: str, *, now: datetime) -> Place:
     if word in ("earliest", "latest"):
         return word  # type: ignore[return-value]
     if word.isdecimal():
+        if len(word) > DIGITS_MAX or int(word) > SEQUENCE_MAX:
+            raise BadRequest(f"a sequence is 0 to {SEQUENCE_MAX}, not {word[:40]}")
         return int(word)
     if _AGO.fullmatch(word):
-        return now - timedelta(milliseconds=parse_duration_ms(word))
+        try:
+            return now - timedelta(milliseconds=parse_duration_ms(word))
+        except OverflowError:
+            raise BadRequest(f"{word[:40]} ago is before the year 1") from None
     try:
         at = datetime.fromisoformat(word)
     except ValueError:
@@ -33,7 +40,7 @@ def parse_start(text: str, *, now: datetime) -> Place:
 def as_start(place: Place) -> Start:
     """The same for the wire."""
     if isinstance(place, datetime):
-        return Start(at="time", value=int(place.timestamp() * 1000))
+        return Start(at="time", value=max(0, int(place.timestamp() * 1000)))
     if isinstance(place, int):
         return Start(at="sequence", value=place)
     return Start(at=place)

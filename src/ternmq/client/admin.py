@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ternmq.client.links import Links
+from ternmq.client.start import make_start
 from ternmq.core.errors import TopicNotFound
 from ternmq.wire.commands import (
     Command,
@@ -41,7 +42,15 @@ from ternmq.wire.commands import (
     TopicSettings,
 )
 
+DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
+
+
+def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
+    """What to say: nobody can create the topic of a group's dead letters."""
+    if not topic.startswith(DEAD_PREFIX):
+        return error
+    return TopicNotFound(f"group {topic.removeprefix(DEAD_PREFIX)!r} has no dead letters")
 
 
 class Admin:
@@ -84,7 +93,7 @@ class Admin:
         return [found for answer in answers for found in answer.groups]
 
     async def create_group(self, topic: str, group: str, start: Start) -> Group:
-        create = GroupCreate(topic=topic, group=group, start=start)
+        create = GroupCreate(topic=topic, group=group, start=make_start(start))
         return (await self._ask_all(Command.GROUP_CREATE, create, Group))[0]
 
     async def delete_group(self, topic: str, group: str) -> None:
@@ -115,7 +124,8 @@ class Admin:
         self, topic: str, group: str, start: Start, dry_run: bool = False
     ) -> GroupResetDone:
         """Let a group go on from another place; says how many come again and how many never."""
-        reset = GroupReset(topic=topic, group=group, start=start, dry_run=dry_run)
+        where = make_start(start)
+        reset = GroupReset(topic=topic, group=group, start=where, dry_run=dry_run)
         answers = await self._ask_all(Command.GROUP_RESET, reset, GroupResetDone)
         return GroupResetDone(
             from_sequence=answers[0].from_sequence,
@@ -132,7 +142,11 @@ class Admin:
 
     async def seek(self, topic: str, start: Start) -> Sought:
         """Which sequence a start means now, and the bounds of the topic."""
-        return (await self._ask_all(Command.SEEK, Seek(topic=topic, start=start), Sought))[0]
+        seek = Seek(topic=topic, start=make_start(start))
+        try:
+            return (await self._ask_all(Command.SEEK, seek, Sought))[0]
+        except TopicNotFound as error:
+            raise topic_missing(topic, error) from None
 
     async def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
         """What every broker says about itself, and holds of these topics."""

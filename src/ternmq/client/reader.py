@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
+from ternmq.client.admin import DEAD_PREFIX, topic_missing
 from ternmq.client.codec import Codec, CodecName, find_codec
 from ternmq.client.config import ClientConfig, nearest_text
 from ternmq.client.delivery import Delivery, NotLeased
@@ -18,7 +19,7 @@ from ternmq.client.link import Link, back_off
 from ternmq.client.links import Links
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.start import StartLike, make_start
-from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.core.errors import BadRequest, ProtocolError, TopicNotFound, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.core.units import MIB
 from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought, pack
@@ -28,7 +29,6 @@ SIZE_MAX = 2 * MIB
 WAIT_MS = 5_000
 RETRIES_S = 60.0
 ENDLESS = 2**63
-DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 
 _NOT_LEASED = NotLeased()
 
@@ -96,7 +96,10 @@ class Reader:
 
     async def _seek(self, link: Link, start: StartLike) -> Sought:
         seek = Seek(topic=self._topic, start=make_start(start))
-        return await self._links.ask(link, Command.SEEK, seek, Sought)
+        try:
+            return await self._links.ask(link, Command.SEEK, seek, Sought)
+        except TopicNotFound as error:
+            raise topic_missing(self._topic, error) from None
 
     async def _read(self, link: Link, sequence: int, end: int) -> tuple[list[Delivery], int]:
         """One piece; a lost connection is opened again, since reading twice does no harm."""

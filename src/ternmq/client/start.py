@@ -2,28 +2,38 @@
 
 from datetime import datetime
 
+from ternmq.client.times import shown
 from ternmq.core.errors import BadRequest
 from ternmq.wire.commands import Start
 
 StartLike = str | int | datetime | Start
 
+SEQUENCE_MAX = 2**63 - 1
+
 
 def make_start(start: StartLike) -> Start:
     """'earliest', 'latest', a sequence number, or an aware datetime (stored at or after)."""
     if isinstance(start, Start):
+        _check_number("value", start.value)
         return start
     if isinstance(start, datetime):
         return Start(at="time", value=_milliseconds(start))
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+    if isinstance(start, int) and not isinstance(start, bool):
+        _check_number("start", start)
         return Start(at="sequence", value=start)
     if start == "earliest":
         return Start(at="earliest")
     if start == "latest":
         return Start(at="latest")
     raise BadRequest(
-        f"start is {start!r}; it can be 'earliest', 'latest', a sequence number or an aware "
+        f"start is {shown(start)}; it can be 'earliest', 'latest', a sequence number or an aware "
         "datetime"
     )
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SEQUENCE_MAX:
+        raise BadRequest(f"{name} is {shown(value)}; a sequence or a time is 0 to 2**63 - 1")
 
 
 def _milliseconds(when: datetime) -> int:

@@ -1,6 +1,8 @@
 """How results are shown."""
 
+import sys
 from datetime import UTC, datetime, timedelta, timezone
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -68,3 +70,31 @@ def test_sizes_are_shown_for_people() -> None:
         "5.0 MiB",
         "3.0 GiB",
     ]
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_the_nearest() -> None:
+    assert utc(10**17) == "9999-12-31T23:59:59.999Z"
+    assert utc(-(10**17)) == "0001-01-01T00:00:00.000Z"
+
+
+@pytest.mark.parametrize("lines", [1, 100_000], ids=["in the buffer", "while writing"])
+def test_a_reader_that_leaves_is_no_failure_to_talk_about(lines: int) -> None:
+    """`tern browse | head` ends as `tern consume | head`: 141, without a word."""
+    script = (
+        "import sys, typer\n"
+        "from ternmq.cli import main\n"
+        "from ternmq.cli.output import say\n"
+        "@main.app.command()\n"
+        "def chatter() -> None:\n"
+        "    sys.stdin.readline()\n"
+        f"    for _ in range({lines}): say('x' * 50)\n"
+        "sys.argv = ['tern', 'chatter']\n"
+        "main.run()\n"
+    )
+    with Popen([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, stderr=PIPE) as chatter:
+        assert chatter.stdin and chatter.stdout and chatter.stderr
+        chatter.stdout.close()  # Before a word was said.
+        chatter.stdin.write(b"go\n")
+        chatter.stdin.close()
+        assert chatter.wait(60) == 141
+        assert chatter.stderr.read() == b""

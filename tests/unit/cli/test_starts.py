@@ -46,3 +46,24 @@ def test_places_become_what_the_wire_carries() -> None:
     assert as_start("latest") == Start(at="latest")
     assert as_start(7) == Start(at="sequence", value=7)
     assert as_start(NOW) == Start(at="time", value=1_738_324_800_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["18446744073709551616", "9223372036854775808", "9" * 5000], ids=["2**64", "2**63", "9"]
+)
+def test_a_sequence_beyond_the_last_is_refused_with_the_range(text: str) -> None:
+    with pytest.raises(BadRequest, match="a sequence is 0 to 9223372036854775807"):
+        parse_start(text, now=NOW)
+
+
+def test_the_last_sequence_is_a_place() -> None:
+    assert parse_start("9223372036854775807", now=NOW) == 2**63 - 1
+
+
+def test_longer_ago_than_the_calendar_is_refused() -> None:
+    with pytest.raises(BadRequest, match="ago is before the year 1"):
+        parse_start("99999999999d", now=NOW)
+
+
+def test_a_time_before_1970_is_the_beginning() -> None:
+    assert as_start(datetime(1969, 1, 1, tzinfo=UTC)) == Start(at="time", value=0)
