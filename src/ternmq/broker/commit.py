@@ -228,9 +228,9 @@ class Committer:
             log.error("messages not stored", reason=error.message, batches=len(now.appends))
         else:
             self._store.messages.commit(now.staged)
-            self._on_safe([append for append, _ in now.appends])
+            _guarded(self._on_safe, [append for append, _ in now.appends])
         for append, told in now.appends:
-            told(append, error)
+            _guarded(told, append, error)
 
     def _finish_records(self, now: _Round, error: TernError | None) -> None:
         if now.records is None:
@@ -261,6 +261,14 @@ class Committer:
     def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
         return self._broken or self._store.messages.failed
+
+
+def _guarded(tell: Callable[..., None], *arguments: Any) -> None:
+    """Whoever is told must not be able to stop the rounds: a bug there costs only itself."""
+    try:
+        tell(*arguments)
+    except Exception as bug:
+        log.error("telling about a round failed by a bug", error=repr(bug))
 
 
 def _said(failed: Exception, what: str) -> TernError:

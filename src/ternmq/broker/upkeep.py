@@ -13,7 +13,7 @@ from typing import Any
 
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
-from ternmq.broker.groups import Groups
+from ternmq.broker.groups import Group, Groups
 from ternmq.broker.lane import Change
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
@@ -79,11 +79,17 @@ class Upkeep:
             await asyncio.sleep(TICK_S)
             now = self._groups.now()
             for group in list(self._groups.due(now)):
-                self._groups.write(group, group.lane.tick(now))
-                if group.order is not None:
-                    group.order.come_back(group.lane)
-                self._groups.schedule(group)
-                self._deliverer.feed(group)
+                try:
+                    self._tick(group, now)
+                except Exception as bug:  # One group's bug must not stop the others' deadlines.
+                    log.error("a deadline failed by a bug", group=group.name, error=repr(bug))
+
+    def _tick(self, group: Group, now: int) -> None:
+        self._groups.write(group, group.lane.tick(now))
+        if group.order is not None:
+            group.order.come_back(group.lane)
+        self._groups.schedule(group)
+        self._deliverer.feed(group)
 
     async def run_checkpoints(self) -> None:
         """Snapshot groups that moved, and let the store note where it is, forever."""

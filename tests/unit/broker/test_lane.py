@@ -229,6 +229,28 @@ class LaneMachine(RuleBasedStateMachine):
                 self.rows[row] = f"lease {self.lease}"
         self.log([change])
 
+    @precondition(lambda self: self.lane.next < self.lane.end)
+    @rule(rows=st.integers(1, 30), step=st.integers(1, 4))
+    def pull_filtered(self, rows: int, step: int) -> None:
+        self.lease += 1
+        first, end = self.lane.next, min(self.lane.end, self.lane.next + rows)
+        fresh = [(row, row + 1) for row in range(first, end, step)]
+        lease = Lease(self.lease, SESSION, 1, self.now + 100)
+        for row in range(first, end):
+            assert self.rows[row] == "ready"
+            self.rows[row] = "filtered"
+        for row, _ in fresh:
+            self.rows[row] = f"lease {self.lease}"
+        self.log(self.lane.hand_out_some(lease, [], fresh, end))
+
+    @precondition(lambda self: self.lane.next < self.lane.end)
+    @rule(rows=st.integers(1, 30))
+    def pass_over(self, rows: int) -> None:
+        first, end = self.lane.next, min(self.lane.end, self.lane.next + rows)
+        for row in range(first, end):
+            self.rows[row] = "filtered"
+        self.log(self.lane.pass_over([(first, end)], end))
+
     @precondition(lambda self: self.lease > 0 and self.end > self.start)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
@@ -296,7 +318,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def reset(self, data: st.DataObject) -> None:
         target = data.draw(st.integers(max(0, self.start - 5), self.end))
-        settled = {"acked", "dead", "skipped"}
+        settled = {"acked", "dead", "skipped", "filtered"}
         beyond = any(r >= target and s in settled for r, s in self.rows.items())
         if beyond or target < self.start:
             self.start = target
@@ -313,7 +335,7 @@ class LaneMachine(RuleBasedStateMachine):
     def cut(self, data: st.DataObject) -> None:
         end = data.draw(st.integers(self.start, self.end))
         kinds = [self.rows[r] for r in range(self.start, end)]
-        if any(kind in ("dead", "skipped") for kind in self.rows.values()):
+        if any(kind in ("dead", "skipped", "filtered") for kind in self.rows.values()):
             return  # Which kind a lost row had is not kept; the sum is, see the invariant.
         self.rows = dict(zip(range(self.start, end), kinds, strict=True))
         old_end, self.end = self.end, end
@@ -333,6 +355,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert line.acked == states.count("acked")
         assert line.dead == states.count("dead")
         assert line.skipped == states.count("skipped")
+        assert line.filtered == states.count("filtered")
 
     @invariant()
     def replaying_the_changes_gives_the_same_lane(self) -> None:
@@ -345,6 +368,7 @@ class LaneMachine(RuleBasedStateMachine):
         mine, theirs = self.lane.ledger(), again.ledger()
         assert (mine.acked, mine.dead, mine.skipped) == (theirs.acked, theirs.dead, theirs.skipped)
         assert mine.in_flight == theirs.in_flight
+        assert mine.filtered == theirs.filtered
         assert mine.ready + mine.waiting_retry == theirs.ready + theirs.waiting_retry
         text = snapshot.save(
             self.lane, group="g", created_at_ms=0, now=self.now, settings=GroupSettings()
