@@ -33,7 +33,7 @@ from ternmq.core.config import Flush, NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.discovery.directory import Directory
+from ternmq.discovery.directory import Directory, InUse
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.peer import Peer
@@ -48,6 +48,7 @@ from ternmq.wire.frame import Frame
 log = get_logger()
 
 STOP_WITHIN_S = 5.0
+UNNAMED = "%unknown."
 
 
 @dataclass(slots=True)
@@ -99,8 +100,21 @@ async def serve(
     loop = asyncio.get_running_loop()
     disk = disk or RealDisk()
     store = await loop.run_in_executor(None, open_store, config, epoch, clock, disk)
+    known = await loop.run_in_executor(None, store.known)
+    unnamed = await directory.reserve(
+        InUse(
+            broker_group=config.broker_group,
+            topic_ids=known.topic_ids,
+            group_id=known.group_id,
+            epoch=known.epoch,
+        )
+    )
+    if epoch <= known.epoch:
+        log.error("the registry gave out an epoch twice; asking again", epoch=known.epoch)
+        epoch = await directory.new_epoch(config.broker_group)
+        store.use_epoch(epoch)
     parts = Parts(config, store, directory, clock, disk)
-    await parts.start()
+    await parts.start(unnamed)
     try:
         door = Door(config, epoch, parts.router, parts.members)
         limits = ServerLimits(
@@ -201,11 +215,11 @@ class Parts:
         )  # fmt: skip
         directory.on_topic_deleted(self._topic_deleted)
 
-    async def start(self) -> None:
-        await self.upkeep.replay(
-            {topic.id: topic.name for topic in self._directory.topics()},
-            self._config.session_grace_ms,
-        )
+    async def start(self, unnamed: frozenset[int]) -> None:
+        # A topic that the registry has lost is not a deleted one: its groups wait for its name.
+        names = {topic_id: f"{UNNAMED}{topic_id}" for topic_id in unnamed}
+        names |= {topic.id: topic.name for topic in self._directory.topics()}
+        await self.upkeep.replay(names, self._config.session_grace_ms)
 
     async def stop(self, listener: Listener) -> None:
         """No new requests; clients are told; what is held is given back and written."""

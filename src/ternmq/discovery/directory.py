@@ -5,9 +5,21 @@ never reused, so what was stored under a deleted topic or group can not come bac
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from ternmq.wire.commands import Topic, TopicSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InUse:
+    """Numbers that the data of a broker uses, whatever the registry says."""
+
+    broker_group: str
+    topic_ids: frozenset[int]
+    group_id: int
+    """The highest."""
+    epoch: int
 
 
 class Directory(Protocol):
@@ -33,6 +45,11 @@ class Directory(Protocol):
 
     async def new_epoch(self, broker_group: str) -> int:
         """A number larger than every one given out before, durable before it is returned."""
+
+    async def reserve(self, used: InUse) -> frozenset[int]:
+        """Only give out larger numbers than these from now on, durably. Asked by a broker that
+        starts, before it serves. Returns topic ids that have messages or groups and were never
+        heard of: the registry is older than the data."""
 
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""

@@ -5,7 +5,8 @@ one transaction, durable when it returns.
 
 Rules
 -----
-1. Topic and group ids are never reused; a name deleted and made again gets a new id.
+1. Topic and group ids are never reused; a name deleted and made again gets a new id. What a
+   broker's data uses counts as given out, also by a registry that was lost (`reserve`).
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ternmq.discovery.directory import InUse
 from ternmq.wire.commands import Topic, TopicSettings
 
 SCHEMA_VERSION = 1
@@ -41,6 +43,19 @@ class GroupRow:
     id: int
     topic_id: int
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """How far a registry is older than a broker's data; all empty when it is not."""
+
+    topic_ids: frozenset[int] = frozenset()
+    """In use, and no row says what they were."""
+    group_ids: bool = False
+    epoch: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.topic_ids) or self.group_ids or self.epoch
 
 
 class Registry(Protocol):
@@ -70,6 +85,9 @@ class Registry(Protocol):
 
     def new_epoch(self, broker_group: str) -> int:
         """A number larger than every one given out for this broker group before."""
+
+    def reserve(self, used: InUse, *, now_ms: int) -> Behind:
+        """Never give out what is in use; says what was unknown so far."""
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -5,7 +5,10 @@
     groups     id, topic_id, name, live_name, created_at_ms, deleted_at_ms
     epochs     broker_group, epoch
 
-Deleted rows stay: they are how ids are never reused, and they tell what an old id meant.
+Deleted rows stay: they are how ids are never reused, and they tell what an old id meant. A row
+without `live_name` and without `deleted_at_ms` is a mark: ids up to it are in use by data that this
+registry knows nothing of. An id given in an insert moves SQLite's and MariaDB's counter along;
+where a database does not do that (PostgreSQL), `_mark` has to set its sequence too.
 `live_name` is the name while the row lives and NULL after, so that a plain unique constraint, which
 every database has and in which NULLs differ, allows one live topic per name.
 
@@ -22,7 +25,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from ternmq.core.errors import BadConfig, Corrupt, DiskFull, TopicNotFound, Unavailable
-from ternmq.meta.registry import SCHEMA_VERSION, GroupRow, NewGroup, NewTopic
+from ternmq.discovery.directory import InUse
+from ternmq.meta.registry import SCHEMA_VERSION, Behind, GroupRow, NewGroup, NewTopic
 from ternmq.wire.commands import Topic, TopicSettings
 
 NAME_SIZE_COLUMN = 400
@@ -31,6 +35,8 @@ CHUNK = 500
 """Values per IN list; every database takes that many."""
 ATTEMPTS_MAX = 5
 """Another meta server may make the same name between our look and our insert; then look again."""
+
+MARK_NAME = "%unknown"
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -140,6 +146,9 @@ class SqlRegistry:
     def new_epoch(self, broker_group: str) -> int:
         return self._repeated(lambda connection: _new_epoch(connection, broker_group))
 
+    def reserve(self, used: InUse, *, now_ms: int) -> Behind:
+        return self._repeated(lambda connection: _reserve(connection, used, now_ms))
+
     def close(self) -> None:
         self._engine.dispose()
 
@@ -229,6 +238,33 @@ def _new_epoch(connection: sa.Connection, broker_group: str) -> int:
         connection.execute(_epochs.insert().values(broker_group=broker_group, epoch=1))
         return 1
     return int(epoch)
+
+
+def _reserve(connection: sa.Connection, used: InUse, now_ms: int) -> Behind:
+    told = sa.or_(_topics.c.live_name.is_not(None), _topics.c.deleted_at_ms.is_not(None))
+    known = connection.execute(sa.select(_topics.c.id).where(told)).scalars()
+    unknown = used.topic_ids.difference(known)
+    _mark(connection, _topics, max(unknown, default=0), {"created_at_ms": now_ms, "settings": "{}"})
+    new = {"created_at_ms": now_ms, "topic_id": 0}
+    group_ids = _mark(connection, _groups, used.group_id, new)
+    this = _epochs.c.broker_group == used.broker_group
+    epoch = connection.execute(sa.select(_epochs.c.epoch).where(this)).scalar()
+    if epoch is None and used.epoch:
+        first = {"broker_group": used.broker_group, "epoch": used.epoch}
+        connection.execute(_epochs.insert().values(first))
+    elif epoch is not None and epoch < used.epoch:
+        lower = sa.and_(this, _epochs.c.epoch < used.epoch)
+        connection.execute(_epochs.update().where(lower).values(epoch=used.epoch))
+    return Behind(topic_ids=unknown, group_ids=group_ids, epoch=(epoch or 0) < used.epoch)
+
+
+def _mark(connection: sa.Connection, table: sa.Table, used: int, new: dict[str, Any]) -> bool:
+    """Make `used` the least id that is taken; False if it or a higher one is taken already."""
+    highest = connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0
+    if highest >= used:
+        return False
+    connection.execute(table.insert().values(id=used, name=MARK_NAME, live_name=None, **new))
+    return True
 
 
 _TOPIC_COLUMNS = (_topics.c.id, _topics.c.name, _topics.c.created_at_ms, _topics.c.settings)

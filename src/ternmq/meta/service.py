@@ -24,6 +24,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.discovery.directory import InUse
 from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
 from ternmq.wire.commands import Topic, TopicSettings
 
@@ -201,6 +202,21 @@ class MetaService:
         check_name("broker group", broker_group)
         return await asyncio.shield(self._in_worker(lambda: self._registry.new_epoch(broker_group)))
 
+    async def reserve(self, used: InUse) -> frozenset[int]:
+        check_name("broker group", used.broker_group)
+        now_ms = self._clock.now_ms()
+        behind = await asyncio.shield(
+            self._in_worker(lambda: self._registry.reserve(used, now_ms=now_ms))
+        )
+        if behind:
+            log.error(
+                "registry is older than the data: unknown topics keep their messages and groups "
+                "but have no name; restore the right registry",
+                registry=self.description, unknown_topics=_spans(behind.topic_ids),
+                groups_behind=behind.group_ids, epoch_behind=behind.epoch,
+            )  # fmt: skip
+        return behind.topic_ids
+
     # The worker.
 
     def _in_worker(
@@ -242,6 +258,18 @@ async def serving_directory(
 def _apply(done: "asyncio.Future[T]", then: Callable[[T], None]) -> None:
     if not done.cancelled() and done.exception() is None:
         then(done.result())
+
+
+def _spans(ids: frozenset[int]) -> str:
+    """'3..7, 9' for 3, 4, 5, 6, 7 and 9."""
+    spans: list[tuple[int, int]] = []
+    for number in sorted(ids):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    shown = [f"{first}..{last}" if first < last else f"{first}" for first, last in spans[:20]]
+    return ", ".join(shown) + (" and more" if len(spans) > 20 else "")
 
 
 def _check_own_or_name(kind: str, name: str) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from ternmq.core.errors import TopicNotFound
-from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
+from ternmq.discovery.directory import InUse
+from ternmq.meta.registry import Behind, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.wire.commands import Topic, TopicSettings
 
 from .conftest import Opener
@@ -169,6 +170,50 @@ def test_epochs_grow_strictly_for_each_broker_group_over_restarts(opener: Opener
     assert other.new_epoch("b") == 1
     assert other.new_epoch("a") == 9
     other.close()
+
+
+def in_use(*topic_ids: int, group_id: int = 0, epoch: int = 0) -> InUse:
+    return InUse(broker_group="a", topic_ids=frozenset(topic_ids), group_id=group_id, epoch=epoch)
+
+
+def test_what_is_in_use_is_never_given_out_over_restarts(
+    registry: Registry, opener: Opener
+) -> None:
+    topic = made(registry, "old")
+    used = in_use(topic.id, 7, 9, group_id=20, epoch=5)
+    behind = registry.reserve(used, now_ms=8)
+    registry.close()
+    again = opener()
+
+    assert behind == Behind(topic_ids=frozenset({7, 9}), group_ids=True, epoch=True)
+    assert again.topics() == [topic]
+    assert again.groups() == []
+    assert made(again, "new").id == 10
+    assert made_group(again, topic.id).id == 21
+    assert again.new_epoch("a") == 6
+    assert again.new_epoch("b") == 1
+    again.close()
+
+
+def test_ids_without_a_meaning_stay_unknown_and_nothing_else_is_behind(registry: Registry) -> None:
+    used = in_use(3, group_id=4, epoch=5)
+    registry.reserve(used, now_ms=8)
+
+    assert registry.reserve(used, now_ms=9) == Behind(topic_ids=frozenset({3}))
+
+
+def test_a_registry_that_knows_more_is_not_behind_and_does_not_change(registry: Registry) -> None:
+    deleted, live = made(registry, "gone"), made(registry, "there")
+    group = made_group(registry, live.id)
+    registry.delete_topic("gone", deleted_at_ms=7)
+    registry.new_epoch("a")
+    used = in_use(deleted.id, live.id, group_id=group.id, epoch=1)
+
+    assert not registry.reserve(used, now_ms=8)
+    assert not registry.reserve(in_use(), now_ms=8)
+    assert made(registry, "next").id == live.id + 1
+    assert made_group(registry, live.id, "next").id == group.id + 1
+    assert registry.new_epoch("a") == 2
 
 
 def test_it_says_where_it_is(registry: Registry) -> None:

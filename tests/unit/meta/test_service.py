@@ -5,11 +5,12 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound
-from ternmq.discovery.directory import Directory
-from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
+from ternmq.discovery.directory import Directory, InUse
+from ternmq.meta.registry import Behind, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.meta.service import TRANSACTION_ROWS_MAX, MetaService, serving_directory
 from ternmq.wire.commands import Topic, TopicSettings
 
@@ -66,6 +67,10 @@ class Watched:
     def new_epoch(self, broker_group: str) -> int:
         self._enter(1)
         return self._inner.new_epoch(broker_group)
+
+    def reserve(self, used: InUse, *, now_ms: int) -> Behind:
+        self._enter(1)
+        return self._inner.reserve(used, now_ms=now_ms)
 
     def close(self) -> None:
         self.closed = True
@@ -288,3 +293,17 @@ async def test_a_registry_that_does_not_open_is_the_error_of_starting() -> None:
     with pytest.raises(DiskFull):
         async with serving_directory(broken, clock=SystemClock()):
             pytest.fail("started without a registry")
+
+
+async def test_what_a_brokers_data_uses_is_reserved_off_the_loop_and_the_unknown_is_named(
+    watched: Watched,
+) -> None:
+    used = InUse(broker_group="a", topic_ids=frozenset({1, 3, 4, 5}), group_id=0, epoch=0)
+    async with serving_directory(lambda: watched, clock=SystemClock()) as service:
+        await service.create_topic("orders", PLAIN)
+        with capture_logs() as logs:
+            assert await service.reserve(used) == {3, 4, 5}
+        assert (await service.create_topic("more", PLAIN)).id == 6
+
+    assert threading.get_ident() not in watched.threads
+    assert [line["unknown_topics"] for line in logs] == ["3..5"]

@@ -142,6 +142,13 @@ def test_the_epoch_is_known_without_a_checkpoint_and_never_falls() -> None:
         again.use_epoch(7)
 
 
+def test_a_start_with_an_old_epoch_does_not_hide_the_later_one() -> None:
+    disk = SimulatedDisk()
+    open_store(disk, epoch=9).close()
+    for _ in range(3):
+        assert open_store(disk, epoch=1).known().epoch == 9
+
+
 def test_the_epoch_is_read_from_an_older_batch_where_the_last_is_damaged() -> None:
     disk, store, maker = fresh()
     store.use_epoch(7)
