@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Unpack
 
 from ternmq.client.admin import Admin
+from ternmq.client.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.bulk import Bulk
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
@@ -153,6 +154,13 @@ class Client:
         now), follow (go on when the end is reached), codec.
         """
         return Reader(self._servers(), topic, options, self._config)
+
+    def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
+        """Every instance gets every message from now on; use it in `async with`.
+
+        Options: position (a file in which this instance keeps where it is), codec.
+        """
+        return Broadcast(self._servers(), topic, options, self._config)
 
     @property
     def admin(self) -> Admin:

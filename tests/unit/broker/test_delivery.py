@@ -260,3 +260,39 @@ async def test_a_deleted_dead_letter_is_not_open_any_more(mq: Any) -> None:
 
     assert done.handled == 1
     assert await mq.admin.open_dead_letters("g") == [(0, 1), (2, 3)]
+
+
+async def test_every_instance_gets_every_message_and_leaves_no_trace(mq: Any) -> None:
+    """Q15, R5: broadcast."""
+    await mq.send("cache.drop", b"before")
+
+    async def listen(every: Any) -> list[bytes]:
+        return [message.body async for message in _first(every, 2)]
+
+    async with mq.broadcast("cache.drop") as one, mq.broadcast("cache.drop") as other:
+        await mq.send_many("cache.drop", [b"a", b"b"])
+        heard = await asyncio.wait_for(asyncio.gather(listen(one), listen(other)), 10)
+
+    assert list(heard) == [[b"a", b"b"], [b"a", b"b"]]
+    assert await mq.admin.groups() == []
+
+
+async def test_an_instance_with_a_file_goes_on_where_it_stopped(mq: Any, tmp_path: Any) -> None:
+    place = tmp_path / "position.json"
+    await mq.send("cache.drop", b"before")
+    async with mq.broadcast("cache.drop", position=place) as every:
+        await mq.send_many("cache.drop", [b"a", b"b"])
+        [heard] = [message.body async for message in _first(every, 1)]
+        assert heard == b"a"
+    async with mq.broadcast("cache.drop", position=place) as every:
+        again = [message.body async for message in _first(every, 2)]
+
+    assert again == [b"a", b"b"]  # The last one shown counts as done when the next is asked for.
+
+
+async def _first(every: Any, count: int) -> Any:
+    async for message in every:
+        yield message
+        count -= 1
+        if not count:
+            return

@@ -1,0 +1,109 @@
+"""`mq.broadcast`: every instance gets every message (Q15, R5).
+
+    async with mq.broadcast("cache.drop") as every:
+        async for message in every: ...
+
+Nothing is leased or acked and the broker keeps no trace of an instance: it reads along from where
+it came in. A restarted instance begins at the latest message, or, with `position=` a file of its
+own, where it stopped. There is no retry: what a handler makes of a message is its own business.
+At least once per instance: after a crash the last second may be shown again from the file.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+from ternmq.client.admin import Admin
+from ternmq.client.codec import Codec, CodecName
+from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.links import Links
+from ternmq.client.message import Message
+from ternmq.client.reader import Reader, ReadOptions
+from ternmq.core.errors import BadRequest
+from ternmq.wire.commands import Start
+
+SAVE_EVERY_S = 1.0
+
+
+class BroadcastOptions(TypedDict, total=False):
+    """The keywords of `broadcast`, for type checkers."""
+
+    position: str | Path | None
+    codec: Codec | CodecName | None
+    broker_group: str
+
+
+class Broadcast:
+    """One instance that reads along. Use it in `async with`."""
+
+    def __init__(
+        self, links: Links, topic: str, options: BroadcastOptions, config: ClientConfig
+    ) -> None:
+        known = sorted(BroadcastOptions.__annotations__)
+        for name in options:
+            if name not in known:
+                raise BadRequest(f"broadcast() has no option {name!r}; {nearest_text(name, known)}")
+        self._links = links
+        self._topic = topic
+        self._options = options
+        self._config = config
+        position = options.get("position")
+        self._file = Path(position) if position is not None else None
+        self._next: int | None = None
+        self._saved_at = 0.0
+
+    async def __aenter__(self) -> "Broadcast":
+        """From now on nothing is missed."""
+        self._next = self._load()
+        if self._next is None:
+            sought = await Admin(self._links).seek(self._topic, Start(at="latest"))
+            self._next = sought.sequence
+        self._save()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._save()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        if self._next is None:
+            raise BadRequest("use broadcast() in 'async with'")
+        read: ReadOptions = {"start": self._next, "follow": True}
+        for name in ("codec", "broker_group"):
+            if name in self._options:
+                read[name] = self._options[name]
+        async for message in Reader(self._links, self._topic, read, self._config):
+            yield message
+            self._next = message.sequence + 1  # Only now: whoever takes the next is done with this.
+            now = asyncio.get_running_loop().time()
+            if self._file is not None and now - self._saved_at > SAVE_EVERY_S:
+                self._saved_at = now
+                self._save()
+
+    def _load(self) -> int | None:
+        if self._file is None or not self._file.exists():
+            return None
+        try:
+            kept: Any = json.loads(self._file.read_text(encoding="utf-8"))
+            if kept["topic"] != self._topic:
+                raise BadRequest(f"{self._file} is the position in {kept['topic']!r}")
+            return int(kept["sequence"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadRequest(
+                f"{self._file} is not a position of a broadcast ({error}); remove it to begin at "
+                "the latest message"
+            ) from error
+
+    def _save(self) -> None:
+        if self._file is None or self._next is None:
+            return
+        whole = json.dumps({"topic": self._topic, "sequence": self._next})
+        beside = self._file.with_name(self._file.name + ".new")
+        try:
+            beside.write_text(whole, encoding="utf-8")
+            beside.replace(self._file)
+        except OSError as error:
+            raise BadRequest(
+                f"cannot keep the position in {self._file}: {error.strerror}"
+            ) from error
