@@ -8,6 +8,7 @@ means handed to the operating system, which is what Kafka and NATS answer by def
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -183,6 +184,18 @@ async def _publish_each(mq: Any, *, topic: str, meter: Meter) -> None:
     meter.end(done)
 
 
+def _free_pair() -> int:
+    """A free port whose neighbour is free as well: meta, then the broker."""
+    while True:
+        [port] = free_ports(1)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+        return port
+
+
 class TernPeer:
     """`tern up` with its default settings, or with flush=async."""
 
@@ -208,7 +221,7 @@ class TernPeer:
         return f"ternmq {version('ternmq')}"
 
     def start(self, directory: Path) -> None:
-        [self._port] = free_ports(1)
+        self._port = _free_pair()
         command = [
             sys.executable, "-m", "ternmq.cli.main", "up", "--data-dir", str(directory / "data"),
             "--ports", str(self._port), "--flush", self._flush,
