@@ -103,7 +103,7 @@ class Admin:
         """Go on from elsewhere; consumers that are there see it with their next pull."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
-        target = self._members.resolve(topic.id, request.start)
+        target = await self._members.resolve(topic.id, request.start)
         lane = group.lane
         settled_beyond = sum(b - a for a, b in lane.done.overlap(target, max(target, lane.next)))
         first = min(lane.start, target)
@@ -150,10 +150,10 @@ class Admin:
         self._deliverer.feed(group)
         return describe(group)
 
-    def seek(self, request: wire.Seek) -> wire.Sought:
+    async def seek(self, request: wire.Seek) -> wire.Sought:
         topic = self._topics.get(request.topic)
         first, end = self._consume.bounds(topic.id)
-        sequence = self._members.resolve(topic.id, request.start)
+        sequence = await self._members.resolve(topic.id, request.start)
         return wire.Sought(sequence=sequence, first=first, end=end)
 
     async def topic_deleted(self, topic: wire.Topic) -> None:

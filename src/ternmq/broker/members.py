@@ -140,7 +140,7 @@ class Members:
             if found is not None:
                 return found, False
             group_id = await self._directory.group_id(topic.id, name)
-            lane = Lane(self.resolve(topic.id, start))
+            lane = Lane(await self.resolve(topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
             group = Group(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
             await self._committer.decide([self._groups.birth_record(group)])
@@ -164,7 +164,7 @@ class Members:
             if not lock.locked() and self._making.get((topic_id, name)) is lock:
                 del self._making[topic_id, name]
 
-    def resolve(self, topic_id: int, start: Start) -> int:
+    async def resolve(self, topic_id: int, start: Start) -> int:
         """A place to start as a sequence that exists (or comes next)."""
         first, end = self._consume.bounds(topic_id)
         if start.at == "earliest":
@@ -172,7 +172,10 @@ class Members:
         if start.at == "latest":
             return end
         if start.at == "time":
-            return self._consume.at_time(topic_id, start.value)
+            found = self._consume.at_time_nowait(topic_id, start.value)
+            if found is not None:
+                return found
+            return await asyncio.to_thread(self._consume.at_time, topic_id, start.value)
         return min(max(start.value, first), end)
 
     def renew(self, member: Member, leases: list[int]) -> Renewed:

@@ -63,11 +63,11 @@ class Router:
             Command.LEAVE: (wire.Leave, consuming.leave),
             Command.GROUP_LIST: (wire.GroupFind, lambda _, request: admin.groups(request)),
             Command.LEDGER: (wire.GroupFind, lambda _, request: admin.ledger(request)),
-            Command.SEEK: (wire.Seek, lambda _, request: admin.seek(request)),
             Command.STATUS: (wire.StatusQuery, lambda _, request: status(request)),
         }
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
             Command.JOIN: (wire.Join, consuming.join),
+            Command.SEEK: (wire.Seek, lambda _, request: admin.seek(request)),
             Command.GROUP_CREATE: (wire.GroupCreate, lambda _, request: admin.create(request)),
             Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
