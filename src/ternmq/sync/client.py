@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+from ternmq.client.broadcast import BroadcastOptions
 from ternmq.client.client import Client as AsyncClient
 from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
@@ -21,6 +22,7 @@ from ternmq.client.receipt import BatchReceipt, Receipt
 from ternmq.client.waiting import Row
 from ternmq.core.ids import check_name
 from ternmq.sync.admin import Admin
+from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
@@ -135,6 +137,10 @@ class Client:
     def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
         """Read a topic without a group; iterate over it or over `.batches()`."""
         return Reader(loop_thread().call(lambda: self._mq.read(topic, **options)))
+
+    def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
+        """Every instance gets every message from now on; use it in `with`."""
+        return Broadcast(loop_thread().call(lambda: self._mq.broadcast(topic, **options)))
 
     @property
     def admin(self) -> Admin:
