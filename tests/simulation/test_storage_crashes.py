@@ -134,6 +134,8 @@ class Life:
             )
             for number in range(self.random.randint(1, 3))
         ]  # fmt: skip
+        if not self.pulls:  # Records of a group that was never made are kept for nobody.
+            records.insert(0, PullRecord(kind=Kind.GROUP_MADE, group_id=GROUP, lane_id=1))
         staged = store.pulls.stage(records)
         self.pulls_maybe = records
         try:
