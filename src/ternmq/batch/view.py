@@ -147,9 +147,13 @@ class BatchView:
             return explicit_id_text(explicit)
         return id_to_text(self._producer.message_id(self._header.first_sequence + row))
 
-    def tags(self) -> set[str]:
-        """The different tags in this batch."""
-        return {tag for tag in self._tags() if tag is not None}
+    def id_bytes(self, row: int) -> bytes:
+        """The same id as bytes: what a copy of the row carries as its explicit id."""
+        explicit = self._binary(Column.EXPLICIT_ID)[row]
+        if explicit is not None:
+            return bytes(explicit)
+        number = self._producer.message_id(self._header.first_sequence + row)
+        return number.to_bytes(16, "big")
 
     def raw_bodies(self) -> memoryview:
         """The body data uncompressed: in place where it is stored plain."""

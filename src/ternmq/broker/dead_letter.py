@@ -19,7 +19,6 @@ from ternmq.broker.letters import LetterWriter
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
-from ternmq.core.ids import id_from_text
 
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
@@ -97,10 +96,6 @@ class Undertaker:
     def _letter(
         self, group: Group, view: BatchView, row: int, attempt: int, reason: str
     ) -> Outgoing:
-        text = view.message_id(row)
-        explicit = (
-            id_from_text(text).to_bytes(16, "big") if len(text) == 26 else bytes.fromhex(text)
-        )
         damage: list[str] = []
 
         def readable(field: Callable[[int], T], otherwise: T) -> T:
@@ -127,7 +122,7 @@ class Undertaker:
             order_key=readable(view.order_key, None),
             priority=view.priority(row),
             born_at_ms=view.born_at_ms(row),
-            explicit_id=explicit,
+            explicit_id=view.id_bytes(row),
         )
         if damage:
             properties["%damaged"] = "; ".join(damage)

@@ -15,7 +15,7 @@ from ternmq.broker.letters import LetterWriter
 from ternmq.broker.members import Members
 from ternmq.broker.topics import Topics, dead_topic
 from ternmq.core.errors import TernError, TopicNotFound
-from ternmq.core.ids import check_name, id_from_text
+from ternmq.core.ids import check_name
 from ternmq.wire import commands as wire
 
 HANDLED = "%handled"
@@ -99,8 +99,6 @@ class DeadLetters:
 
 def _copy(view: BatchView, row: int) -> Outgoing:
     """The message as it was before it died; it says that it was sent again."""
-    text = view.message_id(row)
-    explicit = id_from_text(text).to_bytes(16, "big") if len(text) == 26 else bytes.fromhex(text)
     properties = view.properties(row)
     resent = properties.get("%resent", 0)
     for name in DEATH_NOTES:
@@ -109,5 +107,5 @@ def _copy(view: BatchView, row: int) -> Outgoing:
     return Outgoing(
         body=view.body(row), key=view.key(row), tag=view.tag(row), properties=properties,
         order_key=view.order_key(row), priority=view.priority(row),
-        born_at_ms=view.born_at_ms(row), explicit_id=explicit,
+        born_at_ms=view.born_at_ms(row), explicit_id=view.id_bytes(row),
     )  # fmt: skip
