@@ -205,8 +205,11 @@ async def _batches(mq: "Client", consumer: Any, wish: Wish, prefetch: int) -> As
 
 
 async def _nothing_ready(mq: "Client", wish: Wish) -> bool:
-    lines = await mq.admin.ledger(wish.topic, wish.group)
-    return all(line.ready == 0 for line in lines)
+    groups = await mq.admin.groups(wish.topic, wish.group)
+    if any(group.settings.paused for group in groups):
+        note(f"the group is paused; 'tern group resume {wish.topic} {wish.group}' lets it go on")
+        return True
+    return all(group.ledger.ready == 0 for group in groups)
 
 
 def render(message: Any, form: Format) -> bytes:

@@ -1,0 +1,114 @@
+"""`tern dead`, `tern group set` and filters on the command line, against a real node."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import ternmq.sync
+from tests.integration.processes import Node, NodeFactory, tern
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid4().hex[:12]}"
+
+
+def reject(url: str, topic: str, group: str, bodies: list[bytes]) -> None:
+    """Let a group refuse messages."""
+    with ternmq.sync.connect(url, app="shop") as mq:
+        mq.send_many(topic, bodies)
+        with mq.consumer(topic, group=group) as consumer:
+            for body in bodies:
+                message = next(consumer)
+                assert message.body == body
+                message.reject(f"ValueError: bad {body.decode()}")
+            consumer.flush()
+
+
+def test_dead_letters_are_listed_sent_again_deleted_and_exported(
+    shared_node: Node, topic: str, tmp_path: Path
+) -> None:
+    """R13, D10: browsable, re-sendable; by error, with a dry run and an honest result."""
+    url, group = shared_node.url, f"g-{topic}"
+    reject(url, topic, group, [b"a", b"b", b"c"])
+
+    listed = tern("dead", "list", group, "--json", url=url).json()
+    assert [one["reason"] for one in listed] == [f"ValueError: bad {x}" for x in "abc"]
+    shown = tern("dead", "show", group, listed[1]["id"], url=url).json()
+    assert (shown["topic"], shown["body"], shown["attempt"]) == (topic, "b", 1)
+
+    choose_b = ("--error", "bad b", "--json")
+    dry = tern("dead", "resend", group, *choose_b, "--dry-run", url=url).json()
+    done = tern("dead", "resend", group, *choose_b, "--yes", url=url).json()
+    assert (dry["chosen"], dry["handled"]) == (1, 0)
+    assert (done["chosen"], done["handled"], done["failed"]) == (1, 1, [])
+    again = tern("consume", topic, "--group", group, "--count", "1", "--json", url=url)
+    [message] = again.json_lines()
+    assert (message["body"], message["topic"], message["id"]) == ("b", topic, listed[1]["id"])
+
+    target = tmp_path / "letters.jsonl"
+    tern("dead", "export", group, str(target), url=url)
+    assert len(target.read_text(encoding="utf-8").splitlines()) == 2
+    gone = tern("dead", "delete", group, "--yes", "--json", url=url).json()
+    assert gone["handled"] == 2
+    assert tern("dead", "list", group, "--json", url=url).json() == []
+
+
+def test_dead_letters_that_were_handled_stay_handled_after_kill_9(
+    node_factory: NodeFactory, topic: str
+) -> None:
+    node = node_factory()
+    reject(node.url, topic, "g", [b"a", b"b"])
+    [first, _] = tern("dead", "list", "g", "--json", url=node.url).json()
+    tern("dead", "resend", "g", "--id", first["id"], "--yes", url=node.url)
+    node.kill()
+    node.restart()
+
+    left = tern("dead", "list", "g", "--json", url=node.url).json()
+    again = tern("consume", topic, "--group", "g", "--count", "1", url=node.url)
+
+    assert [one["body"] for one in left] == ["b"]
+    assert again.out == "a\n"
+
+
+def test_a_group_without_dead_letters_has_none(shared_node: Node) -> None:
+    assert tern("dead", "list", "nobody", "--json", url=shared_node.url).json() == []
+    refused = tern("dead", "show", "nobody", "0" * 26, url=shared_node.url, code=1)
+
+    assert "no open dead letter" in refused.err
+
+
+def test_settings_of_a_group_survive_kill_9(node_factory: NodeFactory, topic: str) -> None:
+    """J13: policies are changed while it runs, and are decisions."""
+    node = node_factory()
+    tern("group", "create", topic, "g", url=node.url)
+    tern("group", "set", topic, "g", "--retry", "fixed:7s", "--attempts", "3", url=node.url)
+    tern("group", "pause", topic, "g", url=node.url)
+    node.kill()
+    node.restart()
+
+    shown = tern("group", "show", topic, "g", "--json", url=node.url).json()
+
+    assert shown["settings"]["retry"] == "fixed:7s"
+    assert shown["settings"]["attempts_max"] == 3
+    tern("send", topic, "x", url=node.url)
+    nothing = tern("consume", topic, "--group", "g", "--no-follow", url=node.url)
+    assert nothing.out == ""
+    assert "the group is paused" in nothing.err
+    tern("group", "resume", topic, "g", url=node.url)
+    assert tern("consume", topic, "--group", "g", "--count", "1", url=node.url).out == "x\n"
+
+
+def test_a_filter_is_a_flag_and_a_wrong_one_names_the_place(shared_node: Node, topic: str) -> None:
+    """R10: refused at subscription."""
+    url = shared_node.url
+    for amount in ("5", "15"):
+        tern("send", topic, amount, "--property", f"amount:={amount}", url=url)
+    flags = ("--group", "g", "--count", "1")
+
+    passed = tern("consume", topic, *flags, "--filter", "amount > 10", url=url)
+    wrong = tern("consume", topic, *flags, "--filter", "amount >", url=url, code=2)
+
+    assert passed.out == "15\n"
+    assert "column 9" in wrong.err
