@@ -94,6 +94,7 @@ class Admin:
             raise
         self._drop(group)
         try:
+            await self._forget_lane(topic.id, group.name)
             await self._directory.forget_group(topic.id, group.name)
         except TernError as error:  # It is deleted all the same: the pull log decides.
             log.warning("registry keeps a deleted group", group=group.name, reason=error.message)
@@ -143,12 +144,23 @@ class Admin:
             if name not in ("topic", "group") and value is not None
         }
         settings = check_settings(msgspec.structs.replace(group.settings, **changed))
-        await self._committer.decide([self._groups.settings_record(group, settings)])
-        group.settings = settings
-        group.lane.reschedule(group.retry_rule())
-        self._groups.schedule(group)
-        self._deliverer.feed(group)
+        both = [group]
+        lane = self._topics.find(lane_topic(topic.id, group.name))
+        if lane is not None:
+            both += self._groups.of_topic(lane.id)
+        await self._committer.decide([self._groups.settings_record(g, settings) for g in both])
+        for each in both:
+            each.settings = settings
+            each.lane.reschedule(each.retry_rule())
+            self._groups.schedule(each)
+            self._deliverer.feed(each)
         return describe(group)
+
+    async def _forget_lane(self, topic_id: int, group: str) -> None:
+        """A private lane goes with its group: made again, it must not find the old one's rows."""
+        lane = self._topics.find(lane_topic(topic_id, group))
+        if lane is not None:
+            await self._directory.delete_topic(lane.name)
 
     async def seek(self, request: wire.Seek) -> wire.Sought:
         topic = self._topics.get(request.topic)
@@ -162,6 +174,8 @@ class Admin:
         for group in groups:
             self._drop(group)
         self._consume.forget(topic.id)
+        for group in groups:
+            await self._forget_lane(topic.id, group.name)
         if groups:
             await self._committer.decide([self._groups.death_record(group) for group in groups])
 

@@ -114,7 +114,10 @@ class Members:
         private.beside = topic.name
         public = self._groups.find(topic.id, group)
         if public is not None:
-            private.settings = public.settings
+            if private.settings != public.settings:
+                private.settings = public.settings
+                record = self._groups.settings_record(private, public.settings)
+                self._committer.progress(record)
             for member in public.members.values():
                 if member.id not in private.members:
                     private.members[member.id] = member

@@ -250,6 +250,34 @@ async def test_a_dead_letter_sent_again_reaches_its_group_alone_at_attempt_1(mq:
     assert letters[0].properties["%topic"] == "orders"
 
 
+async def test_a_group_made_again_does_not_find_what_was_sent_again_to_the_old_one(
+    mq: Any,
+) -> None:
+    """Deleting and re-making brings nothing back from the dead."""
+    await mq.send("orders", b"x")
+    async with mq.consumer("orders", group="g") as consumer:
+        await (await take(consumer, 1))[0].reject("bad")
+    await mq.admin.resend_dead_letters("g", await mq.admin.open_dead_letters("g"))
+    await mq.admin.delete_group("orders", "g")
+    async with mq.consumer("orders", group="g", start="latest") as consumer:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(aiter(consumer)), 0.2)
+
+    assert [found.lane for found in await mq.admin.ledger(group="g")] == ["topic"]
+
+
+async def test_settings_hold_for_the_private_lane_too(mq: Any) -> None:
+    await mq.send("orders", b"x")
+    async with mq.consumer("orders", group="g") as consumer:
+        await (await take(consumer, 1))[0].reject("bad")
+        await mq.admin.resend_dead_letters("g", await mq.admin.open_dead_letters("g"))
+        await mq.admin.set_group("orders", "g", retry="fixed:1ms")
+        (await take(consumer, 1))[0].retry()
+        [again] = await take(consumer, 1)
+
+        assert again.attempt == 2
+
+
 async def test_a_deleted_dead_letter_is_not_open_any_more(mq: Any) -> None:
     await mq.send_many("orders", [b"a", b"b", b"c"])
     async with mq.consumer("orders", group="g") as consumer:
