@@ -156,7 +156,7 @@ class Chooser:
                 return BatchView(batches[0])
         except Corrupt as error:
             log.error("messages cannot be looked at", topic=group.topic, reason=error.message)
-            self._groups.write(group, group.lane.skip_gap(entry.base_sequence + entry.count))
+            self._pass_damaged(group, entry)
             return None
         self._spawn(self._read_ahead(group, entry))
         return None
@@ -166,8 +166,20 @@ class Chooser:
             self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
         except TernError as error:
             log.error("messages cannot be looked at", topic=group.topic, reason=error.message)
-            self._groups.write(group, group.lane.skip_gap(entry.base_sequence + entry.count))
+            self._pass_damaged(group, entry)
         self._feed(group)
+
+    def _pass_damaged(self, group: Group, entry: Entry) -> None:
+        """Count the rows of a damaged batch as expired, once everything before it is handed out."""
+        lane, base, end = group.lane, entry.base_sequence, entry.base_sequence + entry.count
+        if base > lane.next:
+            return  # Rows before it are chosen or ready: they are not damaged.
+        for first, stop, _ in [p for p in lane.returned if p[0] < end and p[1] > base]:
+            self._groups.write(group, lane.lose(max(first, base), min(stop, end)))
+        self._groups.write(group, lane.skip_gap(end))
+        if group.order is not None:
+            group.order.scanned = max(group.order.scanned, end)
+        self._loop.call_soon(self._feed, group)
 
     # -- in order
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ternmq
 from ternmq.core.errors import BadFilter, BadRequest, FilterConflict
-from ternmq.testing import node
+from ternmq.testing import SimulatedDisk, node
 
 
 @pytest.fixture
@@ -324,3 +325,28 @@ async def _first(every: Any, count: int) -> Any:
         count -= 1
         if not count:
             return
+
+
+@pytest.mark.parametrize("options", [{"tag": "a"}, {"ordered": True}], ids=["filter", "order"])
+async def test_a_damaged_batch_costs_its_own_rows_and_stops_nobody(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """What was chosen before it is handed out, what lies behind it follows."""
+    disk = SimulatedDisk()
+    async with node(data_dir=tmp_path, disk=disk) as url, ternmq.connect(url, app="t") as mq:
+        for body in (b"first", b"damaged", b"third"):
+            await mq.send("orders", body, tag="a", order_key="k")
+    [log] = [path for path in disk._files if path.parent.name == "message"]
+    disk.flip(log, disk.read(log).index(b"damaged"))
+
+    async with node(data_dir=tmp_path, disk=disk) as url, ternmq.connect(url, app="t") as mq:
+        async with mq.consumer("orders", group="g", **options) as consumer:
+            found = []
+            for _ in range(2):
+                [message] = await take(consumer, 1)
+                found.append(message.body)
+                await message.ack()
+            await eventually(mq, "expired", 1)
+
+        assert found == [b"first", b"third"]
+        assert (await line(mq)).acked == 2
