@@ -106,14 +106,3 @@ class RangeSet:
         if at < end:
             found.append((at, end))
         return found
-
-    def take_first(self, count: int) -> list[tuple[int, int]]:
-        """Remove and return up to `count` of the lowest numbers."""
-        taken: list[tuple[int, int]] = []
-        while count > 0 and self._firsts:
-            first = self._firsts[0]
-            end = min(self._ends[0], first + count)
-            taken.append((first, end))
-            self.remove(first, end)
-            count -= end - first
-        return taken

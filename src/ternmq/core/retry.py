@@ -21,7 +21,6 @@ from ternmq.core.units import DAY_MS, parse_duration_ms
 
 DEFAULT_TABLE = "5s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 ROCKETMQ_TABLE = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
-ATTEMPTS_DEFAULT = 17  # One delivery and sixteen retries.
 ATTEMPTS_MAX = 10_000
 AFTER_MAX_MS = 7 * DAY_MS
 JITTER = 0.2
