@@ -17,7 +17,7 @@ MARKDOWN_TESTS := tests/tidy/test_documents.py
 help: ## List the verbs
 	awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(VENV)/.installed ## Build .venv with everything that running and testing need
+install: $(VENV)/.installed-dev ## Build .venv with everything that running and testing need
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -34,14 +34,20 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	echo "installing into $(VENV)" >&2
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/.installed-bench: pyproject.toml | $(VENV)/.installed
+# Tests need much that a node does not: Spark, database drivers, web frameworks.
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	echo "installing into $(VENV), with what tests need" >&2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: pyproject.toml | $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
 	touch $@
 
-up: install ## Start the all-in-one node; Ctrl-C stops it (ARGS="--ports 7800" to pass flags)
+up: $(VENV)/.installed ## Start the all-in-one node; Ctrl-C stops it (ARGS="--ports 7800" to pass flags)
 	exec $(BIN)/tern up $(ARGS)
 
 test: check test-tools ## Check, then run every test that is not marked long
