@@ -35,6 +35,8 @@ def test_the_command_numbers() -> None:
         "PING": 2,
         "NOTICE": 3,
         "ROUTES": 10,
+        "REGISTER": 11,
+        "WITHDRAW": 12,
         "TOPIC_CREATE": 20,
         "TOPIC_LIST": 21,
         "TOPIC_DELETE": 23,
@@ -56,6 +58,10 @@ def test_the_command_numbers() -> None:
         "SEEK": 61,
         "LEDGER": 70,
         "STATUS": 71,
+        "DELAY_CHANGE": 80,
+        "DELAY_FIND": 81,
+        "DELAY_COUNT": 82,
+        "DELAY_LEDGER": 83,
     }
 
 

@@ -19,6 +19,7 @@ from ternmq.batch.layout import (
     BUFFERS_MAX,
     DIRECTORY,
     DIRECTORY_ENTRY_SIZE,
+    DUE_MAX_MS,
     FIXED_SIZE,
     FRAMING,
     MAGIC,
@@ -38,12 +39,13 @@ from ternmq.core.units import align8
 
 # Plain numbers: comparing enum members costs more than all the rest of checking a small batch.
 _BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
+_DUE, _RELATIVE = int(Column.DUE), int(Attribute.RELATIVE)
 _VALIDITY, _OFFSETS, _DATA = int(Part.VALIDITY), int(Part.OFFSETS), int(Part.DATA)
 _VALUES, _CHUNKS, _VALUE_TYPES = int(Part.VALUES), int(Part.CHUNKS), int(Part.VALUE_TYPES)
 _WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DATA)
-_MAP, _PLAIN = int(Type.MAP), int(Encoding.PLAIN)
+_MAP, _INT64, _PLAIN = int(Type.MAP), int(Type.INT64), int(Encoding.PLAIN)
 _COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
-_FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED | Attribute.EXPIRES)
+_FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED | Attribute.EXPIRES | Attribute.RELATIVE)
 _OFFSET_PARTS = {
     _OFFSETS: _DATA,
     int(Part.NAME_OFFSETS): int(Part.NAME_DATA),
@@ -65,6 +67,8 @@ class Incoming(NamedTuple):
     first_sequence: int
     tag_bloom: int
     priority: int
+    delayed: bool
+    """It has due times, so it is for a delay server; see `batch.due`."""
 
 
 def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_MAX) -> Incoming:
@@ -109,7 +113,27 @@ def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_
     except UnicodeDecodeError:
         raise ProtocolError("the topic or application name is not UTF-8") from None
     bloom, priority = _summary(batch, parts)
-    return Incoming(topic, app, count, body_size, (start, random), first_sequence, bloom, priority)
+    delayed = _check_due(batch, parts, relative=bool(attributes & _RELATIVE))
+    producer = (start, random)
+    return Incoming(
+        topic, app, count, body_size, producer, first_sequence, bloom, priority, delayed
+    )
+
+
+def _check_due(batch: bytearray | memoryview, parts: _Parts, *, relative: bool) -> bool:
+    """Does it have due times? Then every row has one, and they lie within what a date can be."""
+    place = parts.get((_DUE, _VALUES))
+    if place is None:
+        if relative:
+            raise ProtocolError("a batch with relative due times has none")
+        return False
+    offset, size, _, kind = place
+    if kind != _INT64 or (_DUE, _VALIDITY) in parts:
+        raise ProtocolError("due times must be int64, one for every row")
+    times = np.frombuffer(batch, dtype="<i8", count=size // 8, offset=offset)
+    if int(times.min()) < 0 or int(times.max()) > DUE_MAX_MS:
+        raise ProtocolError(f"due times must be 0 to {DUE_MAX_MS}")
+    return True
 
 
 def tag_bit(tag: bytes) -> int:

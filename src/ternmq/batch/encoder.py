@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -37,7 +38,7 @@ from ternmq.batch.layout import (
     Type,
 )
 from ternmq.batch.properties import PropertyValue, value_to_text
-from ternmq.core.errors import TooLarge
+from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB, align8
 
@@ -58,8 +59,18 @@ class Outgoing:
     priority: int = 0
     expire_at_ms: int | None = None
     due_at_ms: int | None = None
+    """To be handed out from this moment on, and not before; needs a delay server."""
     born_at_ms: int = 0
     explicit_id: bytes | None = None
+    delay_ms: int | None = None
+    """The same, counted from the moment in which the delay server gets it."""
+
+
+class Due(NamedTuple):
+    """When all rows of a batch are due: a time (UTC), or so long after the server got them."""
+
+    ms: int
+    relative: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +100,16 @@ def encode_bodies(
     first_sequence: int,
     born_at_ms: int,
     encoding: Encoding = Encoding.ZSTD,
+    due: Due | None = None,
 ) -> bytearray:
     """A batch of bodies that share everything else."""
     pieces, body_size = _body_pieces(bodies, encoding)
-    batch = _assemble(pieces, len(bodies), body_size, origin, first_sequence, born_at_ms)
+    count, attributes = len(bodies), 0
+    if due is not None:
+        times = np.full(count, due.ms, "<i8").tobytes()
+        pieces.append(_Piece(Column.DUE, Part.VALUES, Type.INT64, times))
+        attributes = int(Attribute.RELATIVE) if due.relative else 0
+    batch = _assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
     return _checked(batch, len(bodies), BATCH_SIZE_MAX)
 
 
@@ -118,12 +135,13 @@ def encode_messages(
         priorities = bytes(message.priority for message in messages)
         pieces.append(_Piece(Column.PRIORITY, Part.VALUES, Type.UINT8, priorities))
     pieces += _time_pieces(Column.EXPIRE, [message.expire_at_ms for message in messages])
-    pieces += _time_pieces(Column.DUE, [message.due_at_ms for message in messages])
+    relative = messages[0].delay_ms is not None
+    pieces += _due_pieces(messages, relative=relative)
     explicit = [message.explicit_id for message in messages]
     if any(value is not None for value in explicit):
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
     expires = any(message.expire_at_ms is not None for message in messages)
-    attributes = int(Attribute.EXPIRES) if expires else 0
+    attributes = (Attribute.EXPIRES if expires else 0) | (Attribute.RELATIVE if relative else 0)
     batch = _assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
     return _checked(batch, len(messages), size_max)
 
@@ -259,6 +277,17 @@ def _time_pieces(column: Column, values: list[int | None]) -> list[_Piece]:
     packed = struct.pack(f"<{len(values)}q", *(value or 0 for value in values))
     pieces.append(_Piece(column, Part.VALUES, Type.INT64, packed))
     return pieces
+
+
+def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[_Piece]:
+    """All rows or none have a due time, and all of them the same kind of it."""
+    times = [message.due_at_ms for message in messages]
+    delays = [message.delay_ms for message in messages]
+    wanted, others = (delays, times) if relative else (times, delays)
+    given = [value for value in wanted if value is not None]
+    if len(given) not in (0, len(messages)) or any(value is not None for value in others):
+        raise BadRequest("a batch holds messages for now, for a time, or after a delay: one kind")
+    return _time_pieces(Column.DUE, wanted)
 
 
 def _assemble(

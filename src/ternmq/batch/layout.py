@@ -26,7 +26,7 @@ own) and then never changed: producers, logs, replicas, consumers and Spark shar
    108    20  spare            zero
         -- by the producer; its checksum stays valid from end to end
    128     4  producer_crc     CRC-32C of bytes 132..batch_size
-   132     4  attributes       bit 0 half, bit 1 control, bit 2 merged, bit 3 rows expire
+   132     4  attributes       see Attribute
    136     4  count            rows, 1..65,535
    140     4  body_size        bytes of all bodies before compression
    144     8  producer_start   start of the incarnation, ms (48 bits used)
@@ -71,6 +71,7 @@ BATCH_SIZE_MAX = 4 * MIB
 STORED_SIZE_MAX = BATCH_SIZE_MAX + 64 * KIB  # A dead letter says more than its message did.
 BODY_SIZE_MAX = 64 * MIB  # Before compression, all bodies of a batch.
 BUFFERS_MAX = 256
+DUE_MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z; also the longest delay.
 CHUNK_SIZE = 64 * KIB  # Before compression; a single larger row makes a larger chunk.
 
 FRAMING = struct.Struct("<4sBxHII")
@@ -98,6 +99,8 @@ class Attribute(IntFlag):
     """Made from several producers' messages; ids are in the explicit id column."""
     EXPIRES = 8
     """Some row has an expiry; without this bit nobody need look for the column."""
+    RELATIVE = 16
+    """DUE counts milliseconds after `received_at_ms`; without this bit it is a time, UTC."""
 
 
 class Column(IntEnum):

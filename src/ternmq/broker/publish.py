@@ -18,7 +18,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
-from ternmq.core.errors import SequenceTooOld, TernError, TooLarge
+from ternmq.core.errors import BadRequest, SequenceTooOld, TernError, TooLarge
 from ternmq.rpc.peer import Peer
 from ternmq.storage.message_log import Append
 from ternmq.storage.producers import ProducerTable
@@ -80,6 +80,11 @@ class Publisher:
     def publish(self, peer: Peer, frame: Frame) -> None:
         batch = frame.payload
         incoming = check_incoming(batch)
+        if incoming.delayed:
+            raise BadRequest(
+                "this broker stores messages for now; one with a due time goes to a delay server "
+                "(a route of kind 'delay')"
+            )
         topic = self._topics.find(incoming.topic)
         if topic is None:
             self._make_first(peer, frame, incoming)

@@ -20,7 +20,16 @@ from typing import Annotated, Any, get_type_hints
 
 from ternmq.core.errors import BadConfig, BadRequest
 from ternmq.core.ids import check_name
-from ternmq.core.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, parse_duration_ms, parse_size
+from ternmq.core.units import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
+    KIB,
+    MIB,
+    MINUTE_MS,
+    parse_duration_ms,
+    parse_size,
+)
 
 ENV_PREFIX = "TERN_"
 PORT_BASE = 7700
@@ -57,7 +66,10 @@ class NodeConfig:
 
     data_dir: Annotated[Path, About("where everything is stored")] = Path("tern-data")
     ports: Annotated[
-        int, About("first port: meta listens here, the broker on the next one", 1, PORT_MAX)
+        int,
+        About(
+            "first port: meta listens here, broker and delay server on the next ones", 1, PORT_MAX
+        ),
     ] = PORT_BASE
     host: Annotated[str, About("address to listen on; 0.0.0.0 for all of this machine")] = (
         "127.0.0.1"
@@ -112,6 +124,25 @@ class NodeConfig:
         int, About("unanswered bytes of all clients together", 16 * MIB, 64 * GIB)
     ] = 256 * MIB
 
+    delay_wal_dir: Annotated[
+        str, About("where the delay server writes first; empty: below `data_dir`")
+    ] = ""
+    delay_hour_ms: Annotated[
+        int, About("how much time one schedule log of the delay server holds", MINUTE_MS, DAY_MS)
+    ] = HOUR_MS
+    delay_tick_ms: Annotated[
+        int, About("how often the delay server looks for what is due", 10, 1_000)
+    ] = 100
+    delay_max_days: Annotated[
+        int, About("how far ahead a message may be due; farther is refused", 1, 36_525)
+    ] = 731
+    delay_fragments: Annotated[
+        int, About("parts of each hour, which wait for slow brokers apart from each other", 1, 256)
+    ] = 8
+    delay_workers: Annotated[
+        int, About("parts that the delay server dispatches at the same time", 1, 64)
+    ] = 2
+
     log_level: Annotated[str, About("debug, info, warning or error")] = "info"
     log_json: Annotated[bool, About("one JSON object per log line, also on a terminal")] = False
 
@@ -138,6 +169,10 @@ class NodeConfig:
     @property
     def broker_port(self) -> int:
         return self.ports + 1
+
+    @property
+    def delay_port(self) -> int:
+        return self.ports + 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

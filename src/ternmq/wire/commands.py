@@ -30,6 +30,8 @@ class Command(IntEnum):
     """Server to client, unasked: the server is about to stop."""
 
     ROUTES = 10
+    REGISTER = 11
+    WITHDRAW = 12
     TOPIC_CREATE = 20
     TOPIC_LIST = 21
     TOPIC_DELETE = 23
@@ -52,6 +54,11 @@ class Command(IntEnum):
     SEEK = 61
     LEDGER = 70
     STATUS = 71
+
+    DELAY_CHANGE = 80
+    DELAY_FIND = 81
+    DELAY_COUNT = 82
+    DELAY_LEDGER = 83
 
 
 class Flag(IntFlag):
@@ -92,7 +99,7 @@ class Hello(Record, frozen=True):
 class Welcome(Record, frozen=True):
     protocol: int
     version: str
-    role: Literal["meta", "broker"]
+    role: Literal["meta", "broker", "delay"]
     node: str
     broker_group: str = ""
     epoch: int = 0

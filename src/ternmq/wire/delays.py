@@ -1,0 +1,97 @@
+"""What can be asked of a delay server besides PUBLISH: change, find and count what is not yet due.
+
+A delayed message arrives as a PUBLISH whose batch has the DUE column; from then on it is known by
+its message id (bytes: 16 for our own ids, any length for explicit ones). `due_at_ms` beside an id
+is a hint where the row lies; a wrong or missing one costs time and never changes the answer.
+"""
+
+from typing import Literal
+
+from ternmq.wire.commands import Record
+
+DelayAction = Literal["cancel", "reschedule", "fire"]
+DelayResult = Literal["cancelled", "rescheduled", "fired", "already_dispatched", "unknown"]
+DelayState = Literal["pending", "dispatching"]
+
+
+class DelayChange(Record, frozen=True):
+    """Do something about one message before it is due."""
+
+    action: DelayAction
+    id: bytes
+    topic: str = ""
+    due_at_ms: int = 0
+    """When the caller thinks it is due; 0 if it has no idea."""
+    at_ms: int = 0
+    """For a reschedule: the new time, UTC."""
+    after_ms: int = -1
+    """For a reschedule instead of `at_ms`: so long after the server's now; -1 means not given."""
+
+
+class DelayChanged(Record, frozen=True):
+    """What is true now, durably. `due_at_ms` is 0 where the message is unknown."""
+
+    result: DelayResult
+    due_at_ms: int = 0
+
+
+class DelayFind(Record, frozen=True):
+    """Messages not yet dispatched, by due time; empty means any, `to_ms` 0 means no end."""
+
+    topic: str = ""
+    id: bytes = b""
+    key: str = ""
+    from_ms: int = 0
+    to_ms: int = 0
+    after: bytes = b""
+    """`next` of the page before."""
+    limit: int = 100
+
+
+class DelayRow(Record, frozen=True):
+    id: bytes
+    topic: str
+    key: str
+    due_at_ms: int
+    accepted_at_ms: int
+    size: int
+    """Bytes of the body."""
+    state: str = "pending"
+
+
+class DelayRows(Record, frozen=True):
+    rows: list[DelayRow]
+    next: bytes = b""
+    """Where to go on; empty at the end."""
+
+
+class DelayCountQuery(Record, frozen=True):
+    topic: str = ""
+    from_ms: int = 0
+    to_ms: int = 0
+
+
+class DelayCounts(Record, frozen=True):
+    """Pending messages per stretch of `hour_ms`, only those that have some, by time."""
+
+    hours: list[tuple[int, int]]
+    """(start in ms, pending)."""
+    hour_ms: int
+
+
+class DelayLedgerQuery(Record, frozen=True):
+    topic: str = ""
+
+
+class DelayLedgerLine(Record, frozen=True):
+    """What became of every delayed message: accepted = pending + dispatched + cancelled."""
+
+    topic: str
+    accepted: int
+    pending: int
+    dispatched: int
+    cancelled: int
+
+
+class DelayLedger(Record, frozen=True):
+    lines: list[DelayLedgerLine]

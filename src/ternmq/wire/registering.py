@@ -1,0 +1,21 @@
+"""How a server that is a process of its own tells a meta server that it is there.
+
+REGISTER is the announcement and the heartbeat: the same record again and again. A server that was
+silent for `dead_after_ms` is taken off the routes; WITHDRAW does so at once.
+"""
+
+from ternmq.wire.commands import Record, Route
+
+
+class Register(Record, frozen=True):
+    route: Route
+
+
+class Registered(Record, frozen=True):
+    heartbeat_ms: int
+    """Say it again this often."""
+    dead_after_ms: int
+
+
+class Withdraw(Record, frozen=True):
+    route: Route
