@@ -19,6 +19,7 @@ from ternmq.wire.commands import (
     Welcome,
     failure,
     pack,
+    unpack,
 )
 from ternmq.wire.frame import pack_header
 
@@ -39,7 +40,10 @@ def test_the_command_numbers() -> None:
         "WITHDRAW": 12,
         "TOPIC_CREATE": 20,
         "TOPIC_LIST": 21,
+        "TOPIC_SET": 22,
         "TOPIC_DELETE": 23,
+        "LIMIT_SET": 24,
+        "LIMIT_LIST": 25,
         "GROUP_CREATE": 30,
         "GROUP_LIST": 31,
         "GROUP_DELETE": 33,
@@ -58,6 +62,12 @@ def test_the_command_numbers() -> None:
         "SEEK": 61,
         "LEDGER": 70,
         "STATUS": 71,
+        "TOPIC_FIGURES": 72,
+        "GROUP_FIGURES": 73,
+        "MEMBER_PAUSE": 74,
+        "REFUSED_OPEN": 75,
+        "REFUSED_RESEND": 76,
+        "REFUSED_DELETE": 77,
         "DELAY_CHANGE": 80,
         "DELAY_FIND": 81,
         "DELAY_COUNT": 82,
@@ -85,14 +95,23 @@ def test_the_flags() -> None:
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
             "92039194 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65",
         ),
-        (TopicCreate(name="t"), "92a17493 c290ce00 400000"),
-        (Topic(id=5, name="t", created_at_ms=6), "9405a174 0693c290 ce004000 00"),
+        (TopicCreate(name="t"), "92a17498 c290ce00 40000000 00a67265 66757365 c2c2"),
+        (
+            Topic(id=5, name="t", created_at_ms=6),
+            "9405a174 0698c290 ce004000 000000a6 72656675 7365c2c2",
+        ),
         (Empty(), "90"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Record) else "",
 )
 def test_messages_are_arrays_in_field_order(record: Record, expected: str) -> None:
     assert pack(record).hex(" ", -4) == expected
+
+
+def test_a_topic_of_the_first_release_is_still_read() -> None:
+    old = bytes.fromhex("9405a1740693c290ce00400000")
+
+    assert unpack(old, Topic) == Topic(id=5, name="t", created_at_ms=6)
 
 
 def test_a_failure_is_code_message_details() -> None:

@@ -109,6 +109,26 @@ class OverLimit(TernError):
     code = "over_limit"
     retryable = True
 
+    @property
+    def wait(self) -> float | None:
+        """Seconds after which there is room again; None where nobody can know."""
+        wait_ms = self.details.get("wait_ms")
+        return wait_ms / 1000 if isinstance(wait_ms, int) else None
+
+
+class PutAside(OverLimit):
+    """Over a topic's limit and kept with its refused messages, for a person to decide."""
+
+    code = "put_aside"
+    retryable = False
+
+
+class Paused(TernError):
+    """Sending to this topic is paused; consuming goes on."""
+
+    code = "paused"
+    retryable = True
+
 
 class ReadOnly(TernError):
     """This broker group takes no messages at the moment; consuming goes on."""

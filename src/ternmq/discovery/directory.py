@@ -53,3 +53,6 @@ class Directory(Protocol):
 
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""
+
+    def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
+        """The same whenever a topic's settings were changed, with the topic as it is now."""

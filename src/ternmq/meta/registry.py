@@ -12,7 +12,7 @@ Rules
    share one registry, and a transaction whose answer was lost may be repeated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,8 @@ from ternmq.discovery.directory import InUse
 from ternmq.wire.commands import Topic, TopicSettings
 
 SCHEMA_VERSION = 1
+
+Change = Callable[[TopicSettings], TopicSettings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,9 @@ class Registry(Protocol):
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[Topic]:
         """Make these or find them, in this order, in one transaction."""
+
+    def update_topic(self, name: str, change: Change) -> Topic:
+        """Replace a topic's settings by what `change` makes of them; raises `TopicNotFound`."""
 
     def delete_topic(self, name: str, *, deleted_at_ms: int) -> Topic:
         """Delete a topic and its groups; raises `TopicNotFound`."""

@@ -26,7 +26,7 @@ from sqlalchemy import exc
 
 from ternmq.core.errors import BadConfig, Corrupt, DiskFull, TopicNotFound, Unavailable
 from ternmq.discovery.directory import InUse
-from ternmq.meta.registry import SCHEMA_VERSION, Behind, GroupRow, NewGroup, NewTopic
+from ternmq.meta.registry import SCHEMA_VERSION, Behind, Change, GroupRow, NewGroup, NewTopic
 from ternmq.wire.commands import Topic, TopicSettings
 
 NAME_SIZE_COLUMN = 400
@@ -124,6 +124,19 @@ class SqlRegistry:
 
     def create_groups(self, wanted: Sequence[NewGroup]) -> list[GroupRow | None]:
         return self._repeated(lambda connection: _create_groups(connection, wanted))
+
+    def update_topic(self, name: str, change: Change) -> Topic:
+        with self._transaction() as connection:
+            found = sa.select(*_TOPIC_COLUMNS).where(_topics.c.live_name == name)
+            row = connection.execute(found.with_for_update()).first()
+            if row is None:
+                raise TopicNotFound(f"topic {name!r} does not exist", topic=name)
+            topic = _topic(row)
+            changed = msgspec.structs.replace(topic, settings=change(topic.settings))
+            text = msgspec.json.encode(changed.settings).decode()
+            this = _topics.c.id == topic.id
+            connection.execute(_topics.update().where(this).values(settings=text))
+            return changed
 
     def delete_topic(self, name: str, *, deleted_at_ms: int) -> Topic:
         with self._transaction() as connection:

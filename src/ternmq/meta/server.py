@@ -18,6 +18,7 @@ from ternmq.core.errors import BadRequest, TernError, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
+from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
 from ternmq.rpc.limits import ServerLimits
@@ -33,11 +34,13 @@ from ternmq.wire.commands import (
     TopicFind,
     TopicNamed,
     Topics,
+    TopicSettings,
     Welcome,
     pack,
     unpack,
 )
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
+from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
 
 log = get_logger()
 
@@ -96,6 +99,14 @@ class MetaHandler:
             wanted = unpack(payload, TopicCreate)
             check_name("topic", wanted.name)
             self._later(peer, frame, self._service.create_topic(wanted.name, wanted.settings))
+        elif command == Command.TOPIC_SET:
+            self._later(peer, frame, self._set_topic(unpack(payload, TopicSet)))
+        elif command == Command.LIMIT_SET:
+            self._later(peer, frame, self._set_limit(unpack(payload, LimitSet)))
+        elif command == Command.LIMIT_LIST:
+            apps = limited_apps(self._service.topics())
+            limits = AppLimits(limits=[app_limit(app, self._service.topic) for app in apps])
+            peer.answer(command, frame.correlation, pack(limits))
         elif command == Command.TOPIC_DELETE:
             self._later(peer, frame, self._delete_topic(unpack(payload, TopicNamed).name))
         elif command == Command.STATUS:
@@ -103,6 +114,17 @@ class MetaHandler:
         else:
             name = Command(command).name
             raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
+
+    async def _set_topic(self, wanted: TopicSet) -> Record:
+        if wanted.name.startswith("%"):
+            raise TopicNotFound(f"topic {wanted.name!r} belongs to the broker")
+        return await self._service.change_topic(wanted.name, topic_change(wanted))
+
+    async def _set_limit(self, wanted: LimitSet) -> Record:
+        for name, change in limit_changes(wanted).items():
+            await self._service.create_topic(name, TopicSettings())
+            await self._service.change_topic(name, topic_change(change))
+        return app_limit(wanted.app, self._service.topic)
 
     async def _delete_topic(self, name: str) -> Record:
         if name.startswith("%"):

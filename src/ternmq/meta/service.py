@@ -25,7 +25,7 @@ from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.meta.registry import GroupRow, NewGroup, NewTopic, Registry
+from ternmq.meta.registry import Change, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.wire.commands import Topic, TopicSettings
 
 log = get_logger()
@@ -108,6 +108,7 @@ class MetaService:
         self._topics: dict[str, Topic] = {}
         self._groups: dict[int, dict[str, int]] = {}
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
+        self._changed_callbacks: list[Callable[[Topic], None]] = []
         self._new_topics = _Gather[str, NewTopic, Topic](
             lambda new: self._in_worker(lambda: registry.create_topics(new)), self._add_topics
         )
@@ -141,6 +142,12 @@ class MetaService:
         new = NewTopic(name=name, settings=settings, created_at_ms=self._clock.now_ms())
         return await self._new_topics.ask(name, new)
 
+    async def change_topic(self, name: str, change: Change) -> Topic:
+        """Replace a topic's settings, durably; everybody who looks it up sees them at once."""
+        return await asyncio.shield(
+            self._in_worker(lambda: self._registry.update_topic(name, change), self._put_topic)
+        )
+
     async def delete_topic(self, name: str) -> Topic:
         now_ms = self._clock.now_ms()
         return await asyncio.shield(
@@ -152,6 +159,13 @@ class MetaService:
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         self._deleted_callbacks.append(callback)
 
+    def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
+        self._changed_callbacks.append(callback)
+
+    def _put_topic(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        _call_all(self._changed_callbacks, topic)
+
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
@@ -161,11 +175,7 @@ class MetaService:
         if held is not None and held.id == topic.id:
             del self._topics[topic.name]
         self._groups.pop(topic.id, None)
-        for callback in self._deleted_callbacks:
-            try:
-                callback(topic)
-            except Exception:
-                log.exception("topic deleted callback failed", topic=topic.name)
+        _call_all(self._deleted_callbacks, topic)
 
     # Groups.
 
@@ -258,6 +268,15 @@ async def serving_directory(
 def _apply(done: "asyncio.Future[T]", then: Callable[[T], None]) -> None:
     if not done.cancelled() and done.exception() is None:
         then(done.result())
+
+
+def _call_all(callbacks: list[Callable[[Topic], None]], topic: Topic) -> None:
+    """A bug of one that is told must not keep the others from hearing it."""
+    for callback in callbacks:
+        try:
+            callback(topic)
+        except Exception:
+            log.exception("telling about a topic failed", topic=topic.name)
 
 
 def _spans(ids: frozenset[int]) -> str:

@@ -34,7 +34,10 @@ class Command(IntEnum):
     WITHDRAW = 12
     TOPIC_CREATE = 20
     TOPIC_LIST = 21
+    TOPIC_SET = 22
     TOPIC_DELETE = 23
+    LIMIT_SET = 24
+    LIMIT_LIST = 25
     GROUP_CREATE = 30
     GROUP_LIST = 31
     GROUP_DELETE = 33
@@ -54,6 +57,12 @@ class Command(IntEnum):
     SEEK = 61
     LEDGER = 70
     STATUS = 71
+    TOPIC_FIGURES = 72
+    GROUP_FIGURES = 73
+    MEMBER_PAUSE = 74
+    REFUSED_OPEN = 75
+    REFUSED_RESEND = 76
+    REFUSED_DELETE = 77
 
     DELAY_CHANGE = 80
     DELAY_FIND = 81
@@ -131,6 +140,15 @@ class TopicSettings(Record, frozen=True):
     """Only the applications in `apps` may send or consume."""
     apps: list[str] = []
     body_size_max: int = 4 * 1024 * 1024
+    rate: int = 0
+    """Messages a second that may be sent to it; 0 means no limit, here and below."""
+    bytes_rate: int = 0
+    over_limit: Literal["refuse", "dead_letter"] = "refuse"
+    """What happens to messages over these limits."""
+    paused: bool = False
+    """Sending is refused; consuming goes on."""
+    consume_paused: bool = False
+    """Nothing is handed out to any group; sending, acks and retries go on."""
 
 
 class Topic(Record, frozen=True):
@@ -182,6 +200,16 @@ class GroupSettings(Record, frozen=True):
     """Nothing is handed out; acks and retries go on."""
     ordered_attempts_max: int = 0
     """The same limit for ordered consumers, where a failing message holds back its key."""
+    rate: int = 0
+    """Messages a second that are handed out; 0 means no limit, here and below."""
+    bytes_rate: int = 0
+    in_flight_max: int = 0
+    """Messages handed out and not yet settled, of the whole group and of each consumer."""
+    consumer_in_flight_max: int = 0
+    backlog_alarm: int = 0
+    """More ready messages than this are an alarm."""
+    paused_sessions: list[str] = []
+    """Consumers that are handed nothing."""
 
 
 class GroupSet(Record, frozen=True):
@@ -193,6 +221,11 @@ class GroupSet(Record, frozen=True):
     attempts_max: int | None = None
     paused: bool | None = None
     ordered_attempts_max: int | None = None
+    rate: int | None = None
+    bytes_rate: int | None = None
+    in_flight_max: int | None = None
+    consumer_in_flight_max: int | None = None
+    backlog_alarm: int | None = None
 
 
 class DeadFind(Record, frozen=True):

@@ -4,8 +4,10 @@ import pytest
 
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.directory import InUse
+from ternmq.meta.policies import topic_change
 from ternmq.meta.registry import Behind, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.policies import TopicSet
 
 from .conftest import Opener
 
@@ -218,3 +220,27 @@ def test_a_registry_that_knows_more_is_not_behind_and_does_not_change(registry: 
 
 def test_it_says_where_it_is(registry: Registry) -> None:
     assert registry.description
+
+
+def test_settings_are_changed_for_ever_and_one_after_the_other(
+    registry: Registry, opener: Opener
+) -> None:
+    """J13: what was set before stays, also over a restart."""
+    topic = made(registry)
+    registry.update_topic("orders", topic_change(TopicSet(name="orders", rate=5)))
+    changed = registry.update_topic("orders", topic_change(TopicSet(name="orders", paused=True)))
+    registry.close()
+    reopened = opener()
+
+    assert changed.settings == TopicSettings(rate=5, paused=True)
+    assert (changed.id, changed.created_at_ms) == (topic.id, topic.created_at_ms)
+    assert reopened.topics() == [changed]
+    reopened.close()
+
+
+def test_settings_of_a_topic_that_is_not_there_cannot_be_changed(registry: Registry) -> None:
+    made(registry)
+    registry.delete_topic("orders", deleted_at_ms=9)
+
+    with pytest.raises(TopicNotFound):
+        registry.update_topic("orders", lambda settings: settings)

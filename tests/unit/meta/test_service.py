@@ -10,13 +10,16 @@ from structlog.testing import capture_logs
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound
 from ternmq.discovery.directory import Directory, InUse
-from ternmq.meta.registry import Behind, GroupRow, NewGroup, NewTopic, Registry
+from ternmq.meta.policies import topic_change
+from ternmq.meta.registry import Behind, Change, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.meta.service import TRANSACTION_ROWS_MAX, MetaService, serving_directory
 from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.policies import TopicSet
 
 from .conftest import Opener
 
 PLAIN = TopicSettings()
+PLAIN_TOPIC = Topic(id=0, name="", created_at_ms=0)
 
 
 class Watched:
@@ -51,6 +54,10 @@ class Watched:
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[Topic]:
         self._enter(len(wanted))
         return self._inner.create_topics(wanted)
+
+    def update_topic(self, name: str, change: Change) -> Topic:
+        self._enter(1)
+        return self._inner.update_topic(name, change)
 
     def delete_topic(self, name: str, *, deleted_at_ms: int) -> Topic:
         self._enter(1)
@@ -307,3 +314,31 @@ async def test_what_a_brokers_data_uses_is_reserved_off_the_loop_and_the_unknown
 
     assert threading.get_ident() not in watched.threads
     assert [line["unknown_topics"] for line in logs] == ["3..5"]
+
+
+async def test_changed_settings_are_seen_and_told_once_they_are_stored(watched: Watched) -> None:
+    """J13: changed without a restart."""
+    told: list[Topic] = []
+    async with serving_directory(lambda: watched, clock=SystemClock()) as service:
+        service.on_topic_changed(told.append)
+        await service.create_topic("orders", TopicSettings(closed=True))
+        wanted = topic_change(TopicSet(name="orders", rate=7))
+        watched.go.clear()
+        changing = asyncio.create_task(service.change_topic("orders", wanted))
+        await asyncio.sleep(0)
+        assert (service.topic("orders") or PLAIN_TOPIC).settings.rate == 0
+        watched.go.set()
+        changed = await changing
+
+        assert service.topic("orders") == changed == told[0]
+        assert changed.settings == TopicSettings(closed=True, rate=7)
+
+
+async def test_a_change_that_is_not_stored_changes_nothing(watched: Watched) -> None:
+    async with serving_directory(lambda: watched, clock=SystemClock()) as service:
+        before = await service.create_topic("orders", PLAIN)
+        watched.fail = DiskFull("no space")
+        with pytest.raises(DiskFull):
+            await service.change_topic("orders", topic_change(TopicSet(name="orders", rate=7)))
+
+        assert service.topic("orders") == before

@@ -1,0 +1,73 @@
+"""What a changed policy makes of settings; pure. Values out of their limits are refused here."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from ternmq.core.errors import BadRequest
+from ternmq.core.ids import check_name
+from ternmq.discovery.app_limits import PREFIX, consume_limit, send_limit
+from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.policies import AppLimit, LimitSet, TopicSet
+
+RATE_MAX = 10**12
+BODY_SIZE_MAX = 4 * 1024 * 1024
+NO_LIMIT = TopicSettings()
+
+
+def topic_change(wanted: TopicSet) -> Callable[[TopicSettings], TopicSettings]:
+    """The settings with what is wanted put in, checked."""
+    changes = {
+        name: value
+        for name, value in msgspec.structs.asdict(wanted).items()
+        if name != "name" and value is not None
+    }
+    for app in wanted.apps or ():
+        check_name("application", app)
+    if wanted.body_size_max is not None and not 1 <= wanted.body_size_max <= BODY_SIZE_MAX:
+        raise BadRequest(f"body_size_max is {wanted.body_size_max}; it can be 1 to {BODY_SIZE_MAX}")
+    _check_rates(wanted.rate, wanted.bytes_rate)
+    return lambda settings: msgspec.structs.replace(settings, **changes)
+
+
+def limit_changes(wanted: LimitSet) -> dict[str, TopicSet]:
+    """Which topics of ours change when the limits of an application do."""
+    check_name("application", wanted.app)
+    _check_rates(wanted.rate, wanted.bytes_rate, wanted.consume_rate, wanted.consume_bytes_rate)
+    pairs = {
+        send_limit(wanted.app): (wanted.rate, wanted.bytes_rate),
+        consume_limit(wanted.app): (wanted.consume_rate, wanted.consume_bytes_rate),
+    }
+    return {
+        name: TopicSet(name=name, rate=rate, bytes_rate=bytes_rate)
+        for name, (rate, bytes_rate) in pairs.items()
+        if (rate, bytes_rate) != (None, None)
+    }
+
+
+def app_limit(app: str, find: Callable[[str], Topic | None]) -> AppLimit:
+    """The limits of an application as they are."""
+    send, consume = find(send_limit(app)), find(consume_limit(app))
+    sends = send.settings if send else NO_LIMIT
+    consumes = consume.settings if consume else NO_LIMIT
+    return AppLimit(
+        app=app, rate=sends.rate, bytes_rate=sends.bytes_rate,
+        consume_rate=consumes.rate, consume_bytes_rate=consumes.bytes_rate,
+    )  # fmt: skip
+
+
+def limited_apps(topics: list[Topic]) -> list[str]:
+    """Every application that a limit was ever set for and not taken away since."""
+    return sorted(
+        {
+            topic.name.removeprefix(PREFIX).partition(".")[2]
+            for topic in topics
+            if topic.name.startswith(PREFIX) and (topic.settings.rate or topic.settings.bytes_rate)
+        }
+    )
+
+
+def _check_rates(*rates: int | None) -> None:
+    for rate in rates:
+        if rate is not None and not 0 <= rate <= RATE_MAX:
+            raise BadRequest(f"a rate of {rate}; it can be 0 (no limit) to {RATE_MAX} a second")

@@ -1,0 +1,56 @@
+"""What is asked to change policies while everything runs: topics, applications, one consumer.
+
+None leaves a value as it is; a rate of 0 takes the limit away.
+"""
+
+from typing import Literal
+
+from ternmq.wire.commands import Record
+
+
+class TopicSet(Record, frozen=True):
+    """Change some settings of a topic."""
+
+    name: str
+    closed: bool | None = None
+    apps: list[str] | None = None
+    body_size_max: int | None = None
+    rate: int | None = None
+    bytes_rate: int | None = None
+    over_limit: Literal["refuse", "dead_letter"] | None = None
+    paused: bool | None = None
+    consume_paused: bool | None = None
+
+
+class LimitSet(Record, frozen=True):
+    """Change the limits of an application, on all topics together."""
+
+    app: str
+    rate: int | None = None
+    bytes_rate: int | None = None
+    consume_rate: int | None = None
+    consume_bytes_rate: int | None = None
+
+
+class AppLimit(Record, frozen=True):
+    """What an application may send and consume a second; 0 means no limit."""
+
+    app: str
+    rate: int = 0
+    bytes_rate: int = 0
+    consume_rate: int = 0
+    consume_bytes_rate: int = 0
+
+
+class AppLimits(Record, frozen=True):
+    limits: list[AppLimit]
+
+
+class MemberPause(Record, frozen=True):
+    """Hand nothing out to one consumer of a group, or let it go on."""
+
+    topic: str
+    group: str
+    session: str
+    """As `Member.session`; its first characters are enough where they name one consumer."""
+    paused: bool = True
