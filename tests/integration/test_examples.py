@@ -58,6 +58,11 @@ SHOWN = {
         "handled 2000 different messages, shared: True",
         "ledger  total 2000 = ready 0 [+] acked 2000",
     ],
+    "08_handlers.py": [
+        "insert  6 rows at once",
+        "by hand 5 acked, 1 rejected",
+        r"bank    attempts \[1, 1, 1, 1, 1, 2\]",
+    ],
 }
 
 

@@ -5,7 +5,6 @@ import re
 import pytest
 
 import ternmq
-from ternmq.client.app import SubscriberOptions
 from ternmq.client.client import Client
 from ternmq.client.config import ConnectOptions
 from ternmq.client.consumer import ConsumerOptions
@@ -14,6 +13,7 @@ from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Stats
 from ternmq.client.reader import ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.client.subscriber import SubscriberOptions
 from ternmq.core.errors import ERRORS
 from tests.tidy.source import ROOT
 

@@ -132,6 +132,11 @@ class Consumer:
         self._ready.clear()
         self._ranges, self._row, self._row_end = [], 0, 0
 
+    def stop_pulling(self) -> None:
+        """Ask for no more; what is held stays held until it is settled or the consumer closes."""
+        for subscription in self._subscriptions:
+            subscription.rest()
+
     async def __aenter__(self) -> "Consumer":
         return await self.start()
 
@@ -162,29 +167,67 @@ class Consumer:
         self._check()
         return _Batches(self, rows_max)
 
-    async def next_batch(self, rows_max: int = BATCH_ROWS) -> MessageBatch | None:
-        """The next batch; None once the consumer is closed."""
+    async def next_batch(
+        self, rows_max: int = BATCH_ROWS, *, wait: float = 0.0, exact: bool = False
+    ) -> MessageBatch | None:
+        """The next batch; None once the consumer is closed.
+
+        `wait`: seconds to gather for, counted from the first message. `exact`: never more than
+        `rows_max`; else a stored batch that begins within it is not cut.
+        """
         self._check_life()
         try:
-            parts = await self._next_parts(rows_max)
+            if self._row == self._row_end:
+                await self._next_range()
         except StopAsyncIteration:
             return None
+        parts: list[tuple[Delivery, int, int]] = []
+        left = self._take_parts(parts, rows_max, exact)
+        if wait > 0 and left > 0:
+            await self._gather(parts, left, wait, exact)
         return MessageBatch(parts)
 
-    async def _next_parts(self, rows_max: int) -> list[tuple[Delivery, int, int]]:
-        """Ranges of one topic that are there; at least one."""
-        if self._row == self._row_end:
-            await self._next_range()
-        delivery = self._delivery
-        parts = [(delivery, self._row, self._row_end)]
-        count = self._row_end - self._row
-        self._row = self._row_end
-        while count < rows_max and self._advance(delivery.topic, delivery.source):
-            parts.append((self._delivery, self._row, self._row_end))
-            count += self._row_end - self._row
-            self._row = self._row_end
-        self._shown += count
-        return parts
+    async def _gather(
+        self, parts: list[tuple[Delivery, int, int]], left: int, wait: float, exact: bool
+    ) -> None:
+        """Wait for more of the same topic, until it is enough, time is up, or others come."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait
+        while left > 0 and self._row == self._row_end and not self._ranges and not self._ready:
+            if self._state == "closed" or self._error is not None:
+                return
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await asyncio.wait([waiter], timeout=give_up - loop.time())
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+            if not waiter.done():
+                return
+            left = self._take_parts(parts, left, exact)
+
+    def _take_parts(
+        self, parts: list[tuple[Delivery, int, int]], rows_max: int, exact: bool
+    ) -> int:
+        """Move what is there into `parts`, all of one topic; return how many more would fit."""
+        left = rows_max
+        like = parts[-1][0] if parts else None
+        while left > 0:
+            if self._row == self._row_end:
+                if like is None or (self._ranges and not _alike(like, self._delivery)):
+                    break
+                if not self._advance(like.topic, like.source):
+                    break
+            elif like is not None and not _alike(like, self._delivery):
+                break
+            like = self._delivery
+            end = min(self._row_end, self._row + left) if exact else self._row_end
+            parts.append((like, self._row, end))
+            left -= end - self._row
+            self._shown += end - self._row
+            self._row = end
+        return left
 
     async def _next_range(self) -> None:
         """Make `_row` < `_row_end`, waiting for a delivery if need be."""
@@ -279,6 +322,11 @@ class _Batches:
         if batch is None:
             raise StopAsyncIteration
         return batch
+
+
+def _alike(one: Delivery, other: Delivery) -> bool:
+    """May their messages be shown in one batch?"""
+    return one.topic == other.topic and one.source is other.source
 
 
 def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:

@@ -194,6 +194,11 @@ class MessageBatch:
         table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
         return table.combine_chunks().to_batches()[0]
 
+    @property
+    def settled(self) -> bool:
+        """Every message of it is acked, given back or rejected already."""
+        return all(delivery.settled.find(0, first, end) < 0 for delivery, first, end in self._parts)
+
     def ack(self) -> Settlement:
         """All messages that are not settled yet are handled."""
         return self._settle(ACK)

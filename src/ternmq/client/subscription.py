@@ -111,6 +111,7 @@ class Subscription:
         self._away = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._resting = False
         self._teller = Teller(plan.group, timeout=plan.timeout, at_once=plan.ordered)
         self._at_once = plan.ordered
         self._dones = self._teller.dones
@@ -246,6 +247,10 @@ class Subscription:
 
     # Pulling.
 
+    def rest(self) -> None:
+        """Start no more pulls; leases that are held are renewed all the same."""
+        self._resting = True
+
     def _pump(self) -> None:
         """Start pulls while there is room for what they bring."""
         prefetch = self._plan.prefetch
@@ -253,7 +258,7 @@ class Subscription:
         while True:
             self._pull_at = -1
             connection = self._connection
-            if connection is None or self._stopping:
+            if connection is None or self._stopping or self._resting:
                 return
             if self._pulls >= (PULLS_MAX if self._flowing else 1):
                 return

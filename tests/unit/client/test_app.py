@@ -212,3 +212,82 @@ async def test_an_exception_whatever_its_text_is_a_reason(
         "Mute: a Mute that cannot be shown: RuntimeError",
         r"ValueError: \ud800",
     ]
+
+
+async def test_what_does_not_finish_in_time_is_given_back(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    app = ternmq.App(broker.url, drain_timeout=0.05)
+    started = threading.Semaphore(0)
+    cancelled = asyncio.Event()
+
+    @app.subscriber("orders", group="billing")
+    async def bill(message: ternmq.Message) -> None:
+        started.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    @app.subscriber("refunds", group="billing")
+    def refund(message: ternmq.Message) -> None:
+        started.release()
+        threading.Event().wait()  # For ever; the thread is a daemon.
+
+    await mq.send("orders", b"x")
+    await mq.send("refunds", b"x")
+    async with app:
+        await asyncio.to_thread(started.acquire)
+        await asyncio.to_thread(started.acquire)
+
+    assert cancelled.is_set()
+    assert kinds(broker) == []
+    assert broker.left == 2
+
+
+async def test_a_second_signal_does_not_wait_for_handlers(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    app = ternmq.App(broker.url, drain_timeout=3600)
+    started = asyncio.Event()
+
+    @app.subscriber("orders", group="billing")
+    async def bill(message: ternmq.Message) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    await mq.send("orders", b"x")
+    running = asyncio.create_task(app._run_until_signalled())
+    await started.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: not app._tasks)
+    assert not running.done()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+
+    assert broker.left == 1
+    assert kinds(broker) == []
+
+
+async def test_no_more_is_pulled_while_stopping(broker: FakeBroker, mq: ternmq.Client) -> None:
+    app = ternmq.App(broker.url)
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @app.subscriber("orders", group="billing")
+    async def bill(message: ternmq.Message) -> None:
+        started.set()
+        await finish.wait()
+
+    await mq.send("orders", b"x")
+    await app.start()
+    await started.wait()
+    stopping = asyncio.create_task(app.stop())
+    await until(lambda: not app._tasks)
+    await asyncio.sleep(0)
+    pulls = len(broker.pulls)
+    await mq.send_many("orders", [b"x"] * 5)
+    finish.set()
+    await stopping
+
+    assert len(broker.pulls) == pulls
+    assert kinds(broker) == ["ack"]

@@ -1,0 +1,40 @@
+"""Says when a handler blocked the event loop: while it does, no lease is renewed and no ack sent.
+
+A blocked loop cannot be freed from outside. A plain `def` handler runs in a thread and never blocks
+it; a coroutine that computes or calls something blocking does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ternmq.core.log import get_logger
+
+LOOK_EVERY_S = 0.5
+LAG_MAX_S = 1.0
+
+log = get_logger()
+
+
+@asynccontextmanager
+async def watch_lag() -> AsyncIterator[None]:
+    """Warn after every time that the loop stood still, while the block runs."""
+    watching = asyncio.create_task(_watch(), name="tern-lag")
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def _watch() -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        await asyncio.sleep(LOOK_EVERY_S)
+        late = loop.time() - began - LOOK_EVERY_S
+        if late > LAG_MAX_S:
+            log.warning(
+                "the event loop was blocked: leases were not renewed meanwhile; use a plain 'def' "
+                "handler or asyncio.to_thread for what blocks",
+                seconds=round(late, 1),
+            )

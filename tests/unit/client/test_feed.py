@@ -1,0 +1,95 @@
+"""How messages and batches are settled by what handlers do."""
+
+import ternmq
+from tests.unit.client.fake_broker import FakeBroker
+from tests.unit.client.test_app import kinds
+from tests.unit.client.waiting import until
+
+
+async def test_a_batch_handler_gets_messages_together_and_returning_acks_all(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    app = ternmq.App(broker.url)
+    sizes: list[int] = []
+
+    @app.subscriber("orders", group="billing", batch=True, batch_size=4)
+    async def bill(batch: ternmq.MessageBatch) -> None:
+        assert [message.body for message in batch] == batch.bodies
+        sizes.append(len(batch))
+
+    await mq.send_many("orders", [b"%d" % n for n in range(10)])
+    async with app:
+        await until(lambda: len(kinds(broker)) == 10)
+
+    assert sizes == [4, 4, 2]
+    assert kinds(broker) == ["ack"] * 10
+
+
+async def test_a_batch_handler_waits_for_more_only_as_long_as_it_was_told(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    app = ternmq.App(broker.url)
+    seen: list[list[bytes]] = []
+
+    @app.subscriber("orders", group="billing", batch=True, batch_size=3, batch_wait=30)
+    async def full(batch: ternmq.MessageBatch) -> None:
+        seen.append(batch.bodies)
+
+    @app.subscriber("refunds", group="billing", batch=True, batch_size=3, batch_wait=0.05)
+    async def part(batch: ternmq.MessageBatch) -> None:
+        seen.append(batch.bodies)
+
+    async with app:
+        await mq.send("refunds", b"r")
+        await until(lambda: seen == [[b"r"]])  # Time was up.
+        for body in (b"a", b"b", b"c"):
+            await mq.send("orders", body)
+        await until(lambda: len(seen) == 2)  # Enough were there.
+
+    assert seen[1] == [b"a", b"b", b"c"]
+
+
+async def test_a_batch_that_raises_is_tried_in_place_then_given_back_but_for_settled_rows(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    """J10: a batch that fails is retried locally first, then reported to the server."""
+    app = ternmq.App(broker.url)
+    calls = 0
+
+    @app.subscriber("orders", group="billing", batch=True, local_retries=1, retry_after=7)
+    def bill(batch: ternmq.MessageBatch) -> None:
+        nonlocal calls
+        calls += 1
+        batch[0].ack()
+        batch[1].reject("broken")
+        raise ValueError("no database")
+
+    await mq.send_many("orders", [b"a", b"b", b"c", b"d"])
+    async with app:
+        await until(lambda: len(kinds(broker)) == 4)
+
+    assert calls == 2
+    found = {(d.first, d.end): (d.kind, d.after_ms) for d in broker.done}
+    assert found[2, 4] == ("retry", 7000)
+    assert found[0, 1][0] == "ack"
+    assert found[1, 2][0] == "reject"
+
+
+async def test_without_auto_ack_what_is_not_settled_comes_again(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    """D11: auto ack and manual ack; what is not acked comes again."""
+    app = ternmq.App(broker.url)
+
+    @app.subscriber("orders", group="billing", auto_ack=False)
+    async def bill(message: ternmq.Message) -> None:
+        if message.body == b"good":
+            await message.ack()
+
+    await mq.send_many("orders", [b"good", b"forgotten"])
+    async with app:
+        await until(lambda: len(kinds(broker)) == 2)
+
+    [retry] = [done for done in broker.done if done.kind == "retry"]
+    assert (retry.first, retry.after_ms) == (1, -1)
+    assert "without settling" in retry.reason
