@@ -16,7 +16,6 @@ URL = os.environ.get("TERN_URL", "tern://127.0.0.1:7700")
 TOPIC = "example.handlers"
 
 app = ternmq.App(URL, app="shop", drain_timeout=10)
-rows: list[bytes] = []
 accepted: list[bytes] = []
 finished: list[int] = []
 handled = threading.Semaphore(0)
@@ -24,7 +23,7 @@ handled = threading.Semaphore(0)
 
 @app.subscriber(TOPIC, group="database", batch=True, batch_size=100, batch_wait=0.05)
 def insert(batch: ternmq.MessageBatch) -> None:
-    rows.extend(batch.bodies)  # A thread: one blocking INSERT for many messages.
+    # A thread: one blocking INSERT for many messages.
     print(f"insert  {len(batch)} rows at once")
     handled.release(len(batch))
 
@@ -55,8 +54,6 @@ async def main() -> None:
     print(f"by hand {len(accepted)} acked, 1 rejected")
     print(f"bank    attempts {sorted(finished)}")
     async with ternmq.connect(URL, app="shop") as mq:
-        for line in await mq.admin.ledger(TOPIC):
-            print(f"ledger  {line.group}: acked {line.acked} + dead {line.dead}")
         await mq.admin.delete_topic(TOPIC)
 
 
