@@ -23,8 +23,7 @@ handled = threading.Semaphore(0)
 
 @app.subscriber(TOPIC, group="database", batch=True, batch_size=100, batch_wait=0.05)
 def insert(batch: ternmq.MessageBatch) -> None:
-    # A thread: one blocking INSERT for many messages.
-    print(f"insert  {len(batch)} rows at once")
+    print(f"insert  {len(batch)} rows at once")  # A thread: a blocking INSERT is fine.
     handled.release(len(batch))
 
 
