@@ -3,6 +3,7 @@
     at  size  field
      0     4  size           of the envelope with its batch; a multiple of 8
      4     4  flags          bit 0: the batch is whole (the producer's checksum from end to end)
+                             bit 1: handed out alone; its verdict is waited for
      8     8  lease          0 for a read
     16     8  lane           which of the group's sequences the rows count in
     24     4  range_count
@@ -25,6 +26,7 @@ from ternmq.core.errors import Corrupt
 ENVELOPE = struct.Struct("<IIQQII")
 RANGE = struct.Struct("<II")
 WHOLE = 1
+ALONE = 2
 _PADDING = [bytes(n) for n in range(8)]
 
 assert ENVELOPE.size == 32
@@ -39,6 +41,7 @@ class Envelope(NamedTuple):
     selection: list[tuple[int, int]]
     attempts: list[int]
     whole: bool
+    alone: bool = False
 
 
 def pack_envelope(
@@ -49,13 +52,13 @@ def pack_envelope(
     attempts: Sequence[int],
     batch_size: int,
     whole: bool,
+    alone: bool = False,
 ) -> bytes:
     """The bytes in front of the batch; the batch itself is sent as it lies in memory."""
     padding = _PADDING[-2 * len(attempts) & 7]
     size = ENVELOPE.size + RANGE.size * len(selection) + 2 * len(attempts) + len(padding)
-    head = ENVELOPE.pack(
-        size + batch_size, WHOLE if whole else 0, lease, lane, len(selection), len(attempts)
-    )
+    flags = (WHOLE if whole else 0) | (ALONE if alone else 0)
+    head = ENVELOPE.pack(size + batch_size, flags, lease, lane, len(selection), len(attempts))
     ranges = b"".join([RANGE.pack(first, end) for first, end in selection])
     if not attempts:
         return head + ranges
@@ -80,6 +83,7 @@ def read_envelopes(payload: Buffer, count: int, at: int = 0) -> list[Envelope]:
         batch = BatchView(view[batch_at : at + size])
         if any(not first < end <= batch.count for first, end in selection):
             raise Corrupt("an envelope selects rows that its batch does not have")
-        found.append(Envelope(lease, lane, batch, selection, attempts, bool(flags & WHOLE)))
+        whole, alone = bool(flags & WHOLE), bool(flags & ALONE)
+        found.append(Envelope(lease, lane, batch, selection, attempts, whole, alone))
         at += size
     return found

@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from ternmq.batch.view import BatchView
+from ternmq.broker.change import Change, Piece
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
-from ternmq.broker.lane import Change, Lease, Piece
+from ternmq.broker.lease import Lease
 from ternmq.broker.order import Order
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
@@ -43,6 +44,8 @@ class Handout(NamedTuple):
     group: Group
     lease: int
     slices: list[Slice]
+    alone: bool = False
+    """A suspect (see `isolate`): its consumer holds nothing else."""
 
 
 NOBODY: tuple[None, int, int] = (None, 0, 0)
@@ -101,6 +104,24 @@ class Chooser:
         else:
             changes = lane.hand_out_some(lease, again, sequences_of(fresh), new_end)
         return self._handed_out(group, lease, slices, changes)
+
+    def take_suspect(self, group: Group, member: Member) -> Handout | None:
+        """Lease one row that may have killed consumers, alone."""
+        lane, order = group.lane, group.order
+        piece = lane.suspect()
+        if order is not None:
+            head = order.suspect(lane.losses.suspects)
+            piece = None if head is None else (head, head + 1, lane.returned.get(head) or 1)
+        if piece is None:
+            return None
+        again, slices = self._slices(group, [piece], 0)
+        if not slices:
+            return None  # Gone from the log (and counted), or being read.
+        if order is not None:
+            order.take_one(piece[0])
+        lease = self._lease(group, member)
+        changes = [lane.hand_out(lease, again, lane.next)]
+        return self._handed_out(group, lease, slices, changes)[0]._replace(alone=True)
 
     def _lease(self, group: Group, member: Member) -> Lease:
         until = self._groups.now() + self._lease_ms
@@ -193,7 +214,7 @@ class Chooser:
         again: list[Piece] = []
         slices: list[Slice] = []
         size = 0
-        taken = order.take(rows_max)
+        taken = order.take(rows_max, lane.losses.suspects)
         for index, (sequence, entry) in enumerate(taken):
             if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
                 if slices and size + entry.size > size_max:
@@ -291,10 +312,16 @@ class Chooser:
         self, group: Group, rows_max: int, size_max: int
     ) -> tuple[list[Piece], list[Slice]]:
         """Rows that were handed out before, lowest first, with their attempts."""
+        return self._slices(group, group.lane.peek_returned(rows_max), size_max)
+
+    def _slices(
+        self, group: Group, pieces: list[Piece], size_max: int
+    ) -> tuple[list[Piece], list[Slice]]:
+        """Where rows lie; those that are gone are counted, those beyond `size_max` left out."""
         taken: list[Piece] = []
         slices: list[Slice] = []
         size = 0
-        for first, end, attempt in group.lane.peek_returned(rows_max):
+        for first, end, attempt in pieces:
             at = first
             while at < end:
                 entries = self._consume.entries_nowait(group.topic_id, at, rows_max=1, size_max=1)

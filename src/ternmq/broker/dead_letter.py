@@ -12,9 +12,9 @@ from typing import TypeVar
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
+from ternmq.broker.change import Piece
 from ternmq.broker.commit import Committer
 from ternmq.broker.groups import Group, Groups
-from ternmq.broker.lane import Piece
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock

@@ -24,6 +24,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.choose import Chooser, Handout, Slice
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
+from ternmq.broker.isolate import Admission, admit, note_alone
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
@@ -103,9 +104,13 @@ class Deliverer:
     def feed(self, group: Group) -> None:
         """Give a group's ready rows to whoever waits, in order."""
         while group.waiters and group.lane.ready():
-            waiter = group.waiters[0]
-            if not self._serve(waiter):
-                break  # What looked ready could not be read; it was accounted for.
+            for waiter in list(group.waiters):
+                if self._serve(waiter):
+                    break
+                if admit(waiter.member) is Admission.ANYTHING and not group.lane.losses.rows:
+                    return  # What looked ready could not be read; it was accounted for.
+            else:
+                return
 
     def also(self, member: Member, group: Group) -> None:
         """A consumer takes part in one more group: its waiting pulls wait for that one too."""
@@ -136,6 +141,11 @@ class Deliverer:
 
     def _serve(self, waiter: Waiter) -> bool:
         member = waiter.member
+        admission = admit(member)
+        if admission is Admission.NOTHING:
+            return False
+        if isinstance(admission, Group):
+            return self._serve_suspect(waiter, admission)
         rows_left, size_left = waiter.rows_max, waiter.size_max
         handouts: list[Handout] = []
         groups = member.groups
@@ -155,6 +165,15 @@ class Deliverer:
         member.turn += 1
         self._finish(waiter)
         self._answer(waiter, handouts)
+        return True
+
+    def _serve_suspect(self, waiter: Waiter, group: Group) -> bool:
+        handout = self._chooser.take_suspect(group, waiter.member)
+        if handout is None:
+            return False
+        note_alone(waiter.member, group, handout.lease)
+        self._finish(waiter)
+        self._answer(waiter, [handout])
         return True
 
     # -- answering
@@ -198,7 +217,7 @@ class Deliverer:
                     slices.append(piece)
                 except TernError as error:
                     self._lose(handout.group, piece, error)
-            kept.append(Handout(handout.group, handout.lease, slices))
+            kept.append(handout._replace(slices=slices))
         self._send(waiter, kept, batches)
 
     def _lose(self, group: Group, piece: Slice, error: TernError) -> None:
@@ -220,7 +239,8 @@ class Deliverer:
                 index += 1
                 kept = self._unexpired(handout, piece, batch) if may_expire(batch) else piece
                 if kept is not None:
-                    buffers += enveloped(kept, batch, handout.lease, handout.group.topic_id)
+                    lane = handout.group.topic_id
+                    buffers += enveloped(kept, batch, handout.lease, lane, alone=handout.alone)
                     count += 1
         buffers[0] = DELIVERED.pack(count, 0, 0)
         waiter.member.peer.answer(_PULL, waiter.correlation, *buffers)
@@ -260,7 +280,9 @@ class Deliverer:
                     group.waiters.remove(waiter)
 
 
-def enveloped(piece: Slice, batch: Buffer, lease: int, lane: int) -> list[Buffer]:
+def enveloped(
+    piece: Slice, batch: Buffer, lease: int, lane: int, *, alone: bool = False
+) -> list[Buffer]:
     """The envelope and the batch, cut where most of it is not wanted."""
     entry, selection, attempts = piece
     if attempts and max(attempts) == 1:
@@ -275,6 +297,6 @@ def enveloped(piece: Slice, batch: Buffer, lease: int, lane: int) -> list[Buffer
         whole = True
     head = pack_envelope(
         lease=lease, lane=lane, selection=selection, attempts=attempts,
-        batch_size=len(batch), whole=whole,
+        batch_size=len(batch), whole=whole, alone=alone,
     )  # fmt: skip
     return [head, batch]

@@ -13,8 +13,10 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from ternmq.broker import snapshot
+from ternmq.broker.change import Change
 from ternmq.broker.filters import Filter
-from ternmq.broker.lane import Change, Lane, RetryRule
+from ternmq.broker.lane import Lane
+from ternmq.broker.lease import RetryRule
 from ternmq.broker.order import Order
 from ternmq.broker.replay import apply
 from ternmq.core.clock import Clock
@@ -34,7 +36,7 @@ LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
 LANE_KINDS = frozenset(
     {
         Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
-        Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT,
+        Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT, Kind.LOST, Kind.KILLED,
     }
 )  # fmt: skip
 
@@ -72,6 +74,7 @@ class Group:
     settings: GroupSettings = field(default_factory=GroupSettings)
     filter: Filter | None = None  # Of the consumers that are there.
     order: Order | None = None  # Where the subscription is ordered.
+    quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
 
     def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
         """Ordered groups retry in place: after a second and without limit unless told (R6)."""

@@ -18,14 +18,16 @@ Rules
 """
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
-from ternmq.broker.lane import Change, Lane
+from ternmq.broker.change import Change
+from ternmq.broker.lane import Lane
 from ternmq.core.ranges import RangeSet
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.pull_log import Kind
 
 LOOK_AHEAD = 10_000
+NONE = RangeSet()
 SETTLING = frozenset({Kind.ACKED, Kind.DEAD, Kind.EXPIRED, Kind.SKIPPED, Kind.FILTERED})
 
 
@@ -59,15 +61,31 @@ class Order:
                 self._learn(sequence, keys[sequence - base], entry, lane)
         self.scanned = base + entry.count
 
-    def take(self, rows_max: int) -> list[tuple[int, Entry]]:
+    def take(self, rows_max: int, suspects: RangeSet = NONE) -> list[tuple[int, Entry]]:
         """Heads that can be handed out, lowest sequences first; they count as out from now on."""
         taken: list[tuple[int, Entry]] = []
+        passed: list[int] = []
         while self._ready and len(taken) < rows_max:
             sequence = heappop(self._ready)
-            if sequence in self._keys:
+            if sequence in suspects:
+                passed.append(sequence)
+            elif sequence in self._keys:
                 self._out.add(sequence)
                 taken.append((sequence, self._entries[sequence]))
+        for sequence in passed:
+            heappush(self._ready, sequence)
         return taken
+
+    def suspect(self, suspects: RangeSet) -> int | None:
+        """The lowest head that can be handed out and has to be alone."""
+        ready = [s for s in self._ready if s in suspects and s in self._keys]
+        return min(ready, default=None)
+
+    def take_one(self, sequence: int) -> None:
+        """This head is handed out."""
+        self._ready.remove(sequence)
+        heapify(self._ready)
+        self._out.add(sequence)
 
     def put_back(self, sequences: list[int]) -> None:
         """They were not handed out after all."""
@@ -82,7 +100,7 @@ class Order:
             if change.kind in SETTLING:
                 for first, end, _ in change.ranges:
                     self._settle(first, end)
-            elif change.kind is Kind.RETURNED:
+            elif change.kind in (Kind.RETURNED, Kind.LOST):
                 back = True
         if back:
             self.come_back(lane)

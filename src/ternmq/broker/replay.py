@@ -5,7 +5,9 @@ of the log may be lost; then a change can speak of rows whose hand-out is not kn
 them become ready: handed out again, never forgotten.
 """
 
-from ternmq.broker.lane import BY_POLICY, Change, Lane, Lease
+from ternmq.broker.change import BY_POLICY, Change
+from ternmq.broker.lane import Lane
+from ternmq.broker.lease import Lease
 from ternmq.storage.pull_log import Kind
 
 
@@ -19,15 +21,21 @@ def apply(lane: Lane, change: Change, *, now: int, waited_ms: int, grace_until: 
             _hand_out(lane, change, grace_until)
         case Kind.ACKED | Kind.DEAD | Kind.EXPIRED | Kind.SKIPPED | Kind.FILTERED:
             _settled(lane, change)
-        case Kind.RETRY:
+        case Kind.RETRY | Kind.KILLED:
             after_ms = change.argument & (BY_POLICY - 1)
             failed_at = now - max(0, waited_ms) if change.argument & BY_POLICY else None
             due = now + max(0, min(after_ms, after_ms - waited_ms))
             for first, end, attempt in change.ranges:
+                if change.kind is Kind.KILLED:
+                    lane.losses.add(first, end)
+                else:
+                    lane.losses.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, due, failed_at)
-        case Kind.RETURNED:
+        case Kind.RETURNED | Kind.LOST:
             for first, end, attempt in change.ranges:
+                if change.kind is Kind.LOST:
+                    lane.losses.add(first, end)
                 lane.forget(first, end)
                 lane.returned.put(first, end, attempt)
         case Kind.RESET:
@@ -52,6 +60,7 @@ def _hand_out(lane: Lane, change: Change, grace_until: int) -> None:
 def _settled(lane: Lane, change: Change) -> None:
     for first, end, _ in change.ranges:
         lane.forget(first, end)
+        lane.losses.forget(first, end)
         added = lane.done.add(first, end)
         if change.kind is Kind.DEAD:
             lane.dead += added

@@ -209,7 +209,8 @@ class Parts:
             dead=dead, topics=self.topics, status=self.status,
         )  # fmt: skip
         self.upkeep = Upkeep(
-            groups=self.groups, deliverer=self.deliverer, committer=self.committer, store=store,
+            groups=self.groups, deliverer=self.deliverer, settler=self.settler,
+            committer=self.committer, store=store,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
             flush_interval_s=config.flush_interval_ms / 1000,
         )  # fmt: skip

@@ -8,9 +8,12 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from ternmq.broker.change import Piece
 from ternmq.broker.dead_letter import Death, Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
+from ternmq.broker.isolate import isolating
+from ternmq.broker.losses import deaths
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
@@ -62,6 +65,14 @@ class Settler:
         if pieces:
             self._bury([Death(group, pieces, "expired", expired=True)])
 
+    def killed(self, group: Group, pieces: Sequence[Piece]) -> None:
+        """Rows that were alone with one consumer too many."""
+        for piece in pieces:
+            times = deaths(group.lane.losses.rows.get(piece[0]) or 0)
+            often = "once" if times == 1 else f"{times} times"
+            reason = f"its consumer died {often} while handling it"
+            self._bury([Death(group, [piece], reason)])
+
     async def finish(self) -> None:
         """Wait for burials that have begun."""
         if self._burying:
@@ -104,9 +115,11 @@ class Settler:
             self._groups.write(group, result.changes)
             if group.order is not None:
                 touched[group.id] = group
+        if isolating(member.peer):
+            touched |= {group.id: group for group in groups_of(member.peer)}
         for group in touched.values():
             self._groups.schedule(group)
-            if group.order is not None and group.waiters:
+            if group.waiters:
                 self._deliverer.feed(group)
         return settled, late, dying
 
@@ -134,6 +147,12 @@ class Settler:
             log.warning("dead letter not stored", reason=error.message)
         elif error is not None:
             log.error("dead letter failed by a bug", error=repr(error))
+
+
+def groups_of(peer: Peer) -> list[Group]:
+    """Every group that a connection takes part in."""
+    members: dict[int, Member] = peer.attachments.get("members", {})
+    return [group for member in members.values() for group in member.groups]
 
 
 def _group_of(member: Member, lease: int) -> Group | None:

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ternmq.broker.lane import Lane, Lease
+from ternmq.broker.lane import Lane
+from ternmq.broker.lease import Lease
+from ternmq.broker.losses import Losses
 from ternmq.core.errors import Corrupt
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
@@ -43,6 +45,8 @@ class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     expired: int
     filtered: int
     settings: GroupSettings = GroupSettings()
+    losses: list[Piece] = []
+    """first, end, how many leases were lost with these rows"""
 
 
 class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -82,6 +86,7 @@ def save(lane: Lane, *, group: str, created_at_ms: int, now: int, settings: Grou
         expired=lane.expired,
         filtered=lane.filtered,
         settings=settings,
+        losses=list(lane.losses.rows),
     )
     return _encoder.encode(state)
 
@@ -100,6 +105,7 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
     for lease in state.leases:
         rows: PieceMap[int] = PieceMap(lease.rows)
         lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
+    lane.losses = Losses(state.losses)
     lane.dead, lane.skipped = state.dead, state.skipped
     lane.expired, lane.filtered = state.expired, state.filtered
     return state, lane

@@ -8,13 +8,15 @@ reads little.
 """
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from typing import Any
 
+from ternmq.broker.change import Change
 from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Group, Groups
-from ternmq.broker.lane import Change
+from ternmq.broker.settle import Settler
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.storage.pull_log import Kind, PullRecord
@@ -36,6 +38,7 @@ class Upkeep:
         *,
         groups: Groups,
         deliverer: Deliverer,
+        settler: Settler,
         committer: Committer,
         store: Store,
         checkpoint_interval_s: float,
@@ -43,6 +46,7 @@ class Upkeep:
     ) -> None:
         self._groups = groups
         self._deliverer = deliverer
+        self._settler = settler
         self._committer = committer
         self._store = store
         self._interval_s = checkpoint_interval_s
@@ -85,7 +89,10 @@ class Upkeep:
                     log.error("a deadline failed by a bug", group=group.name, error=repr(bug))
 
     def _tick(self, group: Group, now: int) -> None:
-        self._groups.write(group, group.lane.tick(now))
+        ticked = group.lane.tick(now, group.retry_rule(chance=random.random()))
+        self._groups.write(group, ticked.changes)
+        if ticked.dying:
+            self._settler.killed(group, ticked.dying)
         if group.order is not None:
             group.order.come_back(group.lane)
         self._groups.schedule(group)

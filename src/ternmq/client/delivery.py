@@ -83,6 +83,7 @@ class Delivery:
     """The delivered rows of one batch. Row i has the sequence `base + i`."""
 
     __slots__ = (
+        "alone",
         "attempts",
         "base",
         "batch",
@@ -104,6 +105,8 @@ class Delivery:
         self.base = batch.base_sequence
         self.lease = envelope.lease
         self.lane = envelope.lane
+        self.alone = envelope.alone
+        """The broker waits for this verdict before it hands out anything else (see losses)."""
         self.selection = envelope.selection
         self.attempts = envelope.attempts
         self.source = source

@@ -367,7 +367,8 @@ class Subscription:
         """Rows have a verdict; those that had one before keep it."""
         for first, end in delivery.open_ranges(*rows):
             delivery.settled[first:end] = b"\1" * (end - first)
-            self._teller.settled(self._holding.settle(delivery, first, end), verdict)
+            ranges = self._holding.settle(delivery, first, end)
+            self._teller.settled(ranges, verdict, at_once=delivery.alone)
         if self._holding.rows <= self._pull_at:
             self._pump()
 

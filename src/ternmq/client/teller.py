@@ -76,17 +76,19 @@ class Teller:
 
     # Going alone.
 
-    def settled(self, ranges: list[tuple[int, int, int]], verdict: Verdict) -> None:
+    def settled(
+        self, ranges: list[tuple[int, int, int]], verdict: Verdict, *, at_once: bool = False
+    ) -> None:
         """(lease, first sequence, end) have a verdict."""
         for lease, first, end in ranges:
             self.dones.add(lease, first, end, verdict)
-        self._tell_soon()
+        self._tell_soon(at_once=at_once)
 
-    def _tell_soon(self) -> None:
+    def _tell_soon(self, *, at_once: bool = False) -> None:
         if self._stopped:
             return
         dones = self.dones
-        if self._at_once:
+        if self._at_once or at_once:
             if self._urgent_timer is None:
                 self._urgent_timer = self._loop.call_later(0, self._tell_now)
         elif dones.urgent or len(dones) > ENTRIES_MAX:

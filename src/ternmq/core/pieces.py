@@ -45,6 +45,15 @@ class PieceMap(Generic[V]):
         at = bisect_right(self._firsts, number) - 1
         return self._values[at] if at >= 0 and number < self._ends[at] else None
 
+    def overlap(self, first: int, end: int) -> list[tuple[int, int, V]]:
+        """The pieces of `[first, end)`, left where they are."""
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._firsts, end)
+        return [
+            (max(self._firsts[at], first), min(self._ends[at], end), self._values[at])
+            for at in range(low, high)
+        ]
+
     def put(self, first: int, end: int, value: V) -> None:
         """Give `[first, end)` this value, whatever it had before."""
         if first >= end:

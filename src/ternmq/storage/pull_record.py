@@ -59,6 +59,10 @@ class Kind(IntEnum):
     EXPIRED = 5
     SKIPPED = 6
     FILTERED = 7
+    LOST = 8
+    """Progress: ranges came back because their consumer vanished."""
+    KILLED = 9
+    """Progress: a row that was alone with a consumer that vanished comes again, as RETRY says."""
     RETRY = 16
     """Decision: ranges come again at `argument` (ms); text says why."""
     DEAD = 17

@@ -22,6 +22,9 @@ def hand_out(
     again = lane.peek_returned(rows)
     taken = sum(end - first for first, end, _ in again)
     new_end = min(lane.end, lane.next + rows - taken)
+    suspect = lane.suspect()
+    if not again and new_end == lane.next and suspect is not None:
+        again = [suspect]
     return lane.hand_out(Lease(lease_id, SESSION, owner, until), again, new_end)
 
 
@@ -305,13 +308,15 @@ class LaneMachine(RuleBasedStateMachine):
         self.settle_time()
 
     def settle_time(self) -> None:
-        self.log(self.lane.tick(self.now))
+        self.log(self.lane.tick(self.now).changes)
         waiting = {r for a, b, _ in self.lane.waiting for r in range(a, b)}
         leased = {
             r: x.id for x in self.lane.leases.values() for a, b, _ in x.rows for r in range(a, b)
         }
         for row, state in self.rows.items():
             elsewhere = row in waiting or row in leased
+            if state.startswith("lease") and row in waiting:
+                self.rows[row] = "waiting"  # Its consumer vanished while it held nothing else.
             if (state == "waiting" or state.startswith("lease")) and not elsewhere:
                 self.rows[row] = "ready"
 
@@ -370,11 +375,13 @@ class LaneMachine(RuleBasedStateMachine):
         assert mine.in_flight == theirs.in_flight
         assert mine.filtered == theirs.filtered
         assert mine.ready + mine.waiting_retry == theirs.ready + theirs.waiting_retry
+        assert self.lane.losses.rows == again.losses.rows
         text = snapshot.save(
             self.lane, group="g", created_at_ms=0, now=self.now, settings=GroupSettings()
         )
         _, loaded = snapshot.load(text, now=self.now, waited_ms=0, grace_until=0)
         assert loaded.ledger() == mine
+        assert loaded.losses.suspects == self.lane.losses.suspects
 
     def first_start(self) -> int:
         if not hasattr(self, "_first"):

@@ -1,0 +1,44 @@
+"""Rows that are not ready: with a consumer until a deadline, or waiting for their next attempt.
+
+Plain values of the lane; moments are milliseconds of the clock that only goes forward.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ternmq.core.pieces import PieceMap
+from ternmq.core.retry import delay_ms
+
+
+@dataclass(slots=True)
+class Lease:
+    """Rows that a consumer holds until a moment. Owner 0: its connection is gone, for now."""
+
+    id: int
+    session: bytes
+    owner: int
+    deadline: int
+    rows: PieceMap[int] = field(default_factory=PieceMap)
+
+
+class Wait(NamedTuple):
+    """Rows that come again: when, as which attempt, and since when (None: not by the policy)."""
+
+    due: int
+    attempt: int
+    failed_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """How the rows of one verdict are retried; `explicit_ms` -1 leaves it to the policy."""
+
+    policy: str
+    attempts_max: int
+    explicit_ms: int = -1
+    chance: float = 0.0
+
+    def after(self, attempt: int) -> int:
+        if self.explicit_ms >= 0:
+            return self.explicit_ms
+        return delay_ms(self.policy, attempt, self.chance)

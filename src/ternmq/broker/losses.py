@@ -1,0 +1,84 @@
+"""Which rows were lost with a consumer, and how often: how a message that kills is found.
+
+Theory of operation
+-------------------
+A consumer that vanishes takes a whole lease with it, and nobody can say which row did it: a
+process that dies has no time to tell. So rows lost with a consumer come back uncounted, and each
+remembers how often that happened. From the second loss on a row is a *suspect*: it is handed out
+alone, to a consumer that holds nothing else. If that consumer vanishes too, there is only one row
+that can have done it, and only then an attempt is counted. A neighbour, handed out alone, is
+handled and forgotten here; it never gets nearer to the dead letters (design 5).
+
+Rules
+-----
+1. A row is forgotten when it is settled, and when a consumer survived it (a retry that was asked
+   for): whatever kills consumers does not ask.
+2. Bounded by the rows that were handed out and are not settled; kept as ranges.
+3. Pure memory. The lane asks, the snapshot keeps `rows`.
+"""
+
+from collections.abc import Iterable
+
+from ternmq.core.pieces import PieceMap
+from ternmq.core.ranges import RangeSet
+
+SUSPECT_AFTER = 2  # Leases lost with a row before it is handed out alone.
+Range = tuple[int, int]
+
+
+class Losses:
+    """How often each unsettled row was lost; most lanes have none."""
+
+    __slots__ = ("rows", "suspects")
+
+    def __init__(self, rows: Iterable[tuple[int, int, int]] = ()) -> None:
+        self.rows: PieceMap[int] = PieceMap()
+        """Value: how many leases were lost with it."""
+        self.suspects = RangeSet()
+        for first, end, times in rows:
+            self.set(first, end, times)
+
+    def set(self, first: int, end: int, times: int) -> None:
+        self.rows.put(first, end, times)
+        if times >= SUSPECT_AFTER:
+            self.suspects.add(first, end)
+
+    def add(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Rows are lost once more; returns them with how often that happened by now."""
+        known = self.rows.overlap(first, end)
+        found = [(a, b, times + 1) for a, b, times in known]
+        found += [(a, b, 1) for a, b in RangeSet((a, b) for a, b, _ in known).gaps(first, end)]
+        found.sort()
+        for a, b, times in found:
+            self.set(a, b, times)
+        return found
+
+    def forget(self, first: int, end: int) -> None:
+        if self.rows.count:
+            self.rows.cut(first, end)
+            self.suspects.remove(first, end)
+
+    def clear(self) -> None:
+        self.rows.clear()
+        self.suspects = RangeSet()
+
+    def innocent(self, first: int, end: int) -> list[Range]:
+        """The parts of a range that may be handed out together with others."""
+        return self.suspects.gaps(first, end) if len(self.suspects) else [(first, end)]
+
+    def first_suspect(self, ready: PieceMap[int]) -> tuple[int, int, int] | None:
+        """The lowest suspect that is ready, as a piece of one row with its attempt."""
+        for first, end in self.suspects:
+            for a, _, attempt in ready.overlap(first, end):
+                return a, a + 1, attempt
+        return None
+
+
+def was_alone(times: int) -> bool:
+    """Was a row that is lost for the `times`-th time alone with its consumer?"""
+    return times > SUSPECT_AFTER
+
+
+def deaths(times: int) -> int:
+    """How many consumers were lost while they held this row and nothing else."""
+    return max(0, times - SUSPECT_AFTER)

@@ -1,0 +1,190 @@
+"""Where each row of a lane is: the places, and the small steps between them.
+
+Every sequence from `start` to `end` is in exactly one place:
+
+    ready       never handed out (`next` .. `end`), or handed out and back (`returned`)
+    in flight   in a lease, or on its way to the dead letters (`dying`)
+    waiting     to be handed out again later (`waiting`, due at a moment)
+    settled     `done`: acked, dead, skipped, expired or filtered; each counted
+
+so the ledger's line balances by construction, and `ledger()` asserts it. What may happen to rows is
+the `Lane`'s business. Pure memory.
+"""
+
+from collections.abc import Iterable
+from heapq import heappush
+from typing import NamedTuple
+
+from ternmq.broker.change import Change, Piece
+from ternmq.broker.lease import Lease, Wait
+from ternmq.broker.losses import Losses
+from ternmq.core.pieces import PieceMap
+from ternmq.core.ranges import RangeSet
+from ternmq.storage.pull_log import Kind
+
+
+class Line(NamedTuple):
+    """The ledger's line for this lane."""
+
+    start: int
+    end: int
+    total: int
+    ready: int
+    in_flight: int
+    waiting_retry: int
+    acked: int
+    filtered: int
+    skipped: int
+    dead: int
+    expired: int
+    generation: int
+
+
+class Places:
+    """The rows of one lane."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.next = start
+        self.end = start
+        self.generation = 1
+        self.returned: PieceMap[int] = PieceMap()  # Value: attempt.
+        self.waiting: PieceMap[Wait] = PieceMap()
+        self.leases: dict[int, Lease] = {}
+        self.dying: PieceMap[int] = PieceMap()  # Value: attempt.
+        self.losses = Losses()
+        self.done = RangeSet()
+        self.dead = self.skipped = self.expired = self.filtered = 0
+        self._due: list[tuple[int, int, int]] = []  # Heap of due, first, end; may be out of date.
+
+    # -- looking
+
+    def ready(self) -> int:
+        return self.end - self.next + self.returned.count
+
+    def ledger(self) -> Line:
+        """Count every row once."""
+        in_flight = sum(lease.rows.count for lease in self.leases.values()) + self.dying.count
+        other = self.dead + self.skipped + self.expired + self.filtered
+        line = Line(
+            start=self.start, end=self.end, total=self.end - self.start, ready=self.ready(),
+            in_flight=in_flight, waiting_retry=self.waiting.count, acked=self.done.count - other,
+            filtered=self.filtered, skipped=self.skipped, dead=self.dead, expired=self.expired,
+            generation=self.generation,
+        )  # fmt: skip
+        assert line.total == sum(line[3:11]), f"the ledger does not balance: {line}"
+        return line
+
+    def wake_at(self) -> int | None:
+        """The next moment at which `tick` has something to do."""
+        moments = [lease.deadline for lease in self.leases.values()]
+        if self._due:
+            moments.append(self._due[0][0])
+        return min(moments, default=None)
+
+    # -- going elsewhere
+
+    def cut_to(self, end: int) -> None:
+        """The message log ends here: what was known beyond never happened."""
+        lost = self.done.remove(end, max(self.done.end(), end)) if len(self.done) else 0
+        others = self.dead + self.skipped + self.expired + self.filtered
+        excess = max(0, others - self.done.count) if lost else 0
+        for name in ("dead", "expired", "filtered", "skipped"):
+            taken = min(excess, getattr(self, name))
+            setattr(self, name, getattr(self, name) - taken)
+            excess -= taken
+        beyond = max(self.next, self.end) + 1
+        self.returned.cut(end, beyond)
+        self.waiting.cut(end, beyond)
+        self.dying.cut(end, beyond)
+        self._cut_leases(end, beyond)
+        self.losses.forget(end, beyond)
+        self.start = min(self.start, end)
+        self.next, self.end = min(self.next, end), end
+
+    # -- the small steps
+
+    def forget(self, first: int, end: int) -> None:
+        """Take rows out of wherever they are; never handed out ones below them become returned."""
+        if end > self.next:
+            if first > self.next:
+                self.returned.put(self.next, first, 1)
+            self.next = end
+        self.returned.cut(first, end)
+        self.waiting.cut(first, end)
+        self.dying.cut(first, end)
+        self._cut_leases(first, end)
+
+    def wait(self, first: int, end: int, attempt: int, due: int, failed_at: int | None) -> None:
+        self.waiting.put(first, end, Wait(due, attempt, failed_at))
+        heappush(self._due, (due, first, end))
+
+    def _finish(self, first: int, end: int) -> int:
+        self.losses.forget(first, end)
+        return self.done.add(first, end)
+
+    def _cut_lease(self, lease_id: int, first: int, end: int) -> list[Piece]:
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            return []
+        taken = lease.rows.cut(first, end)
+        if not lease.rows.count:
+            del self.leases[lease_id]
+        return taken
+
+    def _cut_leases(self, first: int, end: int) -> list[Piece]:
+        taken: list[Piece] = []
+        for lease_id in list(self.leases):
+            taken += self._cut_lease(lease_id, first, end)
+        return taken
+
+    def _cut_held(self, lease_id: int, first: int, end: int) -> list[Piece]:
+        """Rows of this lease, and rows that nobody else holds by now."""
+        taken = self._cut_lease(lease_id, first, end)
+        if sum(b - a for a, b, _ in taken) < end - first:
+            taken += self.returned.cut(first, end)
+            taken += [(a, b, wait.attempt) for a, b, wait in self.waiting.cut(first, end)]
+        return taken
+
+    def _end_lease(self, lease: Lease) -> list[Change]:
+        del self.leases[lease.id]
+        return self._give_back(tuple(lease.rows), lease.id)
+
+    def _give_back(self, pieces: Iterable[Piece], lease_id: int) -> list[Change]:
+        given = tuple(pieces)
+        for first, end, attempt in given:
+            self.returned.put(first, end, attempt)
+        return [Change(Kind.RETURNED, given, lease_id)] if given else []
+
+    def _expire(self, first: int, end: int) -> None:
+        self.expired += self._finish(first, end)
+        self.next = max(self.next, end)
+
+    def go_to(self, target: int) -> None:
+        for lease in list(self.leases.values()):
+            self._end_lease(lease)
+        for first, end, attempt in list(self.dying):
+            self.returned.put(first, end, attempt)
+        self.dying.clear()
+        handled_beyond = len(self.done) > 0 and self.done.end() > target
+        if handled_beyond or target < self.start:
+            self._begin(target)
+            return
+        for first, end in self.done.gaps(self.start, target):
+            self.skipped += self._finish(first, end)
+        self.returned.cut(self.start, target)
+        self.waiting.cut(self.start, target)
+        self.next = max(self.next, target)
+        self.end = max(self.end, target)
+
+    def _begin(self, target: int) -> None:
+        """A new generation: everything from `target` on is ready, what was counted is history."""
+        self.generation += 1
+        self.start = self.next = target
+        self.end = max(self.end, target)
+        self.returned.clear()
+        self.waiting.clear()
+        self.losses.clear()
+        self._due.clear()
+        self.done = RangeSet()
+        self.dead = self.skipped = self.expired = self.filtered = 0
