@@ -11,6 +11,7 @@ from ternmq.client.client import Client, connect
 from ternmq.client.codec import Codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.consumer import Consumer
+from ternmq.client.delays import CancelResult
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.producer import Stats
 from ternmq.client.reader import Reader
@@ -57,6 +58,7 @@ __all__ = [
     "BadRequest",
     "BatchReceipt",
     "BufferFull",
+    "CancelResult",
     "Client",
     "ClientConfig",
     "Closed",

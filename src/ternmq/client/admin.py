@@ -7,6 +7,7 @@ several broker groups are put together.
 from collections.abc import Sequence
 from typing import Any
 
+from ternmq.client.delays import Delays
 from ternmq.client.links import Links
 from ternmq.client.start import make_start
 from ternmq.core.errors import TopicNotFound
@@ -151,6 +152,11 @@ class Admin:
     async def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
         """What every broker says about itself, and holds of these topics."""
         return await self._ask_all(Command.STATUS, StatusQuery(topics=list(topics)), Status)
+
+    @property
+    def delays(self) -> Delays:
+        """Messages that are not due yet."""
+        return Delays(self._links)
 
     async def meta_status(self) -> Status:
         return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)

@@ -7,9 +7,11 @@ list is the only large thing in memory, and the loop gets a turn after every bat
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from ternmq.batch.encoder import Outgoing, split_rows
+from ternmq.client.due import make_due
 from ternmq.client.outgoing import (
     SendOptions,
     adopt_outgoing,
@@ -17,10 +19,11 @@ from ternmq.client.outgoing import (
     make_body,
     make_outgoing,
 )
+from ternmq.client.outlets import Outlets
 from ternmq.client.parcel import Parcel
 from ternmq.client.producer import Producer
 from ternmq.client.receipt import BatchReceipt
-from ternmq.client.waiting import Chunk, Row, row_size
+from ternmq.client.waiting import Chunk, Line, Row, line_of, row_size
 from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
 
@@ -36,7 +39,8 @@ class Bulk:
         self._options = options
         self._codec = call_codec(options, producer.codec)
         self._has_options = any(name != "codec" for name in options)
-        self._plain = self._codec is None and not self._has_options
+        self._due = make_due(options.get("delay"), options.get("at"))
+        self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
         self._receipt = BatchReceipt(0)
         self._under_way = 0
         self._answered: asyncio.Future[None] | None = None
@@ -46,16 +50,20 @@ class Bulk:
         self._receipt = receipt = BatchReceipt(len(bodies))
         check_name("topic", self._topic)
         rows = await self._rows(bodies)
-        producer = self._producer
-        await producer.ready()
-        producer.flush_topic(self._topic)
+        producer, rows_max = self._producer, self._producer.config.batch_rows_max
+        runs = self._runs(rows)
+        for delayed in {isinstance(line, tuple) for line, _, _ in runs}:
+            await producer.outlets(delayed).ready()
         sent = 0
         try:
-            for first in range(0, len(rows), producer.config.batch_rows_max):
-                chunk = self._chunk(rows[first : first + producer.config.batch_rows_max])
-                for start, part in self._split(chunk):
-                    await self._part(first + start, part)
-                    sent = first + start + len(part.rows)
+            for line, run_first, run_end in runs:
+                outlets = producer.outlets(isinstance(line, tuple))
+                producer.flush_line(line)
+                for first in range(run_first, run_end, rows_max):
+                    chunk = self._chunk(rows[first : min(first + rows_max, run_end)])
+                    for start, part in self._split(chunk):
+                        await self._part(first + start, part, outlets)
+                        sent = first + start + len(part.rows)
         except (BufferFull, Closed) as error:
             receipt.failed(sent, len(rows) - sent, error)
         while self._under_way:
@@ -81,11 +89,25 @@ class Bulk:
                 await asyncio.sleep(0)
         return rows
 
+    def _runs(self, rows: Sequence[Row]) -> list[tuple[Line, int, int]]:
+        """Neighbours that may share batches; mostly one run."""
+        if self._plain or self._has_options:
+            later = None if self._due is None else (self._topic, self._due.relative)
+            return [(later or self._topic, 0, len(rows))] if rows else []
+        runs: list[tuple[Line, int, int]] = []
+        at = 0
+        for line, members in groupby(rows, key=lambda row: line_of(self._topic, row)):
+            count = sum(1 for _ in members)
+            runs.append((line, at, at + count))
+            at += count
+        return runs
+
     def _chunk(self, rows: Sequence[Row]) -> Chunk:
         producer = self._producer
         chunk = Chunk(producer.loop.time(), producer.clock.now_ms())
         chunk.rows = list(rows)
         chunk.plain = self._plain or all(type(row) is bytes for row in rows)
+        chunk.due = self._due if chunk.plain else None
         chunk.size = sum(map(len if chunk.plain else row_size, rows))  # type: ignore[arg-type]
         return chunk
 
@@ -98,7 +120,7 @@ class Bulk:
         sizes = [row_size(row) for row in chunk.rows]
         for start, end in split_rows(sizes, rows_max=len(sizes), size_max=size_max):
             part = Chunk(chunk.opened_at, chunk.born_at_ms)
-            part.rows, part.plain = chunk.rows[start:end], chunk.plain
+            part.rows, part.plain, part.due = chunk.rows[start:end], chunk.plain, chunk.due
             part.size = sum(sizes[start:end])
             yield start, part
 
@@ -110,7 +132,7 @@ class Bulk:
         made = make_body(body, self._codec)
         return make_outgoing(made, self._options, now_ms) if self._has_options else made
 
-    async def _part(self, first: int, chunk: Chunk) -> None:
+    async def _part(self, first: int, chunk: Chunk, outlets: Outlets) -> None:
         """Send one batch as soon as there is room for it."""
         producer = self._producer
         while self._under_way >= producer.config.inflight_max:
@@ -126,15 +148,17 @@ class Bulk:
         chunk.opened_at = producer.loop.time()
         self._under_way += 1
         parcel = producer.parcel(
-            self._topic, chunk, lambda done, error: self._settled(first, done, error)
+            self._topic, chunk, lambda done, error: self._settled(first, done, error, outlets)
         )
-        producer.post(parcel)
+        producer.post(parcel, outlets)
         await asyncio.sleep(0)
 
-    def _settled(self, first: int, parcel: Parcel, error: TernError | None) -> None:
+    def _settled(
+        self, first: int, parcel: Parcel, error: TernError | None, outlets: Outlets
+    ) -> None:
         rows = len(parcel.chunk.rows)
         if parcel.divisible(error):
-            self._halve(first, parcel)
+            self._halve(first, parcel, outlets)
             return
         if error is None:
             self._receipt.stored(first, parcel.published)
@@ -146,14 +170,14 @@ class Bulk:
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
 
-    def _halve(self, first: int, parcel: Parcel) -> None:
+    def _halve(self, first: int, parcel: Parcel, outlets: Outlets) -> None:
         """The rows do not fit one batch, or one cannot be sent: find out which."""
         before, after = parcel.halves()
         middle = first + len(before.chunk.rows)
-        after.on_done = lambda done, error: self._settled(middle, done, error)
+        after.on_done = lambda done, error: self._settled(middle, done, error, outlets)
         self._under_way += 1
-        self._producer.post(before)
-        self._producer.post(after)
+        self._producer.post(before, outlets)
+        self._producer.post(after, outlets)
 
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()

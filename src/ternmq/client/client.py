@@ -7,6 +7,7 @@ word. Every public method is thin: check the life, then hand over to producer, c
 
 import asyncio
 from collections.abc import Generator, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from ternmq.client.admin import Admin
@@ -14,6 +15,7 @@ from ternmq.client.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.bulk import Bulk
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
+from ternmq.client.delays import CancelResult, Delays
 from ternmq.client.forked import life
 from ternmq.client.links import Links
 from ternmq.client.outgoing import SendOptions
@@ -95,7 +97,8 @@ class Client:
         """Store one message and return its receipt once it is safe.
 
         Options: key, tag, properties, order_key, ttl (seconds or timedelta), priority (0 to 255),
-        codec. Cancelling the call does not take the message back.
+        delay (seconds or timedelta) or at (aware datetime) for later, codec. Cancelling the call
+        does not take the message back.
         """
         producer = self._producer
         if producer is None or self._life != life.number:
@@ -129,6 +132,30 @@ class Client:
     def stats(self) -> Stats:
         """Counts since the client was made."""
         return self.sender().stats()
+
+    # Messages for later.
+
+    async def cancel(self, message: Receipt | str | bytes) -> CancelResult:
+        """Take a delayed message back, by receipt or id, before it is due.
+
+        CANCELLED, ALREADY_DISPATCHED or UNKNOWN, durable and always true; may be repeated. By id
+        all delay servers are asked; if one of them is silent: `Unavailable`, not UNKNOWN.
+        """
+        return await Delays(self._servers()).change("cancel", message)
+
+    async def reschedule(
+        self,
+        message: Receipt | str | bytes,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> CancelResult:
+        """Let a delayed message be due at another time: RESCHEDULED, or why not, as `cancel`."""
+        return await Delays(self._servers()).change("reschedule", message, at=at, delay=delay)
+
+    async def fire_now(self, message: Receipt | str | bytes) -> CancelResult:
+        """Let a delayed message go out at once: FIRED, or why not, as `cancel`."""
+        return await Delays(self._servers()).change("fire", message)
 
     # Receiving.
 

@@ -1,4 +1,5 @@
-"""All servers this client talks to: the meta servers of its url and one link per broker group.
+"""All servers this client talks to: the meta servers of its url and one link per broker group
+and delay server.
 
 Routes come from a meta server and are kept; they are asked for again when a broker cannot be
 reached. A broker that is up goes on being used while no meta server answers.
@@ -7,6 +8,7 @@ reached. A broker that is up goes on being used while no meta server answers.
 import os
 import secrets
 import socket
+from typing import Literal
 
 from ternmq.client.link import Link
 from ternmq.core.errors import TernError, Unavailable
@@ -17,6 +19,12 @@ from ternmq.rpc.connection import request
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Record, Route, T
 
 VERSION = "0.1.0"
+Kind = Literal["realtime", "delay"]
+_NONE_KNOWN: dict[Kind, str] = {
+    "realtime": "knows no broker; is one running?",
+    "delay": "knows no delay server, and this message is for later: `tern up` runs one, "
+    "`tern delay serve` runs one alone",
+}
 
 log = get_logger()
 
@@ -36,7 +44,7 @@ class Links:
             pid=os.getpid(),
         )
         self._cache = RouteCache(parse_url(url), self._hello, timeout=timeout)
-        self._brokers: dict[str, Link] = {}
+        self._servers: dict[tuple[Kind, str], Link] = {}
         self._stale = False
 
     @property
@@ -51,28 +59,37 @@ class Links:
         """Ask who is there."""
         await self._cache.refresh()
 
-    def masters(self) -> list[str]:
-        """The broker groups that take messages."""
-        return [route.broker_group for route in self._cache.masters()]
+    def masters(self, kind: Kind = "realtime") -> list[str]:
+        """The groups that take messages."""
+        return [route.broker_group for route in self._cache.masters(kind)]
 
-    async def some_masters(self) -> list[str]:
-        """At least one broker group; `Unavailable` when the meta servers know none."""
-        if not self.masters():
+    def away(self, kind: Kind) -> list[str]:
+        """Groups that hold messages and cannot be asked at present."""
+        routes = self._cache.routes.away if self._cache.routes is not None else []
+        return [route.broker_group for route in routes if route.kind == kind]
+
+    async def some_masters(self, kind: Kind = "realtime") -> list[str]:
+        """At least one group; `Unavailable` when the meta servers know none."""
+        if not self.masters(kind):
             await self.refresh()
-        masters = self.masters()
+        masters = self.masters(kind)
         if not masters:
-            raise Unavailable(f"the meta server at {self.url} knows no broker; is one running?")
+            raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
 
     def broker(self, broker_group: str) -> Link:
-        """The link to the master of a broker group, made when first asked for."""
-        link = self._brokers.get(broker_group)
+        """The link to the master of a broker group."""
+        return self.server(broker_group, "realtime")
+
+    def server(self, group: str, kind: Kind) -> Link:
+        """The link to the master of a group, made when first asked for."""
+        link = self._servers.get((kind, group))
         if link is None:
 
             async def find() -> str:
-                return await self._broker_address(broker_group)
+                return await self._address(group, kind)
 
-            link = self._brokers[broker_group] = Link(find, self._hello, timeout=self._timeout)
+            link = self._servers[kind, group] = Link(find, self._hello, timeout=self._timeout)
             link.watchers.append(self._forget_routes)
         return link
 
@@ -87,20 +104,20 @@ class Links:
         return await request(connection, command, record, answer, timeout=self._timeout)
 
     async def close(self) -> None:
-        for link in self._brokers.values():
+        for link in self._servers.values():
             await link.close()
         await self._cache.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's sockets."""
-        for link in self._brokers.values():
+        for link in self._servers.values():
             link.abandon()
         self._cache.abandon()
 
     def _forget_routes(self) -> None:
         self._stale = True
 
-    async def _broker_address(self, broker_group: str) -> str:
+    async def _address(self, group: str, kind: Kind) -> str:
         """Where the master of a group is now; after a loss the meta server is asked again."""
         if self._stale or not self.routes():
             try:
@@ -108,7 +125,8 @@ class Links:
                 self._stale = False
             except TernError as error:
                 log.info("routes are not refreshed", reason=str(error))
-        for route in self._cache.masters():
-            if route.broker_group == broker_group:
+        for route in self._cache.masters(kind):
+            if route.broker_group == group:
                 return route.address
-        raise Unavailable(f"no meta server knows the broker group {broker_group!r} at present")
+        what = "delay server" if kind == "delay" else "broker group"
+        raise Unavailable(f"no meta server knows the {what} {group!r} at present")

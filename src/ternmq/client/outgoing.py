@@ -14,6 +14,7 @@ from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
 from ternmq.client.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.config import nearest_text
+from ternmq.client.due import make_due
 from ternmq.client.times import TIME_MAX_MS, shown
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.units import MIB
@@ -68,9 +69,10 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
     for name in options:
         if name not in SendOptions.__annotations__:
             raise BadRequest(f"send() has no option {name!r}; {nearest_text(name, _KNOWN)}")
-    if options.get("delay") is not None or options.get("at") is not None:
-        raise BadRequest("delayed messages (delay=, at=) need the delay server, which is not part "
-                         "of this release")  # fmt: skip
+    due = make_due(options.get("delay"), options.get("at"))
+    ready_ms = now_ms  # A message that waits until it is due lives `ttl` from then on.
+    if due is not None:
+        ready_ms = now_ms + due.ms if due.relative else max(now_ms, due.ms)
     return check_outgoing(
         Outgoing(
             body=body,
@@ -79,7 +81,9 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
             properties=options.get("properties"),
             order_key=options.get("order_key"),
             priority=options.get("priority", 0),
-            expire_at_ms=_expire_at(options.get("ttl"), now_ms),
+            expire_at_ms=_expire_at(options.get("ttl"), ready_ms),
+            due_at_ms=due.ms if due is not None and not due.relative else None,
+            delay_ms=due.ms if due is not None and due.relative else None,
             born_at_ms=now_ms,
         )
     )
@@ -87,13 +91,14 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
 
 def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
     """Check a message that the caller built; it stays the caller's, so it is copied."""
-    if message.due_at_ms is not None:
-        raise BadRequest("due_at_ms needs the delay server, which is not part of this release")
+    if message.due_at_ms is not None and message.delay_ms is not None:
+        raise BadRequest("an Outgoing has delay_ms (from now) or due_at_ms (a time), not both")
     made = replace(message, body=make_body(message.body, None))
     _check_time("born_at_ms", made.born_at_ms)
     made.born_at_ms = made.born_at_ms or now_ms
-    if made.expire_at_ms is not None:
-        _check_time("expire_at_ms", made.expire_at_ms)
+    for name in ("expire_at_ms", "due_at_ms", "delay_ms"):
+        if getattr(made, name) is not None:
+            _check_time(name, getattr(made, name))
     if made.explicit_id is not None and not isinstance(made.explicit_id, bytes):
         raise BadRequest(f"explicit_id is {shown(made.explicit_id)}; it is bytes, or None for none")
     return check_outgoing(made)
@@ -119,9 +124,8 @@ def check_outgoing(message: Outgoing) -> Outgoing:
 
 def _check_time(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TIME_MAX_MS:
-        raise BadRequest(
-            f"{name} is {shown(value)}; it is milliseconds since 1970, 0 to {TIME_MAX_MS}"
-        )
+        since = "" if name == "delay_ms" else " since 1970"
+        raise BadRequest(f"{name} is {shown(value)}; it is milliseconds{since}, 0 to {TIME_MAX_MS}")
 
 
 def _plain_text(name: str, value: object) -> str | None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
 from ternmq.batch.layout import Encoding
-from ternmq.client.receipt import Published
+from ternmq.client.receipt import Dues, Published
 from ternmq.client.waiting import Chunk
-from ternmq.core.errors import SendUnknown, TernError, TooLarge, Unavailable
+from ternmq.core.errors import BadRequest, SendUnknown, TernError, TooLarge, Unavailable
 
 OnDone = Callable[["Parcel", TernError | None], None]
 
@@ -64,12 +64,20 @@ class Parcel:
                 first_sequence=published.first_sequence,
                 born_at_ms=chunk.born_at_ms,
                 encoding=encoding,
+                due=chunk.due,
             )
+            published.due = chunk.due
             return
         messages = [
             row if isinstance(row, Outgoing) else Outgoing(body=row, born_at_ms=chunk.born_at_ms)
             for row in chunk.rows
         ]
+        explicit = [message.explicit_id for message in messages]
+        published.explicit_ids = explicit if explicit.count(None) < len(explicit) else None
+        if messages[0].delay_ms is not None:
+            published.due = Dues([message.delay_ms or 0 for message in messages], relative=True)
+        elif messages[0].due_at_ms is not None:
+            published.due = Dues([message.due_at_ms or 0 for message in messages], relative=False)
         self.data = encode_messages(
             messages,
             origin=origin,
@@ -79,7 +87,11 @@ class Parcel:
 
     def divisible(self, error: TernError | None) -> bool:
         """Is one of several rows to blame, so that its neighbours must not suffer?"""
-        return len(self.chunk.rows) > 1 and (self.unencoded or isinstance(error, TooLarge))
+        if len(self.chunk.rows) == 1:
+            return False
+        if isinstance(self.published.due, Dues) and isinstance(error, BadRequest):
+            return True  # One of them is too far ahead.
+        return self.unencoded or isinstance(error, TooLarge)
 
     def halves(self) -> "tuple[Parcel, Parcel]":
         """The same rows with the same ids in two batches, not yet encoded."""

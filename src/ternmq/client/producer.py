@@ -3,7 +3,8 @@
 `send` puts a message into the open chunk of its topic and waits for its own future. Chunks are cut
 into batches at once when nothing of the topic is under way (in the next turn of the loop, so that
 all coroutines of this turn share one batch), and pile up while requests are. So a lone sender has
-no delay, and many senders get large batches by themselves, without a linger setting.
+no delay, and many senders get large batches by themselves, without a linger setting. Messages for
+later (`delay`, `at`) have lines of their own, because they go to delay servers.
 
 Message ids are decided when a batch is cut and stay the same in every repeat. What is accepted and
 not yet answered is bounded (`Room`). One event loop, no task per message.
@@ -11,6 +12,7 @@ not yet answered is bounded (`Room`). One event loop, no task per message.
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
@@ -20,12 +22,21 @@ from ternmq.client.incarnation import Incarnation
 from ternmq.client.link import back_off
 from ternmq.client.links import Links
 from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
-from ternmq.client.outlet import Outlet
+from ternmq.client.outlets import Outlets
 from ternmq.client.parcel import OnDone, Parcel
 from ternmq.client.receipt import Published, Receipt
 from ternmq.client.room import Room
 from ternmq.client.times import shown
-from ternmq.client.waiting import ROW_COST, Chunk, Row, Waiter, Waiting, row_size
+from ternmq.client.waiting import (
+    ROW_COST,
+    Chunk,
+    Line,
+    Row,
+    Waiter,
+    Waiting,
+    line_of,
+    row_size,
+)
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
@@ -65,25 +76,21 @@ class Producer:
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.closed = False
-        self._links = links
         self._incarnation = Incarnation(clock)
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[Line, Waiting] = {}
         self._forget_at = TOPICS_KEPT_MAX
-        self._outlets: dict[str, Outlet] = {}
-        self._masters: list[str] = []
-        self._routes: object = None
-        self._turn = 0
-        self._finding: asyncio.Task[None] | None = None
+        self._brokers = Outlets(links, "realtime", config)
+        self._delays = Outlets(links, "delay", config)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
 
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         """Store one message; its receipt says where."""
         row, size = self.prepare(body, options)
-        waiting = self._waiting.get(topic) or self._topic(topic)
+        waiting = self._line(topic, row)
         if not self.room.take(1, size):
             await self.wait_for_room(1, size)
-            waiting = self._waiting.setdefault(topic, waiting)  # It may have been forgotten.
+            waiting = self._line(topic, row)  # It may have been forgotten.
         future: asyncio.Future[Any] = self.loop.create_future()
         self._add(waiting, row, size, future)
         return await future  # type: ignore[no-any-return]
@@ -91,16 +98,15 @@ class Producer:
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
         """Accept one message; `BufferFull` when there is no room for it now."""
         row, size = self.prepare(body, options)
-        waiting = self._waiting.get(topic) or self._topic(topic)
+        waiting = self._line(topic, row)
         if not self.room.take(1, size):
             raise self.room.full()
         self._add(waiting, row, size, None)
 
     def put(self, topic: str, row: Row, size: int) -> None:
         """Take a prepared message whose room was checked by another thread."""
-        waiting = self._waiting.get(topic) or self._topic(topic)
         self.room.force(1, size)
-        self._add(waiting, row, size, None)
+        self._add(self._line(topic, row), row, size, None)
 
     async def wait_for_room(self, count: int, size: int) -> None:
         """Wait or raise, as the application chose."""
@@ -122,12 +128,17 @@ class Producer:
         row: Row = make_outgoing(made, options, self.clock.now_ms()) if options else made
         return row, row_size(row)
 
-    def _topic(self, topic: str) -> Waiting:
+    def _line(self, topic: str, row: Row) -> Waiting:
+        line = topic if type(row) is bytes else line_of(topic, row)
+        return self._waiting.get(line) or self._open(line)
+
+    def _open(self, line: Line) -> Waiting:
+        topic = line if isinstance(line, str) else line[0]
         check_name("topic", topic)
         if len(self._waiting) >= self._forget_at:
-            self._waiting = {name: kept for name, kept in self._waiting.items() if not kept.idle}
+            self._waiting = {each: kept for each, kept in self._waiting.items() if not kept.idle}
             self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._waiting))
-        waiting = self._waiting[topic] = Waiting(topic)
+        waiting = self._waiting[line] = Waiting(topic, delayed=isinstance(line, tuple))
         return waiting
 
     def _add(self, waiting: Waiting, row: Row, size: int, waiter: Waiter) -> None:
@@ -149,7 +160,9 @@ class Producer:
     def _cut(self, waiting: Waiting) -> None:
         """Turn chunks into batches, as many as may be under way."""
         waiting.scheduled = False
-        if not self._masters and not self._find_masters():
+        outlets = self.outlets(waiting.delayed)
+        if not outlets.known:
+            self._look_for(outlets)
             return
         chunks = waiting.chunks
         while chunks:
@@ -158,15 +171,16 @@ class Producer:
                 return
             self._dispatch(waiting, chunks.popleft())
 
-    def flush_topic(self, topic: str) -> None:
+    def flush_line(self, line: Line) -> None:
         """Cut what waits, so that what comes next is stored behind it."""
-        waiting = self._waiting.get(topic) or self._topic(topic)
-        while waiting.chunks and self._masters:
+        waiting = self._waiting.get(line) or self._open(line)
+        while waiting.chunks and self.outlets(waiting.delayed).known:
             self._dispatch(waiting, waiting.chunks.popleft())
 
     def _dispatch(self, waiting: Waiting, chunk: Chunk) -> None:
         waiting.under_way += 1
-        self.post(self.parcel(waiting.topic, chunk, self._settled))
+        parcel = self.parcel(waiting.topic, chunk, partial(self._settled, waiting))
+        self.post(parcel, self.outlets(waiting.delayed))
 
     def parcel(self, topic: str, chunk: Chunk, on_done: OnDone) -> Parcel:
         """Number the rows of a chunk: from here on their ids are decided."""
@@ -175,7 +189,11 @@ class Producer:
         deadline = chunk.opened_at + self.config.delivery_timeout
         return Parcel(chunk, published, deadline=deadline, on_done=on_done)
 
-    def post(self, parcel: Parcel) -> None:
+    def outlets(self, delayed: bool) -> Outlets:
+        """Where messages for now go, or those for later."""
+        return self._delays if delayed else self._brokers
+
+    def post(self, parcel: Parcel, outlets: Outlets) -> None:
         """Encode and send; whatever goes wrong is told to who waits for these rows."""
         try:
             parcel.encode(app=self.config.app, encoding=self.config.encoding)
@@ -185,17 +203,16 @@ class Producer:
             parcel.unencoded = True
             parcel.on_done(parcel, BadRequest(f"the message cannot be encoded: {shown(error)}"))
         else:
-            self._outlet().put(parcel)
+            outlets.next().put(parcel)
 
-    def _settled(self, parcel: Parcel, error: TernError | None) -> None:
+    def _settled(self, waiting: Waiting, parcel: Parcel, error: TernError | None) -> None:
         """Tell everybody who waits for a row of this batch."""
         chunk, published = parcel.chunk, parcel.published
-        waiting = self._waiting[published.topic]
         waiting.under_way -= 1
         if parcel.divisible(error):
             for half in parcel.halves():
                 waiting.under_way += 1
-                self.post(half)
+                self.post(half, self.outlets(waiting.delayed))
             return
         if error is None:
             for row, waiter in enumerate(chunk.waiters):
@@ -236,72 +253,47 @@ class Producer:
         except Exception:
             log.exception("on_error failed", topic=topic)
 
-    def _outlet(self) -> Outlet:
-        """The broker group whose turn it is."""
-        if self._routes is not self._links.version:
-            self._routes = self._links.version
-            self._masters = self._links.masters() or self._masters
-        self._turn += 1
-        group = self._masters[self._turn % len(self._masters)]
-        outlet = self._outlets.get(group)
-        if outlet is None:
-            link = self._links.broker(group)
-            outlet = Outlet(group, link, request_timeout=self.config.request_timeout)
-            self._outlets[group] = outlet
-        return outlet
+    def _look_for(self, outlets: Outlets) -> None:
+        """There are no routes: ask for them, and cut then."""
+        if outlets.finding is None:
+            outlets.finding = self.loop.create_task(self._find(outlets), name="tern-routes")
 
-    def _find_masters(self) -> bool:
-        """Are there routes? If not, look for them and cut later."""
-        masters = self._links.masters()
-        if masters:
-            self._routes, self._masters = self._links.version, masters
-            return True
-        if self._finding is None:
-            self._finding = self.loop.create_task(self._find(), name="tern-routes")
-        return False
-
-    async def ready(self) -> None:
-        """Wait until there is somebody to send to, at most `delivery_timeout`."""
-        give_up = self.loop.time() + self.config.delivery_timeout
-        failures = 0
-        while not self._masters:
-            try:
-                self._masters = await self._links.some_masters()
-            except TernError as error:
-                failures += 1
-                if not error.retryable or self.loop.time() > give_up:
-                    raise
-                await asyncio.sleep(back_off(failures))
-
-    async def _find(self) -> None:
+    async def _find(self, outlets: Outlets) -> None:
         failures = 0
         try:
-            while any(waiting.chunks for waiting in self._waiting.values()) or not failures:
+            while any(self._waiting_for(outlets)) or not failures:
                 try:
-                    self._masters = await self._links.some_masters()
+                    await outlets.find()
                     break
                 except TernError as error:
-                    self._expire(error)
+                    self._expire(outlets, error)
                     failures += 1
                     await asyncio.sleep(back_off(failures))
         finally:
-            self._finding = None
-        for waiting in list(self._waiting.values()):
-            if self._masters and waiting.chunks:
+            outlets.finding = None
+        for waiting in self._waiting_for(outlets):
+            if outlets.known:
                 self._cut(waiting)
 
-    def _expire(self, error: TernError) -> None:
-        """No broker is known: give up what waited too long, or all if waiting cannot help."""
+    def _waiting_for(self, outlets: Outlets) -> list[Waiting]:
+        return [
+            waiting
+            for waiting in self._waiting.values()
+            if waiting.chunks and self.outlets(waiting.delayed) is outlets
+        ]
+
+    def _expire(self, outlets: Outlets, error: TernError) -> None:
+        """Nobody is known: give up what waited too long, or all if waiting cannot help."""
         too_old = self.loop.time() - self.config.delivery_timeout
-        for waiting in self._waiting.values():
+        for waiting in self._waiting_for(outlets):
             chunks = waiting.chunks
             while chunks and (not error.retryable or chunks[0].opened_at < too_old):
                 waiting.under_way += 1
-                parcel = self.parcel(waiting.topic, chunks.popleft(), self._settled)
-                self._settled(parcel, error)
+                settled = partial(self._settled, waiting)
+                settled(self.parcel(waiting.topic, chunks.popleft(), settled), error)
 
     def stats(self) -> Stats:
-        outlets = self._outlets.values()
+        outlets = [*self._brokers, *self._delays]
         return Stats(
             sent=self._sent,
             failed=self._failed,
@@ -324,11 +316,8 @@ class Producer:
         if not self.closed:
             self.closed = True
             await self.flush()
-        if self._finding is not None:
-            self._finding.cancel()
-            await asyncio.wait([self._finding])
-        for outlet in self._outlets.values():
-            outlet.stop()
+        await self._brokers.stop()
+        await self._delays.stop()
 
 
 def _copy(error: TernError) -> TernError:

@@ -6,11 +6,19 @@ and work out their fields when asked, so a million receipts cost next to nothing
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import overload
+from typing import NamedTuple, overload
 
+from ternmq.batch.encoder import Due
 from ternmq.client.times import time_from_ms
 from ternmq.core.errors import TernError
-from ternmq.core.ids import ProducerId, id_to_text
+from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
+
+
+class Dues(NamedTuple):
+    """When the rows of a batch are due, each its own time."""
+
+    ms: list[int]
+    relative: bool
 
 
 class Published:
@@ -20,7 +28,9 @@ class Published:
         "base_sequence",
         "broker_group",
         "count",
+        "due",
         "duplicate",
+        "explicit_ids",
         "first_sequence",
         "producer",
         "stored_at_ms",
@@ -36,6 +46,9 @@ class Published:
         self.base_sequence = -1
         self.stored_at_ms = 0
         self.duplicate = False
+        self.due: Due | Dues | None = None
+        self.explicit_ids: list[bytes | None] | None = None
+        """Where some row brought its own."""
 
 
 class Receipt:
@@ -49,9 +62,23 @@ class Receipt:
 
     @property
     def id(self) -> str:
-        """The message id, 26 characters."""
+        """The message id, 26 characters (an explicit one of another length: hex)."""
+        explicit = self._explicit_id()
+        return id_to_text(self._number()) if explicit is None else explicit_id_text(explicit)
+
+    @property
+    def id_bytes(self) -> bytes:
+        """The same id as servers know it."""
+        explicit = self._explicit_id()
+        return self._number().to_bytes(16, "big") if explicit is None else explicit
+
+    def _number(self) -> int:
         published = self._published
-        return id_to_text(published.producer.message_id(published.first_sequence + self._row))
+        return published.producer.message_id(published.first_sequence + self._row)
+
+    def _explicit_id(self) -> bytes | None:
+        explicit = self._published.explicit_ids
+        return None if explicit is None else explicit[self._row]
 
     @property
     def topic(self) -> str:
@@ -63,7 +90,7 @@ class Receipt:
 
     @property
     def sequence(self) -> int:
-        """The message's number in its topic, in this broker group."""
+        """The message's number in its topic, in this broker group (or in this delay server)."""
         return self._published.base_sequence + self._row
 
     @property
@@ -74,6 +101,24 @@ class Receipt:
     def duplicate(self) -> bool:
         """A repeat was recognised; this is the receipt of the first one."""
         return self._published.duplicate
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When the message is handed out; None if it is for now.
+
+        After a delay this is the delay server's moment of storing plus the delay, which is right
+        to some milliseconds.
+        """
+        due_ms = self.due_at_ms
+        return None if due_ms is None else time_from_ms(due_ms)
+
+    @property
+    def due_at_ms(self) -> int | None:
+        due = self._published.due
+        if due is None:
+            return None
+        ms = due.ms if isinstance(due, Due) else due.ms[self._row]
+        return ms + self._published.stored_at_ms if due.relative else ms
 
     @property
     def traced(self) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from ternmq.batch.encoder import Outgoing
+from ternmq.batch.encoder import Due, Outgoing
 
 CHUNK_AGE_MAX_S = 0.02
 ROW_COST = 64  # What a waiting row costs besides its body.
@@ -17,7 +17,16 @@ OPTIONS_COST = 192  # And one with keys, tags or properties, besides their own b
 PROPERTY_COST = 64  # What a property costs besides its name and value.
 
 Row = bytes | Outgoing
+Line = str | tuple[str, bool]
+"""What may share batches: a topic, or a topic's messages for later (True: after a delay)."""
 Waiter = asyncio.Future[Any] | None
+
+
+def line_of(topic: str, row: Row) -> Line:
+    """Which line of this topic a row belongs to."""
+    if isinstance(row, bytes) or (row.due_at_ms is None and row.delay_ms is None):
+        return topic
+    return topic, row.delay_ms is not None
 
 
 def row_size(row: Row) -> int:
@@ -46,13 +55,15 @@ def _text_size(text: str) -> int:
 class Chunk:
     """The rows of one batch to be."""
 
-    __slots__ = ("born_at_ms", "opened_at", "plain", "rows", "size", "waiters")
+    __slots__ = ("born_at_ms", "due", "opened_at", "plain", "rows", "size", "waiters")
 
     def __init__(self, opened_at: float, born_at_ms: int) -> None:
         self.opened_at = opened_at
         self.born_at_ms = born_at_ms
         self.plain = True
         """Bare bodies only; the encoder has a faster way for these."""
+        self.due: Due | None = None
+        """When all these bare bodies are due; other rows know it themselves."""
         self.rows: list[Row] = []
         self.waiters: list[Waiter] = []
         self.size = 0
@@ -68,18 +79,21 @@ class Chunk:
         first.rows, second.rows = self.rows[:middle], self.rows[middle:]
         first.waiters, second.waiters = self.waiters[:middle], self.waiters[middle:]
         first.plain = second.plain = self.plain
+        first.due = second.due = self.due
         first.size = self.size // 2  # Only the sum counts: it is given back to the buffer.
         second.size = self.size - first.size
         return first, second
 
 
 class Waiting:
-    """One topic's chunks, oldest first, and how many of its batches are not yet answered."""
+    """One line's chunks, oldest first, and how many of its batches are not yet answered."""
 
-    __slots__ = ("chunks", "scheduled", "topic", "under_way")
+    __slots__ = ("chunks", "delayed", "scheduled", "topic", "under_way")
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, *, delayed: bool = False) -> None:
         self.topic = topic
+        self.delayed = delayed
+        """For delay servers."""
         self.chunks: deque[Chunk] = deque()
         self.under_way = 0
         self.scheduled = False

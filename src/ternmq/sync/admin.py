@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ternmq.client.admin import Admin as AsyncAdmin
+from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import (
     Group,
@@ -54,6 +55,11 @@ class Admin:
 
     def seek(self, topic: str, start: Start) -> Sought:
         return run(self._admin.seek(topic, start))
+
+    @property
+    def delays(self) -> Delays:
+        """Messages that are not due yet."""
+        return Delays(self._admin.delays)
 
     def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
         return run(self._admin.broker_status(topics))

@@ -7,6 +7,7 @@ loop takes them all.
 import threading
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from ternmq.client.broadcast import BroadcastOptions
@@ -14,6 +15,7 @@ from ternmq.client.client import Client as AsyncClient
 from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
 from ternmq.client.consumer import ConsumerOptions
+from ternmq.client.delays import CancelResult
 from ternmq.client.forked import life
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Producer, Stats
@@ -116,6 +118,24 @@ class Client:
             inbox = self._inbox = Inbox(loop_thread().call(self._mq.sender))
             self._life = life.number
         inbox.put(topic, body, options)
+
+    def cancel(self, message: Receipt | str | bytes) -> CancelResult:
+        """Take a delayed message back before it is due; see `ternmq.Client.cancel`."""
+        return run(self._mq.cancel(message))
+
+    def reschedule(
+        self,
+        message: Receipt | str | bytes,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> CancelResult:
+        """Let a delayed message be due at another time."""
+        return run(self._mq.reschedule(message, at=at, delay=delay))
+
+    def fire_now(self, message: Receipt | str | bytes) -> CancelResult:
+        """Let a delayed message go out at once."""
+        return run(self._mq.fire_now(message))
 
     def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""

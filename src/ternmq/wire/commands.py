@@ -133,6 +133,8 @@ class Route(Record, frozen=True):
 class Routes(Record, frozen=True):
     version: int
     servers: list[Route]
+    away: list[Route] = []
+    """Delay servers that are not there now and hold messages: not hearing them is no answer."""
 
 
 class TopicSettings(Record, frozen=True):

@@ -44,6 +44,7 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
+from ternmq.wire.delays import DelayChange, DelayChanged
 from ternmq.wire.frame import Frame
 
 Behaviour = Callable[[Peer, Frame], bool]
@@ -77,6 +78,10 @@ class FakeBroker:
     known_group: bool = False
     announced: bool = True
     """Whether the routes name this broker."""
+    delay_groups: list[str] = field(default_factory=list)
+    """As which delay servers the routes name it besides."""
+    away_groups: list[str] = field(default_factory=list)
+    changes: list[DelayChange] = field(default_factory=list)
     refusal: TernError | None = None
     """What newcomers are told instead of welcome."""
     behaviours: dict[int, Behaviour] = field(default_factory=dict)
@@ -126,8 +131,9 @@ class FakeBroker:
         if self.refusal is not None:
             raise self.refusal
         return Welcome(
-            protocol=PROTOCOL_VERSION, version="0", role="broker", node="fake", broker_group="main"
-        )
+            protocol=PROTOCOL_VERSION, version="0", role="broker", node="fake",
+            broker_group="" if self.delay_groups else "main",
+        )  # fmt: skip
 
     def lost(self, peer: Peer) -> None:
         self._waiting = [waiting for waiting in self._waiting if waiting.peer is not peer]
@@ -158,8 +164,19 @@ class FakeBroker:
         payload = frame.payload
         match frame.command:
             case Command.ROUTES:
-                route = Route(broker_group="main", address=self.address)
-                return Routes(version=1, servers=[route] if self.announced else [])
+                routes = [Route(broker_group="main", address=self.address)] * self.announced
+                routes += [
+                    Route(broker_group=group, address=self.address, kind="delay")
+                    for group in self.delay_groups
+                ]
+                away = [
+                    Route(broker_group=group, address="gone:1", kind="delay")
+                    for group in self.away_groups
+                ]
+                return Routes(version=1, servers=routes, away=away)
+            case Command.DELAY_CHANGE:
+                self.changes.append(unpack(payload, DelayChange))
+                return DelayChanged(result="cancelled")
             case Command.TOPIC_LIST:
                 return Topics(topics=[topic(name) for name in self.batches])
             case Command.JOIN:

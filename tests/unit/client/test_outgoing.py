@@ -20,6 +20,15 @@ def test_a_ttl_may_be_seconds_or_a_timedelta() -> None:
     assert make_outgoing(b"", {"ttl": None}, 0).expire_at_ms is None
 
 
+def test_a_ttl_begins_when_the_message_is_due() -> None:
+    """Else a message for tomorrow that lives an hour would be dead on arrival."""
+    later = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+
+    assert make_outgoing(b"", {"ttl": 1, "delay": 10}, 1000).expire_at_ms == 12_000
+    assert make_outgoing(b"", {"ttl": 1, "at": later}, 1000).expire_at_ms == 61_000
+    assert make_outgoing(b"", {"ttl": 1, "at": later}, 90_000).expire_at_ms == 91_000
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -33,8 +42,8 @@ def test_a_ttl_may_be_seconds_or_a_timedelta() -> None:
         ({"properties": {"when": datetime(2026, 1, 1, tzinfo=UTC)}}, "use str, int, float"),
         ({"properties": {"": 1}}, "non-empty"),
         ({"properties": [1]}, "it is a dict"),
-        ({"delay": 5}, "need the delay server, which is not part of this release"),
-        ({"at": datetime(2027, 1, 1, tzinfo=UTC)}, "need the delay server"),
+        ({"delay": -1}, "delay is -1; it cannot be below 0"),
+        ({"at": datetime(2027, 1, 1)}, "which has no time zone"),
         ({"proprties": {}}, "did you mean 'properties'?"),
     ],
 )
@@ -134,6 +143,9 @@ def test_what_cannot_be_written_is_refused_at_the_call(options: Any, text: str) 
         ({"expire_at_ms": 10**30}, "expire_at_ms is 1000000"),
         ({"expire_at_ms": True}, "expire_at_ms is True"),
         ({"explicit_id": "str"}, "explicit_id is 'str'; it is bytes"),
+        ({"due_at_ms": -1}, "due_at_ms is -1; it is milliseconds since 1970"),
+        ({"delay_ms": 1.5}, "delay_ms is 1.5; it is milliseconds, 0 to"),
+        ({"due_at_ms": 1, "delay_ms": 1}, "not both"),
         ({"properties": {"a": "\ud800"}}, "property 'a' cannot be written as UTF-8"),
     ],
 )

@@ -1,0 +1,40 @@
+"""Blocking `mq.admin.delays`: the calls of `ternmq.client.delays`, each waited for."""
+
+from datetime import datetime
+
+from ternmq.client.delays import Delays as AsyncDelays
+from ternmq.sync.loop_thread import run
+from ternmq.wire.commands import Status
+from ternmq.wire.delays import DelayCounts, DelayLedgerLine, DelayRow
+
+
+class Delays:
+    """Messages that are not due yet; see `ternmq.client.delays.Delays`."""
+
+    def __init__(self, delays: AsyncDelays) -> None:
+        self._delays = delays
+
+    def rows(
+        self,
+        *,
+        topic: str = "",
+        id: str | bytes = b"",
+        key: str = "",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+    ) -> list[DelayRow]:
+        return run(
+            self._delays.rows(topic=topic, id=id, key=key, start=start, end=end, limit=limit)
+        )
+
+    def counts(
+        self, topic: str = "", start: datetime | None = None, end: datetime | None = None
+    ) -> DelayCounts:
+        return run(self._delays.counts(topic, start, end))
+
+    def ledger(self, topic: str = "") -> list[DelayLedgerLine]:
+        return run(self._delays.ledger(topic))
+
+    def status(self) -> list[Status]:
+        return run(self._delays.status())
