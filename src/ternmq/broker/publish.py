@@ -4,11 +4,15 @@ A repeat (same producer, same first sequence) of a stored batch is answered with
 receipt; a repeat of one that is still on its way to the disk waits for it. So a producer that lost
 its connection sends the same bytes again and nothing is stored twice. Consumers learn of the batch
 elsewhere, once it is safe: nothing here waits for that.
+
+What may not pass is refused and counted by reason. Over a limit, a topic may want its messages put
+aside instead: the same bytes go to the hidden topic `%refused.TOPIC`, and the producer is told once
+that is safe. A repeat of a batch that was put aside is told the same, whatever the limit says then.
 """
 
 import asyncio
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import numpy as np
 
@@ -16,9 +20,11 @@ from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.layout import Column, Part
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
-from ternmq.broker.topics import Topics
+from ternmq.broker.figures import Figures
+from ternmq.broker.limits import SendLimits
+from ternmq.broker.topics import Topics, refused_topic
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, SequenceTooOld, TernError, TooLarge
+from ternmq.core.errors import BadRequest, Paused, PutAside, SequenceTooOld, TernError, TooLarge
 from ternmq.rpc.peer import Peer
 from ternmq.storage.message_log import Append
 from ternmq.storage.producers import ProducerTable
@@ -33,24 +39,37 @@ Ends = tuple[bytes, int, bytes, int]
 class Pending:
     """A batch on its way to the disk, and who waits for it."""
 
-    __slots__ = ("_forget", "correlation", "count", "key", "peer", "repeats", "size", "topic_id")
+    __slots__ = (
+        "_done",
+        "aside",
+        "correlation",
+        "count",
+        "key",
+        "peer",
+        "repeats",
+        "size",
+        "topic",
+    )
 
     def __init__(
-        self, peer: Peer, correlation: int, append: Append, key: ProducerKey, forget: "Forget"
+        self, peer: Peer, correlation: int, append: Append, topic: Topic, done: "Finished"
     ) -> None:
         self.peer = peer
         self.correlation = correlation
         self.size = len(append.batch)
         self.count = append.count
-        self.topic_id = append.topic_id
-        self.key = key
+        self.topic = topic
+        self.key: ProducerKey = (append.producer, append.first_sequence)
+        self.aside = append.topic_id != topic.id
         self.repeats: list[tuple[Peer, int]] = []
-        self._forget = forget
+        self._done = done
 
     def __call__(self, append: Append, error: TernError | None) -> None:
         """The batch is safe, or it is certain that it is not stored."""
-        self._forget(self.key)
+        self._done(self, error)
         self.peer.release(self.size)
+        if error is None and self.aside:
+            error = put_aside(self.topic, self.count)
         if error is not None:
             for peer, correlation in [(self.peer, self.correlation), *self.repeats]:
                 peer.fail(_PUBLISH, correlation, error)
@@ -61,16 +80,25 @@ class Pending:
             peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, PUBLISHED_DUPLICATE))
 
 
-Forget = Callable[[ProducerKey], None]
+Finished = Callable[[Pending, TernError | None], None]
 
 
 class Publisher:
     """The PUBLISH command."""
 
     def __init__(
-        self, *, topics: Topics, committer: Committer, producers: ProducerTable, clock: Clock
+        self,
+        *,
+        topics: Topics,
+        committer: Committer,
+        producers: ProducerTable,
+        limits: SendLimits,
+        figures: Figures,
+        clock: Clock,
     ) -> None:
         self._topics = topics
+        self._limits = limits
+        self._figures = figures
         self._committer = committer
         self._producers = producers
         self._now_ms = clock.now_ms
@@ -92,53 +120,107 @@ class Publisher:
             self._accept(peer, frame, incoming, topic)
 
     def _make_first(self, peer: Peer, frame: Frame, incoming: Incoming) -> None:
-        """The topic is not known yet: make it (or refuse), then go on. Costs a task, once."""
+        """The topic is not known yet: make it (or refuse), then go on."""
         self._topics.check_auto(incoming.topic)
+
+        async def make() -> None:
+            topic = await self._topics.auto_create(incoming.topic)
+            self._accept(peer, frame, incoming, topic)
+
+        self._later(peer, frame, make())
+
+    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> None:
+        """What has to wait for the registry costs a task, once for each topic."""
         size = len(frame.payload)
         peer.hold(size)
 
-        async def make() -> None:
+        async def run() -> None:
             try:
-                topic = await self._topics.auto_create(incoming.topic)
-                self._accept(peer, frame, incoming, topic)
+                await work
             except TernError as error:
                 peer.fail(_PUBLISH, frame.correlation, error)
             finally:
                 peer.release(size)
 
-        task = asyncio.get_running_loop().create_task(make(), name="make-topic")
+        task = asyncio.get_running_loop().create_task(run(), name="make-topic")
         self._making.add(task)
         task.add_done_callback(self._making.discard)
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
-        batch, correlation = frame.payload, frame.correlation
         settings = topic.settings
-        if settings.closed:
-            self._topics.check_app(topic, peer)
-        if incoming.body_size > settings.body_size_max:
-            _check_sizes(batch, topic)
-        key = (incoming.producer, incoming.first_sequence)
-        pending = self._pending.get(key)
+        rows = incoming.row_count
+        try:
+            if settings.closed:
+                self._topics.check_app(topic, peer)
+            if incoming.body_size > settings.body_size_max:
+                _check_sizes(frame.payload, topic)
+        except TernError as error:
+            self._figures.refuse(
+                topic.id, "size" if isinstance(error, TooLarge) else "closed", rows
+            )
+            raise
+        if self._repeats(peer, frame.correlation, incoming, topic):
+            return
+        if settings.paused:
+            self._figures.refuse(topic.id, "paused", rows)
+            raise Paused(
+                f"sending to topic {topic.name!r} is paused; 'tern topic resume {topic.name}' "
+                "ends that"
+            )
+        over = self._limits.turn_away(topic, peer, rows, len(frame.payload))
+        if over is None:
+            self._store(peer, frame, incoming, topic, topic.id)
+            return
+        self._figures.refuse(topic.id, "limit", rows)
+        if settings.over_limit != "dead_letter":
+            raise over
+        aside = self._topics.find(refused_topic(topic.name))
+        if aside is not None:
+            self._store(peer, frame, incoming, topic, aside.id)
+        else:
+            self._later(peer, frame, self._put_first_aside(peer, frame, incoming, topic))
+
+    async def _put_first_aside(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic
+    ) -> None:
+        aside = await self._topics.refused_of(topic)
+        if not self._repeats(peer, frame.correlation, incoming, topic):
+            self._store(peer, frame, incoming, topic, aside.id)
+
+    def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
+        """Is this batch known? Then it is answered like the first one, now or when that is safe."""
+        pending = self._pending.get((incoming.producer, incoming.first_sequence))
         if pending is not None:
             pending.repeats.append((peer, correlation))
-            return
+            return True
         stored = self._producers.find(
             incoming.producer, incoming.first_sequence, incoming.row_count
         )
         if stored is not None:
+            if stored.topic_id != topic.id and self._is_aside(stored.topic_id, topic):
+                raise put_aside(topic, incoming.row_count)
             place = (stored.topic_id, stored.base_sequence, stored.stored_at_ms)
             receipt = PUBLISHED.pack(*place, incoming.row_count, PUBLISHED_DUPLICATE)
             peer.answer(_PUBLISH, correlation, receipt)
-            return
+            return True
         if self._producers.too_old(incoming.producer, incoming.first_sequence):
             raise SequenceTooOld(
                 "this repeat is older than what the broker remembers of its producer; "
                 "it was not stored again: look for the message before you send it anew"
             )
+        return False
+
+    def _is_aside(self, topic_id: int, topic: Topic) -> bool:
+        aside = self._topics.find(refused_topic(topic.name))
+        return aside is not None and aside.id == topic_id
+
+    def _store(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int
+    ) -> None:
         ends: Ends = peer.attachments.get("ends") or _ends(peer)
         append = Append(
-            batch=batch,
-            topic_id=topic.id,
+            batch=frame.payload,
+            topic_id=topic_id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
             client_ip=ends[0],
@@ -150,13 +232,24 @@ class Publisher:
             producer=incoming.producer,
             first_sequence=incoming.first_sequence,
         )
-        pending = Pending(peer, correlation, append, key, self._forget)
-        self._pending[key] = pending
+        pending = Pending(peer, frame.correlation, append, topic, self._finished)
+        self._pending[pending.key] = pending
         peer.hold(pending.size)
         self._committer.append(append, pending)
 
-    def _forget(self, key: ProducerKey) -> None:
-        self._pending.pop(key, None)
+    def _finished(self, pending: Pending, error: TernError | None) -> None:
+        self._pending.pop(pending.key, None)
+        if error is not None:
+            self._figures.not_stored(pending.topic.id, pending.count, error)
+
+
+def put_aside(topic: Topic, rows: int) -> PutAside:
+    return PutAside(
+        f"over the limit of topic {topic.name!r}: {rows} message(s) were put aside and not sent; "
+        f"'tern dead list --topic {topic.name}' shows them, a person decides; do not send them "
+        "again",
+        topic=topic.name,
+    )
 
 
 def _ends(peer: Peer) -> Ends:

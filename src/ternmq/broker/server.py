@@ -18,8 +18,10 @@ from ternmq.broker.consuming import Consuming
 from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.fetch import Fetcher
+from ternmq.broker.figures import Figures
 from ternmq.broker.groups import Groups
 from ternmq.broker.letters import LetterWriter
+from ternmq.broker.limits import SendLimits
 from ternmq.broker.members import Members
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
@@ -169,6 +171,7 @@ class Parts:
         self.listener: Listener | None = None
         self.store = store
         self.fetcher = Fetcher(store.messages)
+        self.figures = Figures(clock.monotonic)
         self.committer = Committer(store, on_safe=self._on_safe)
         self.groups = Groups(clock=clock, record=self.committer.progress)
         self.topics = Topics(
@@ -201,8 +204,9 @@ class Parts:
             consume=store.consume, committer=self.committer, deliverer=self.deliverer,
         )  # fmt: skip
         publisher = Publisher(
-            topics=self.topics, committer=self.committer, producers=store.producers, clock=clock
-        )
+            topics=self.topics, committer=self.committer, producers=store.producers,
+            limits=SendLimits(directory.topic, clock.monotonic), figures=self.figures, clock=clock,
+        )  # fmt: skip
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         self.router = Router(
             publisher=publisher, consuming=consuming, reader=self.reader, admin=self.admin,
@@ -269,13 +273,17 @@ class Parts:
     def _on_safe(self, appends: list[Append]) -> None:
         """Batches became safe: now consumers may see them."""
         self.fetcher.remember(appends)
-        ends: dict[int, int] = {}
+        grown: dict[int, list[int]] = {}
         for append in appends:
-            ends[append.topic_id] = append.base_sequence + append.count
-        for topic_id, end in ends.items():
+            end, size = append.base_sequence + append.count, len(append.batch)
+            known = grown.setdefault(append.topic_id, [0, 0, 0])
+            known[0], known[1], known[2] = end, known[1] + append.count, known[2] + size
+        for topic_id, (end, rows, size) in grown.items():
+            self.figures.stored(topic_id, rows, size)
             self.deliverer.grew(topic_id, end)
             self.reader.grew(topic_id)
 
     def _topic_deleted(self, topic: wire.Topic) -> None:
         self.reader.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
+        self.figures.forget_topic(topic.id)
         self.upkeep.spawn(self.admin.topic_deleted(topic))

@@ -12,6 +12,7 @@ log = get_logger()
 RESERVED = "%"
 DEAD_PREFIX = "%dead."
 LANE_PREFIX = "%lane."
+REFUSED_PREFIX = "%refused."
 
 
 def dead_topic(group: str) -> str:
@@ -22,6 +23,11 @@ def dead_topic(group: str) -> str:
 def lane_topic(topic_id: int, group: str) -> str:
     """The hidden topic that is one group's private lane beside a topic."""
     return f"{LANE_PREFIX}{topic_id}.{group}"
+
+
+def refused_topic(topic: str) -> str:
+    """The hidden topic that keeps what was over a topic's limit."""
+    return f"{REFUSED_PREFIX}{topic}"
 
 
 class Topics:
@@ -65,6 +71,12 @@ class Topics:
         name = lane_topic(topic.id, group)
         found = self._directory.topic(name)
         return found or await self._directory.create_topic(name, TopicSettings())
+
+    async def refused_of(self, topic: Topic) -> Topic:
+        """Made on first use; read by those who may use the topic itself."""
+        name = refused_topic(topic.name)
+        settings = TopicSettings(closed=topic.settings.closed, apps=topic.settings.apps)
+        return self._directory.topic(name) or await self._directory.create_topic(name, settings)
 
     def check_app(self, topic: Topic, peer: Peer) -> None:
         """A closed topic serves only the applications it names."""

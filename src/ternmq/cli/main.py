@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli import bench, consume, dead, doctor, group, ledger, send, topic, up
+from ternmq.cli import bench, consume, dead, doctor, group, ledger, limit, send, topic, up
 from ternmq.cli.output import flush
 from ternmq.core.errors import BadRequest, TernError
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(limit.app, name="limit")
 app.add_typer(dead.app, name="dead")
 app.command("send")(send.send)
 app.command("consume")(consume.consume)

@@ -1,9 +1,11 @@
-"""`tern topic`: make, list, look at and delete topics."""
+"""`tern topic`: make, list, look at, change, pause and delete topics."""
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ternmq.cli import limit
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, size, utc
 from ternmq.core.errors import BadRequest
@@ -14,7 +16,9 @@ from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
 if TYPE_CHECKING:
     from ternmq.client.client import Client
 
-app = typer.Typer(help="Make, list, look at and delete topics.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make, list, look at, change, pause and delete topics.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 
@@ -90,7 +94,7 @@ def show(name: Name, url: Url = URL, as_json: Json = False) -> None:
         return topic, [held for status in statuses for held in status.topics]
 
     topic, held = use(url, job)
-    facts = _fields(topic) | {
+    facts = (_fields(topic) if as_json else _facts(topic)) | {
         "first": min((status.first for status in held), default=0),
         "end": sum(status.end for status in held),
         "messages": sum(status.end - status.first for status in held),
@@ -100,6 +104,77 @@ def show(name: Name, url: Url = URL, as_json: Json = False) -> None:
         show_json(facts)
     else:
         show_facts(facts)
+
+
+class OverLimitFlag(StrEnum):
+    """The values of --over-limit."""
+
+    REFUSE = "refuse"
+    DEAD_LETTER = "dead_letter"
+
+
+@app.command("set")
+def change(
+    name: Name,
+    rate: limit.Rate = None,
+    bytes_rate: limit.BytesRate = None,
+    over_limit: Annotated[
+        OverLimitFlag | None,
+        typer.Option(help="Over the limit: refuse, or put aside for `tern dead --topic`."),
+    ] = None,
+    body_size_max: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Largest body allowed, for example 64KiB.")
+    ] = None,
+    closed: Annotated[
+        bool | None,
+        typer.Option("--closed/--open", help="Only the applications of --app may use it."),
+    ] = None,
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", help="An application that may; repeat it.")
+    ] = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Change a topic's settings; they apply to the next message."""
+    changes = {
+        **limit.rates(rate, bytes_rate),
+        "over_limit": over_limit.value if over_limit else None,
+        "body_size_max": parse_size(body_size_max) if body_size_max else None,
+        "closed": closed,
+        "apps": apps or None,
+    }
+    _set(name, {key: value for key, value in changes.items() if value is not None}, url, as_json)
+
+
+Consuming = Annotated[
+    bool, typer.Option("--consuming", help="What groups are handed, instead of sending.")
+]
+
+
+@app.command()
+def pause(name: Name, consuming: Consuming = False, url: Url = URL, as_json: Json = False) -> None:
+    """Refuse what is sent to a topic until it is resumed; consuming goes on."""
+    _set(name, {"consume_paused" if consuming else "paused": True}, url, as_json)
+
+
+@app.command()
+def resume(name: Name, consuming: Consuming = False, url: Url = URL, as_json: Json = False) -> None:
+    """Take messages again, or hand them out again."""
+    _set(name, {"consume_paused" if consuming else "paused": False}, url, as_json)
+
+
+def _set(name: str, changes: dict[str, object], url: str, as_json: bool) -> None:
+    if not changes:
+        raise BadRequest("nothing to change; 'tern topic set --help' lists what can be set")
+
+    async def job(mq: "Client") -> Topic:
+        return await mq.admin.set_topic(name, **changes)
+
+    topic = use(url, job)
+    if as_json:
+        show_json(_fields(topic))
+    else:
+        show_facts(_facts(topic))
 
 
 @app.command()
@@ -126,4 +201,22 @@ def _fields(topic: Topic) -> dict[str, object]:
         "body_size_max": topic.settings.body_size_max,
         "closed": topic.settings.closed,
         "apps": topic.settings.apps,
+        "rate": topic.settings.rate,
+        "bytes_rate": topic.settings.bytes_rate,
+        "over_limit": topic.settings.over_limit,
+        "paused": topic.settings.paused,
+        "consume_paused": topic.settings.consume_paused,
     }
+
+
+def _facts(topic: Topic) -> dict[str, object]:
+    """The same for people."""
+    settings = topic.settings
+    facts = _fields(topic) | {
+        "rate": limit.shown_rate(settings.rate),
+        "bytes_rate": limit.shown_size_rate(settings.bytes_rate),
+        "sending": "paused" if settings.paused else "running",
+        "consuming": "paused" if settings.consume_paused else "running",
+    }
+    del facts["paused"], facts["consume_paused"]
+    return facts

@@ -17,6 +17,7 @@ from ternmq.wire.commands import (
     DeadFind,
     DeadHandle,
     DeadOpen,
+    Empty,
     Group,
     GroupCreate,
     GroupFind,
@@ -42,6 +43,7 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
+from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, TopicSet
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
@@ -82,6 +84,22 @@ class Admin:
             if topic.name == name:
                 return topic
         raise TopicNotFound(f"there is no topic {name!r}; 'tern topic list' shows what there is")
+
+    async def set_topic(self, name: str, **changes: Any) -> Topic:
+        """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
+        body_size_max. A rate of 0 is no limit."""
+        wanted = TopicSet(name=name, **changes)
+        return await self._links.ask_meta(Command.TOPIC_SET, wanted, Topic)
+
+    async def set_limit(self, app: str, **changes: Any) -> AppLimit:
+        """Limit an application on all topics together: rate, bytes_rate, consume_rate,
+        consume_bytes_rate. 0 is no limit."""
+        wanted = LimitSet(app=app, **changes)
+        return await self._links.ask_meta(Command.LIMIT_SET, wanted, AppLimit)
+
+    async def limits(self) -> list[AppLimit]:
+        """Applications that have a limit."""
+        return (await self._links.ask_meta(Command.LIMIT_LIST, Empty(), AppLimits)).limits
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages and groups."""

@@ -2,8 +2,9 @@
 
 1. Connection lost, or no answer within `request_timeout`: the result is indefinite, so the same
    bytes go to the same group again, in the original order; the broker recognises a repeat.
-2. Refused for now (full disk, read-only, over a limit): nothing was stored. Three quick tries,
-   then the caller is told.
+2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, then the
+   caller is told. Over a limit the broker says when there is room: the topic's parcels wait for
+   that, together and in order, while it lies within `delivery_timeout`; else the caller is told.
 3. Refused for good: the caller is told at once.
 4. `delivery_timeout` over: `SendUnknown` if bytes may have arrived, else `Unavailable`.
 5. Later parcels never run so far ahead of an unanswered one that the broker would have forgotten
@@ -18,7 +19,15 @@ from functools import partial
 
 from ternmq.client.link import Link, back_off
 from ternmq.client.parcel import Parcel
-from ternmq.core.errors import BufferFull, Closed, ProtocolError, TernError, Unavailable
+from ternmq.core.errors import (
+    BufferFull,
+    Closed,
+    DiskFailed,
+    OverLimit,
+    ProtocolError,
+    TernError,
+    Unavailable,
+)
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
@@ -41,6 +50,8 @@ class Outlet:
         self._waiting: deque[Parcel] = deque()
         self._under_way: dict[int, Parcel] = {}
         self._later: set[Parcel] = set()
+        self._held: dict[str, list[Parcel]] = {}
+        """By topic: those of `_later` that wait until there is room below a limit."""
         self._open: dict[int, int] = {}
         """Unanswered parcels by origin, oldest first: origins only grow."""
         self._serial = 0
@@ -82,6 +93,11 @@ class Outlet:
             if self._waiting[0].serial > last:
                 return
             parcel = self._waiting.popleft()
+            if self._held and (behind := self._held.get(parcel.published.topic)):
+                parcel.refusal = parcel.refusal or behind[0].refusal
+                self._later.add(parcel)
+                behind.append(parcel)
+                continue
             self._under_way[parcel.serial] = parcel
             self._transmit(connection, parcel)
 
@@ -102,6 +118,7 @@ class Outlet:
     def _transmit(self, connection: Connection, parcel: Parcel) -> None:
         self.repeats += parcel.transmitted
         parcel.transmitted = True
+        parcel.unanswered += 1
         parcel.sent_at = self._loop.time()
         try:
             answer = connection.call(Command.PUBLISH, parcel.data)
@@ -119,6 +136,9 @@ class Outlet:
             error: BaseException | None = Unavailable("the request was cancelled")
         else:
             error = answer.exception()
+        if isinstance(error, TernError) and _definite(error, connection):
+            parcel.refusal = error
+            parcel.unanswered -= 1
         if parcel.finished or parcel.serial not in self._under_way:
             return  # Answered twice, or given up meanwhile.
         if error is None:
@@ -162,12 +182,35 @@ class Outlet:
 
     def _refused(self, parcel: Parcel, error: TernError) -> None:
         """Definite: this broker has not stored it."""
+        wait = error.wait if isinstance(error, OverLimit) and error.retryable else None
+        if wait is not None:
+            if self._loop.time() + wait < parcel.deadline:
+                self._hold(parcel, wait)
+            else:
+                self._finish(parcel, error)
+            return
         parcel.refusals += 1
         if not error.retryable or isinstance(error, BufferFull) or parcel.refusals >= REFUSALS_MAX:
             self._finish(parcel, error)
             return
         del self._under_way[parcel.serial]
         self._put_later(parcel)
+
+    def _hold(self, parcel: Parcel, wait: float) -> None:
+        """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
+        topic = parcel.published.topic
+        del self._under_way[parcel.serial]
+        self._later.add(parcel)
+        if topic not in self._held:
+            self._held[topic] = []
+            self._loop.call_later(wait, self._let_go, topic)
+        self._held[topic].append(parcel)
+
+    def _let_go(self, topic: str) -> None:
+        held = [parcel for parcel in self._held.pop(topic) if parcel in self._later]
+        self._later.difference_update(held)
+        self._waiting = deque(sorted((*held, *self._waiting), key=_serial))
+        self._pump()
 
     def _put_later(self, parcel: Parcel) -> None:
         self._later.add(parcel)
@@ -223,6 +266,12 @@ class Outlet:
             self._drop(parcel)
             closed = Closed("the client was closed before the message was sent")
             self._finish(parcel, parcel.overdue() if parcel.transmitted else closed)
+
+
+def _definite(error: TernError, connection: Connection) -> bool:
+    """Did the broker itself say that nothing was stored?"""
+    unsure = isinstance(error, Unavailable | DiskFailed) or type(error) is TernError
+    return not connection.closed and not unsure
 
 
 def _serial(parcel: Parcel) -> int:

@@ -26,10 +26,12 @@ class Parcel:
         "on_done",
         "origin",
         "published",
+        "refusal",
         "refusals",
         "sent_at",
         "serial",
         "transmitted",
+        "unanswered",
         "unencoded",
     )
 
@@ -49,6 +51,10 @@ class Parcel:
         self.transmitted = False
         """Bytes of it may have reached a broker."""
         self.refusals = 0
+        self.refusal: TernError | None = None
+        """What the broker said last, if it was a refusal."""
+        self.unanswered = 0
+        """Times that it was sent and nobody said what became of it."""
         self.finished = False
         self.unencoded = False
         """Its rows did not become bytes, for a reason nobody thought of."""
@@ -112,6 +118,8 @@ class Parcel:
     def overdue(self) -> TernError:
         """What to tell the caller when time is up."""
         published = self.published
+        if self.refusal is not None and not self.unanswered:
+            return self.refusal
         if self.transmitted:
             return SendUnknown(
                 f"no answer about {published.count} message(s) to {published.topic!r} in time: "

@@ -1,6 +1,7 @@
 """Blocking `mq.admin`: the calls of `ternmq.client.admin`, each waited for."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ternmq.client.admin import Admin as AsyncAdmin
 from ternmq.sync.delays import Delays
@@ -16,6 +17,7 @@ from ternmq.wire.commands import (
     Topic,
     TopicSettings,
 )
+from ternmq.wire.policies import AppLimit
 
 
 class Admin:
@@ -32,6 +34,15 @@ class Admin:
 
     def topic(self, name: str) -> Topic:
         return run(self._admin.topic(name))
+
+    def set_topic(self, name: str, **changes: Any) -> Topic:
+        return run(self._admin.set_topic(name, **changes))
+
+    def set_limit(self, app: str, **changes: Any) -> AppLimit:
+        return run(self._admin.set_limit(app, **changes))
+
+    def limits(self) -> list[AppLimit]:
+        return run(self._admin.limits())
 
     def delete_topic(self, name: str) -> None:
         run(self._admin.delete_topic(name))
