@@ -16,6 +16,7 @@ from ternmq.client.message import Message, MessageBatch
 from ternmq.client.producer import Stats
 from ternmq.client.reader import Reader
 from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.client.replay import Replay, ReplayProgress
 from ternmq.core.errors import (
     AlreadyExists,
     BadConfig,
@@ -81,6 +82,8 @@ __all__ = [
     "ReadOnly",
     "Reader",
     "Receipt",
+    "Replay",
+    "ReplayProgress",
     "SendUnknown",
     "SequenceTooOld",
     "Start",

@@ -22,6 +22,7 @@ from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire import commands as wire
+from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 log = get_logger()
 
@@ -133,6 +134,30 @@ class Admin:
             raise
         finally:
             self._deliverer.feed(group)
+
+    async def retry_now(self, request: GroupRetry) -> GroupRetried:
+        """What waits for a retry is ready, as attempt 1, in the topic's lane and the private one.
+
+        If it cannot be made safe it happens all the same, and a restart waits again."""
+        topic = self._topics.get(request.topic)
+        both = [self._groups.get(topic.id, topic.name, request.group)]
+        lane = self._topics.find(lane_topic(topic.id, request.group))
+        if lane is not None:
+            both += self._groups.of_topic(lane.id)
+        rows = sum(group.lane.waiting.count for group in both)
+        if request.dry_run or not rows:
+            return GroupRetried(rows=rows)
+        records = []
+        for group in both:
+            changes = group.lane.wait_no_more()
+            records += [self._groups.to_record(group, change) for change in changes]
+            if group.order is not None:
+                group.order.apply(changes, group.lane)
+        safe = self._committer.decide(records)
+        for group in both:
+            self._deliverer.feed(group)
+        await safe
+        return GroupRetried(rows=rows)
 
     async def set(self, request: wire.GroupSet) -> wire.Group:
         """Change settings; what is in flight or waits is treated by the new ones at once (J13)."""

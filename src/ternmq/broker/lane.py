@@ -28,6 +28,7 @@ from ternmq.storage.pull_log import Kind
 __all__ = ["BY_POLICY", "Change", "Lane", "Lease", "Line", "Piece", "RetryRule", "Settled", "Wait"]
 
 BY_DEFAULT = RetryRule("default", 0)
+RANGES_TOGETHER = 50_000  # A record of the pull log names at most 65,535.
 
 
 class Lane(Places):
@@ -175,6 +176,18 @@ class Lane(Places):
             if failed_at is not None:
                 due = failed_at + rule.after(attempt - 1)
             self.wait(first, end, attempt, due, failed_at)
+
+    def wait_no_more(self) -> list[Change]:
+        """Everything that waits for a retry is ready, as if it had never been tried."""
+        pieces = tuple((first, end, 1) for first, end, _ in self.waiting)
+        self.waiting.clear()
+        self._due.clear()
+        for first, end, attempt in pieces:
+            self.returned.put(first, end, attempt)
+        return [
+            Change(Kind.RETURNED, pieces[at : at + RANGES_TOGETHER])
+            for at in range(0, len(pieces), RANGES_TOGETHER)
+        ]
 
     def begin_dying(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows are refused for good: hold them while their copies become safe."""

@@ -1,27 +1,31 @@
 """The broker as its own producer: reading single stored rows, and storing copies of them.
 
-Copies keep their id, so they are the same message wherever they lie. Each goes into a batch of its
-own (a large body must not make its neighbours too large); all of a call share the next sync.
+Copies keep their id, so they are the same message wherever they lie. Dead letters go into a batch
+each (a large body must not make its neighbours too large), copies of many rows share batches; all
+of a call share the next sync.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.encoder import Origin, Outgoing, encode_messages
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
 from ternmq.batch.layout import STORED_SIZE_MAX
+from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.fetch import Fetcher
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
-from ternmq.core.ids import new_producer_id
+from ternmq.core.ids import ProducerId, new_producer_id
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.storage.message_log import Append
 from ternmq.wire.commands import Topic
 
 APP = "%broker"
+ROWS_TOGETHER = 256
+SIZE_TOGETHER = 1024 * 1024  # Of bodies; the notes of so many rows leave a batch well in bounds.
 
 
 class LetterWriter:
@@ -51,18 +55,39 @@ class LetterWriter:
 
     async def store(self, topic: Topic, letters: Sequence[Outgoing]) -> None:
         """Store copies; returns when all are safe, raises the first error."""
-        origin = Origin(topic=topic.name, app=APP, producer=self._producer)
-        waiting = [self._append(topic.id, origin, letter) for letter in letters]
+        batches: list[bytearray] = []
+        for letter in letters:
+            batches.append(self.batch(topic, [letter], self._producer, self._sequence))
+            self._sequence += 1
+        await self.store_batches(topic, batches)
+
+    async def store_rows(self, topic: Topic, letters: Sequence[Outgoing]) -> None:
+        """The same for many rows that may share batches."""
+        batches: list[bytearray] = []
+        for first, end in split(letters):
+            part = letters[first:end]
+            batches.append(self.batch(topic, part, self._producer, self._sequence))
+            self._sequence += end - first
+        await self.store_batches(topic, batches)
+
+    @staticmethod
+    def batch(
+        topic: Topic, letters: Sequence[Outgoing], producer: ProducerId, first_sequence: int
+    ) -> bytearray:
+        origin = Origin(topic=topic.name, app=APP, producer=producer)
+        return encode_messages(
+            letters, origin=origin, first_sequence=first_sequence, size_max=STORED_SIZE_MAX
+        )
+
+    async def store_batches(self, topic: Topic, batches: Sequence[bytearray]) -> None:
+        """In this order; returns when all are safe, raises the first error."""
+        waiting = [self._append(topic.id, batch) for batch in batches]
         results = await asyncio.gather(*waiting, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
-    def _append(self, topic_id: int, origin: Origin, letter: Outgoing) -> asyncio.Future[None]:
-        self._sequence += 1
-        batch = encode_messages(
-            [letter], origin=origin, first_sequence=self._sequence, size_max=STORED_SIZE_MAX
-        )
+    def _append(self, topic_id: int, batch: bytearray) -> asyncio.Future[None]:
         incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
         safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -75,9 +100,26 @@ class LetterWriter:
                 safe.set_exception(error)
 
         append = Append(
-            batch=batch, topic_id=topic_id, count=1, received_at_ms=self._clock.now_ms(),
+            batch=batch, topic_id=topic_id, count=incoming.row_count,
+            received_at_ms=self._clock.now_ms(),
             tag_bloom=incoming.tag_bloom, priority=incoming.priority,
             producer=incoming.producer, first_sequence=incoming.first_sequence,
         )  # fmt: skip
         self._committer.append(append, told)
         return safe
+
+
+def copy_of(view: BatchView, row: int, notes: dict[str, PropertyValue]) -> Outgoing:
+    """The same message, by its id, with some more said about it. It does not expire again."""
+    return Outgoing(
+        body=view.body(row), key=view.key(row), tag=view.tag(row),
+        properties=view.properties(row) | notes, order_key=view.order_key(row),
+        priority=view.priority(row), born_at_ms=view.born_at_ms(row),
+        explicit_id=view.id_bytes(row),
+    )  # fmt: skip
+
+
+def split(letters: Sequence[Outgoing]) -> list[tuple[int, int]]:
+    """Rows that share a batch; a large one stands alone."""
+    sizes = [len(letter.body) for letter in letters]
+    return split_rows(sizes, rows_max=ROWS_TOGETHER, size_max=SIZE_TOGETHER)

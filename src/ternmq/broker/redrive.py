@@ -11,7 +11,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.groups import Group, Groups
-from ternmq.broker.letters import LetterWriter
+from ternmq.broker.letters import LetterWriter, copy_of
 from ternmq.broker.members import Members
 from ternmq.broker.topics import Topics, dead_topic
 from ternmq.core.errors import TernError, TopicNotFound
@@ -99,13 +99,8 @@ class DeadLetters:
 
 def _copy(view: BatchView, row: int) -> Outgoing:
     """The message as it was before it died; it says that it was sent again."""
-    properties = view.properties(row)
-    resent = properties.get("%resent", 0)
-    for name in DEATH_NOTES:
-        properties.pop(name, None)
-    properties["%resent"] = (resent if isinstance(resent, int) else 0) + 1
-    return Outgoing(
-        body=view.body(row), key=view.key(row), tag=view.tag(row), properties=properties,
-        order_key=view.order_key(row), priority=view.priority(row),
-        born_at_ms=view.born_at_ms(row), explicit_id=view.id_bytes(row),
-    )  # fmt: skip
+    resent = view.properties(row).get("%resent", 0)
+    copy = copy_of(view, row, {"%resent": (resent if isinstance(resent, int) else 0) + 1})
+    properties = copy.properties or {}
+    copy.properties = {name: properties[name] for name in properties if name not in DEATH_NOTES}
+    return copy

@@ -11,6 +11,7 @@ from typing import Any
 
 from ternmq.broker.admin import Admin
 from ternmq.broker.consuming import Consuming
+from ternmq.broker.copies import Copies
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
@@ -22,6 +23,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
 from ternmq.wire.frame import Frame
+from ternmq.wire.replaying import GroupReplay, GroupRetry
 
 log = get_logger()
 
@@ -45,6 +47,7 @@ class Router:
         reader: Reader,
         admin: Admin,
         dead: DeadLetters,
+        copies: Copies,
         topics: Topics,
         status: Callable[[wire.StatusQuery], wire.Status],
     ) -> None:
@@ -75,6 +78,8 @@ class Router:
             Command.DEAD_OPEN: (wire.DeadFind, lambda _, request: dead.open(request)),
             Command.DEAD_RESEND: (wire.DeadHandle, lambda _, request: dead.resend(request)),
             Command.DEAD_DELETE: (wire.DeadHandle, lambda _, request: dead.delete(request)),
+            Command.GROUP_REPLAY: (GroupReplay, lambda _, request: copies.replay(request)),
+            Command.GROUP_RETRY: (GroupRetry, lambda _, request: admin.retry_now(request)),
         }
 
     def route(self, peer: Peer, frame: Frame) -> None:

@@ -15,6 +15,7 @@ from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.broker.admin import Admin, own_cpu_s, own_memory
 from ternmq.broker.commit import Committer
 from ternmq.broker.consuming import Consuming
+from ternmq.broker.copies import Copies
 from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.fetch import Fetcher
@@ -198,6 +199,10 @@ class Parts:
             topics=self.topics, groups=self.groups, members=self.members,
             committer=self.committer, writer=writer,
         )  # fmt: skip
+        copies = Copies(
+            topics=self.topics, groups=self.groups, members=self.members, consume=store.consume,
+            fetcher=self.fetcher, writer=writer, producers=store.producers,
+        )  # fmt: skip
         self.settler = Settler(groups=self.groups, deliverer=self.deliverer, undertaker=undertaker)
         self.admin = Admin(
             groups=self.groups, topics=self.topics, members=self.members, directory=directory,
@@ -210,7 +215,7 @@ class Parts:
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         self.router = Router(
             publisher=publisher, consuming=consuming, reader=self.reader, admin=self.admin,
-            dead=dead, topics=self.topics, status=self.status,
+            dead=dead, copies=copies, topics=self.topics, status=self.status,
         )  # fmt: skip
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,

@@ -200,6 +200,16 @@ async def _do(mq: "Client", group: str, verb: str, places: list[int], rate: int)
     return {"chosen": len(places), "handled": handled, "failed": failed}
 
 
+def of_topic(url: str, group: str, topic: str) -> list[Any]:
+    """Open letters of a group that came from this topic."""
+    return _find(url, group, _choice(None, None, topic, None))
+
+
+def resend_these(how: How, group: str, letters: list[Any]) -> dict[str, Any]:
+    places = [letter.sequence for letter in letters]
+    return use(how.url, lambda mq: _do(mq, group, "resend", places, how.rate))
+
+
 def _find(url: str, group: str, choice: Choice) -> list[Any]:
     """Open letters that the choice takes, oldest first."""
 

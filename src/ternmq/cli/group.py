@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ternmq.cli import ledger, starts
+from ternmq.cli import again, ledger, starts
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
-from ternmq.cli.output import note, say, show_facts, show_json, show_table, utc
+from ternmq.cli.output import say, show_facts, show_json, show_table, utc
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.ids import check_name
-from ternmq.wire.commands import Group, GroupResetDone, Start
+from ternmq.wire.commands import Group, Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -198,53 +198,8 @@ def delete(
         say(f"group {group} on {topic} is deleted")
 
 
-@app.command()
-def reset(
-    topic: TopicName,
-    group: GroupName,
-    to: Annotated[str, typer.Option("--to", help=starts.HELP)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
-    yes: Yes = False,
-    url: Url = URL,
-    as_json: Json = False,
-) -> None:
-    """Move a group back (messages come again) or forward (messages are skipped)."""
-    where = _start(to)
-
-    async def job(mq: "Client") -> GroupResetDone:
-        preview = await mq.admin.reset_group(topic, group, where, dry_run=True)
-        if dry_run:
-            return preview
-        note(_consequence(preview, "this will"))
-        confirm(f"Reset group {group} on {topic}?", yes=yes)
-        return await mq.admin.reset_group(topic, group, where)
-
-    done = use(url, job)
-    if as_json:
-        show_json(_reset_fields(done, dry_run=dry_run))
-    else:
-        say(_consequence(done, "would" if dry_run else "done:"))
-
-
 def _start(text: str) -> Start:
     return starts.as_start(starts.parse_start(text, now=datetime.now(UTC)))
-
-
-def _consequence(done: GroupResetDone, opening: str) -> str:
-    return (
-        f"{opening} move from sequence {done.from_sequence} to {done.to_sequence}: "
-        f"{done.again} handed out (again), {done.skipped} skipped"
-    )
-
-
-def _reset_fields(done: GroupResetDone, *, dry_run: bool) -> dict[str, object]:
-    return {
-        "from_sequence": done.from_sequence,
-        "to_sequence": done.to_sequence,
-        "again": done.again,
-        "skipped": done.skipped,
-        "dry_run": dry_run,
-    }
 
 
 def _fields(group: Group) -> dict[str, object]:
@@ -259,3 +214,7 @@ def _fields(group: Group) -> dict[str, object]:
         "filter": group.filter,
         "ordered": group.ordered,
     }
+
+
+app.command()(again.reset)
+app.command()(again.replay)

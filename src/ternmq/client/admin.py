@@ -4,11 +4,12 @@ Topics belong to meta, everything about groups and stored messages to the broker
 several broker groups are put together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ternmq.client.delays import Delays
 from ternmq.client.links import Links
+from ternmq.client.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.start import make_start
 from ternmq.core.errors import TopicNotFound
 from ternmq.wire.commands import (
@@ -44,6 +45,7 @@ from ternmq.wire.commands import (
     TopicSettings,
 )
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, TopicSet
+from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
@@ -152,6 +154,18 @@ class Admin:
             again=sum(answer.again for answer in answers),
             skipped=sum(answer.skipped for answer in answers),
         )
+
+    async def retry_group(self, topic: str, group: str, dry_run: bool = False) -> int:
+        """What waits for a retry is ready at once, as attempt 1; returns how many messages."""
+        wanted = GroupRetry(topic=topic, group=group, dry_run=dry_run)
+        answers = await self._ask_all(Command.GROUP_RETRY, wanted, GroupRetried)
+        return sum(answer.rows for answer in answers)
+
+    async def replay(
+        self, wanted: Replay, told: Callable[[ReplayProgress], None] = lambda _: None
+    ) -> ReplayProgress:
+        """Copy messages into one group's private lane; `told` hears of every step."""
+        return await run_replay(self._links, wanted, told)
 
     async def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
         """Where every message is, as the groups see it."""

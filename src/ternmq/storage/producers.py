@@ -110,6 +110,14 @@ class ProducerTable:
         window = self._windows.get(producer)
         return window is not None and first_sequence < window.floor
 
+    def position(self, producer: ProducerKey) -> int:
+        """The number after the highest that this producer has stored; 0 if none is known."""
+        window = self._windows.get(producer)
+        if window is None or not window.firsts:
+            return 0
+        first, count, *_ = BATCH.unpack_from(window.batches, len(window.batches) - BATCH.size)
+        return int(first + count)
+
     def remember(
         self, producer: ProducerKey, first_sequence: int, count: int, stored: Stored
     ) -> None:

@@ -1,9 +1,10 @@
 """Blocking `mq.admin`: the calls of `ternmq.client.admin`, each waited for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ternmq.client.admin import Admin as AsyncAdmin
+from ternmq.client.replay import Replay, ReplayProgress
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import (
@@ -60,6 +61,14 @@ class Admin:
         self, topic: str, group: str, start: Start, dry_run: bool = False
     ) -> GroupResetDone:
         return run(self._admin.reset_group(topic, group, start, dry_run))
+
+    def retry_group(self, topic: str, group: str, dry_run: bool = False) -> int:
+        return run(self._admin.retry_group(topic, group, dry_run))
+
+    def replay(
+        self, wanted: Replay, told: Callable[[ReplayProgress], None] = lambda _: None
+    ) -> ReplayProgress:
+        return run(self._admin.replay(wanted, told))
 
     def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
         return run(self._admin.ledger(topic, group))

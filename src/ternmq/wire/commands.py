@@ -46,6 +46,7 @@ class Command(IntEnum):
     DEAD_OPEN = 36
     DEAD_RESEND = 37
     DEAD_DELETE = 38
+    GROUP_REPLAY = 39
 
     PUBLISH = 40
     JOIN = 50
@@ -55,6 +56,7 @@ class Command(IntEnum):
     RENEW = 54
     READ = 60
     SEEK = 61
+    GROUP_RETRY = 62
     LEDGER = 70
     STATUS = 71
     TOPIC_FIGURES = 72

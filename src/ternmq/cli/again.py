@@ -1,0 +1,173 @@
+"""`tern group reset` and `tern group replay`: messages that a group gets again.
+
+A reset moves the group itself, or brings back only what failed. A replay leaves every group where
+it is and copies messages into one group's private lane.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternmq.cli import dead, starts
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.output import note, say, show_json
+from ternmq.cli.progress import progress
+from ternmq.core.errors import BadRequest
+from ternmq.wire.commands import GroupResetDone
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
+RESEND_RATE = 1_000
+
+
+def reset(
+    topic: TopicName,
+    group: GroupName,
+    to: Annotated[str | None, typer.Option("--to", help=starts.HELP)] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only what failed: --waiting and --dead.")
+    ] = False,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only what waits for a retry: at once, attempt 1.")
+    ] = False,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead", help="Only dead letters of this topic: sent again.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Move a group back (messages come again) or forward (messages are skipped).
+
+    With --failed, --waiting or --dead the group stays and only what failed comes again.
+    """
+    if (to is not None) == (failed or waiting or dead_letters):
+        raise BadRequest("say either --to PLACE, or --failed, --waiting or --dead")
+    if to is None:
+        chosen = {"waiting": failed or waiting, "dead": failed or dead_letters}
+        how = dead.How(rate=RESEND_RATE, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+        _bring_back(topic, group, chosen, how)
+        return
+    where = starts.as_start(starts.parse_start(to, now=datetime.now(UTC)))
+
+    async def job(mq: "Client") -> GroupResetDone:
+        preview = await mq.admin.reset_group(topic, group, where, dry_run=True)
+        if dry_run:
+            return preview
+        note(_consequence(preview, "this will"))
+        confirm(f"Reset group {group} on {topic}?", yes=yes)
+        return await mq.admin.reset_group(topic, group, where)
+
+    done = use(url, job)
+    if as_json:
+        show_json(
+            {
+                "from_sequence": done.from_sequence,
+                "to_sequence": done.to_sequence,
+                "again": done.again,
+                "skipped": done.skipped,
+                "dry_run": dry_run,
+            }
+        )
+    else:
+        say(_consequence(done, "would" if dry_run else "done:"))
+
+
+def _consequence(done: GroupResetDone, opening: str) -> str:
+    return (
+        f"{opening} move from sequence {done.from_sequence} to {done.to_sequence}: "
+        f"{done.again} handed out (again), {done.skipped} skipped"
+    )
+
+
+def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.How) -> None:
+    """What failed, by choice."""
+    rows = 0
+    if chosen["waiting"]:
+        rows = use(how.url, lambda mq: mq.admin.retry_group(topic, group, dry_run=True))
+    letters = dead.of_topic(how.url, group, topic) if chosen["dead"] else []
+    text = f"{rows} that wait for a retry and {len(letters)} dead letters"
+    result: dict[str, Any] = {"waiting": rows, "dead": len(letters), "failed": []}
+    if not how.dry_run:
+        confirm(f"Hand out {text} of group {group} on {topic} again?", yes=how.yes)
+        if chosen["waiting"]:
+            result["waiting"] = use(how.url, lambda mq: mq.admin.retry_group(topic, group))
+        if letters:
+            done = dead.resend_these(how, group, letters)
+            result |= {"dead": done["handled"], "failed": done["failed"]}
+    if how.as_json:
+        show_json({**result, "dry_run": how.dry_run})
+    else:
+        for line in result["failed"]:
+            note(f"failed: {line}")
+        opening = "would hand out again" if how.dry_run else "handed out again"
+        say(f"{opening}: {result['waiting']} that waited, {result['dead']} dead letters")
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+def replay(
+    topic: TopicName,
+    into: Annotated[str, typer.Option("--into", help="Group of this topic that gets them.")],
+    start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
+    end: Annotated[str, typer.Option("--to", help="The same: where it ends.")] = "latest",
+    tag: Annotated[str, typer.Option(help="Only these tags, e.g. 'a || b'.")] = "",
+    filter: Annotated[str, typer.Option(help="Only what this condition takes.")] = "",
+    rate: Annotated[int, typer.Option(min=0, help="Messages a second; 0: no limit.")] = 0,
+    resume: Annotated[str | None, typer.Option(help="Go on with the replay of this name.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Copy stored messages to one group alone; every group stays where it is.
+
+    Stopped halfway, it goes on with --resume NAME and copies nothing twice.
+    """
+    from ternmq.client.replay import Replay, ReplayProgress, new_replay_name
+    from ternmq.client.start import make_start
+
+    now = datetime.now(UTC)
+    wanted = Replay(
+        topic=topic, into=into, start=starts.parse_start(start, now=now),
+        end=starts.parse_start(end, now=now), tag=tag, filter=filter, rate=rate,
+        name=resume or new_replay_name(), dry_run=dry_run,
+    )  # fmt: skip
+    latest = ReplayProgress(name=wanted.name)
+
+    def told(progress: ReplayProgress) -> None:
+        nonlocal latest
+        latest = progress
+
+    async def job(mq: "Client") -> ReplayProgress:
+        both = [make_start(place) for place in (wanted.start, wanted.end)]
+        places = [await mq.admin.seek(topic, place) for place in both]
+        total = max(0, places[1].sequence - places[0].sequence)
+        if not dry_run:
+            confirm(f"Replay up to {total} messages of {topic} into group {into}?", yes=yes)
+            note(f"replay {wanted.name}; if it stops, go on with --resume {wanted.name}")
+        async with progress("replay", total, lambda: latest.looked):
+            return await mq.admin.replay(wanted, told)
+
+    done = use(url, job)
+    if as_json:
+        show_json(
+            {
+                "replay": done.name,
+                "looked": done.looked,
+                "copied": done.copied,
+                "filtered": done.filtered,
+                "unreadable": done.unreadable,
+                "dry_run": dry_run,
+            }
+        )
+    else:
+        opening = "would copy" if dry_run else "copied"
+        lost = f", {done.unreadable} cannot be read any more" if done.unreadable else ""
+        say(f"{opening} {done.copied} messages into group {into}, {done.filtered} filtered{lost}")

@@ -1,0 +1,44 @@
+"""Requests and answers of replays: messages that go to one group again, or for the first time."""
+
+from ternmq.wire.commands import Record
+
+
+class GroupReplay(Record, frozen=True):
+    """Copy some stored messages of a topic into the private lane of one of its groups.
+
+    Asked again and again from the answer's `next` on until that is `end`. `replay` names the whole
+    of it: what a replay of this name has copied already is passed over, so a step whose answer was
+    lost may be asked again. A dry run copies nothing and looks at everything.
+    """
+
+    topic: str
+    into: str
+    first: int
+    end: int
+    replay: str
+    """26 characters, as a message id."""
+    rows_max: int = 1_000
+    tag: str = ""
+    filter: str = ""
+    dry_run: bool = False
+
+
+class GroupReplayed(Record, frozen=True):
+    next: int
+    """Where the next step goes on."""
+    copied: int
+    filtered: int
+    unreadable: int
+    """Messages that are gone or damaged."""
+
+
+class GroupRetry(Record, frozen=True):
+    """What waits for a retry is ready at once, as attempt 1."""
+
+    topic: str
+    group: str
+    dry_run: bool = False
+
+
+class GroupRetried(Record, frozen=True):
+    rows: int
