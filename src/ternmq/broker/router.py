@@ -7,6 +7,7 @@ a task that is owned here, counts against its peer's bound, and is waited for at
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from ternmq.broker.admin import Admin
@@ -36,6 +37,16 @@ Slow = Callable[[Peer, Any], Awaitable[wire.Record]]
 Plain = Callable[[Peer, Any], wire.Record]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operating:
+    """The parts that operators talk to."""
+
+    admin: Admin
+    dead: DeadLetters
+    copies: Copies
+    status: Callable[[wire.StatusQuery], wire.Status]
+
+
 class Router:
     """Frames in, parts called."""
 
@@ -45,12 +56,10 @@ class Router:
         publisher: Publisher,
         consuming: Consuming,
         reader: Reader,
-        admin: Admin,
-        dead: DeadLetters,
-        copies: Copies,
         topics: Topics,
-        status: Callable[[wire.StatusQuery], wire.Status],
+        operating: Operating,
     ) -> None:
+        admin, dead, copies = operating.admin, operating.dead, operating.copies
         self._reader = reader
         self._topics = topics
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,7 +75,7 @@ class Router:
             Command.LEAVE: (wire.Leave, consuming.leave),
             Command.GROUP_LIST: (wire.GroupFind, lambda _, request: admin.groups(request)),
             Command.LEDGER: (wire.GroupFind, lambda _, request: admin.ledger(request)),
-            Command.STATUS: (wire.StatusQuery, lambda _, request: status(request)),
+            Command.STATUS: (wire.StatusQuery, lambda _, request: operating.status(request)),
         }
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
             Command.JOIN: (wire.Join, consuming.join),

@@ -27,7 +27,7 @@ from ternmq.broker.members import Members
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
-from ternmq.broker.router import Router
+from ternmq.broker.router import Operating, Router
 from ternmq.broker.settle import Settler
 from ternmq.broker.topics import Topics
 from ternmq.broker.upkeep import Upkeep
@@ -214,8 +214,8 @@ class Parts:
         )  # fmt: skip
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         self.router = Router(
-            publisher=publisher, consuming=consuming, reader=self.reader, admin=self.admin,
-            dead=dead, copies=copies, topics=self.topics, status=self.status,
+            publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
+            operating=Operating(admin=self.admin, dead=dead, copies=copies, status=self.status),
         )  # fmt: skip
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,
