@@ -26,6 +26,8 @@ from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 log = get_logger()
 
+LEASES_ENDED = wire.pack(wire.Notice(kind="leases", text="the group was reset"))
+
 
 class Admin:
     """Group commands, LEDGER and SEEK."""
@@ -133,6 +135,8 @@ class Admin:
             self._groups.restore(group, before)
             raise
         finally:
+            for peer in {member.peer for member in group.members.values()}:
+                peer.push(wire.Command.NOTICE, LEASES_ENDED)
             self._deliverer.feed(group)
 
     async def retry_now(self, request: GroupRetry) -> GroupRetried:

@@ -11,7 +11,7 @@ shown once. Leaving tells the brokers what is settled and gives the rest back at
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypedDict
 
 from ternmq.client.codec import Codec, CodecName, find_codec
@@ -85,6 +85,8 @@ class Consumer:
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
+        self.on_withdraw: Callable[[Delivery], None] = lambda delivery: None
+        """Told when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
         self._state = "new"
         # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
         self._delivery: Delivery = None  # type: ignore[assignment]
@@ -274,6 +276,7 @@ class Consumer:
 
     def withdraw(self, delivery: Delivery) -> None:
         """The lease is lost: rows that were not shown are not shown any more."""
+        self.on_withdraw(delivery)
         if delivery in self._ready:
             self._ready.remove(delivery)
             unshown = delivery.ranges

@@ -9,11 +9,13 @@ never repeats requests: who sent something knows whether it may be sent again.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from ternmq.core.errors import Closed, TernError
+from ternmq.core.errors import Closed, ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.commands import Hello
+from ternmq.wire.commands import Command, Hello, Notice, unpack
+from ternmq.wire.frame import Frame
 
 BACK_OFF_MIN_S = 0.05
 BACK_OFF_MAX_S = 2.0
@@ -42,6 +44,8 @@ class Link:
         """None while there is none; requests may be started on it without awaiting."""
         self.watchers: list[Callable[[], None]] = []
         """Called when the connection is lost; requests under way fail right after."""
+        self.notices: list[Callable[[Notice], None]] = []
+        """Called when the server says something unasked."""
 
     async def get(self) -> Connection:
         """The connection, opened if needed; raises what kept it from opening."""
@@ -68,6 +72,7 @@ class Link:
             self._open_after = loop.time() + back_off(self._failures - 1)
             raise
         connection.on_lost = self._lost
+        connection.on_push = self._pushed
         self.connection = connection
         self._failures = 0
         # A server that accepts and drops at once must not be called in a tight loop.
@@ -78,6 +83,14 @@ class Link:
         self._opening = None
         if not opening.cancelled():
             opening.exception()  # Whoever asked has seen it; nobody else needs to be told.
+
+    def _pushed(self, frame: Frame) -> None:
+        """Kinds that only a newer client knows are passed over."""
+        if frame.command == Command.NOTICE:
+            with suppress(ProtocolError):
+                notice = unpack(frame.payload, Notice)
+                for hear in list(self.notices):
+                    hear(notice)
 
     def _lost(self, error: TernError) -> None:
         connection, self.connection = self.connection, None

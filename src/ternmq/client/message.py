@@ -136,6 +136,11 @@ class MessageBatch:
         return self._count
 
     @property
+    def parts(self) -> list[tuple[Delivery, int, int]]:
+        """What it is made of: delivery, first row, end."""
+        return self._parts
+
+    @property
     def topic(self) -> str:
         return self._parts[0][0].topic
 

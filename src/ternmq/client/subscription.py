@@ -37,6 +37,7 @@ from ternmq.wire.commands import (
     Join,
     Joined,
     Leave,
+    Notice,
     Pull,
     Renew,
     Renewed,
@@ -129,6 +130,7 @@ class Subscription:
     async def start(self) -> None:
         """Join; raises what keeps the consumer out."""
         self._link.watchers.append(self._lost)
+        self._link.notices.append(self._noticed)
         give_up = self._loop.time() + self._plan.timeout
         failures = 0
         while self._connection is None:
@@ -225,6 +227,7 @@ class Subscription:
         finally:
             self._connection = None
             self._link.watchers.remove(self._lost)
+            self._link.notices.remove(self._noticed)
             self._teller.stop()
             if self._renew_timer is not None:
                 self._renew_timer.cancel()
@@ -397,6 +400,14 @@ class Subscription:
 
     def _renew(self) -> None:
         self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+        self._renew_now()
+
+    def _noticed(self, notice: Notice) -> None:
+        """After a reset some leases are gone: find out which before their rows are shown."""
+        if notice.kind == "leases":
+            self._renew_now()
+
+    def _renew_now(self) -> None:
         leases = self._holding.leases()
         connection = self._connection
         if not leases or connection is None:

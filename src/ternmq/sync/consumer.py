@@ -1,6 +1,7 @@
 """The blocking consumer: fetches batches from the loop thread, shows them message by message.
 
-Acks from the caller's thread are passed on in bulk. Several threads may share one consumer.
+Acks from the caller's thread are passed on in bulk. Several threads may share one consumer. What
+was fetched and not shown when its lease is lost (a reset) is not shown any more.
 """
 
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 
 from ternmq.client.consumer import BATCH_ROWS
 from ternmq.client.consumer import Consumer as AsyncConsumer
+from ternmq.client.delivery import Delivery
 from ternmq.client.forked import life
 from ternmq.client.message import Message, MessageBatch
 from ternmq.core.errors import Closed
@@ -21,7 +23,10 @@ class Consumer:
         self._consumer = consumer
         self._life = life.number
         self._lock = threading.Lock()
-        self._messages: Iterator[Message] = iter(())
+        self._parts: list[tuple[Delivery, int, int]] = []  # Fetched; the last one is next.
+        self._delivery: Delivery | None = None
+        self._row = self._row_end = 0
+        consumer.on_withdraw = self._withdrawn
 
     @property
     def group(self) -> str:
@@ -58,13 +63,25 @@ class Consumer:
             raise Closed("this consumer belongs to the parent process; make one after the fork")
         with self._lock:
             while True:
-                message = next(self._messages, None)
-                if message is not None:
-                    return message
-                batch = run(self._consumer.next_batch())
-                if batch is None:
-                    raise StopIteration
-                self._messages = iter(batch)
+                while self._row < self._row_end:
+                    row, delivery = self._row, self._delivery
+                    self._row = row + 1
+                    assert delivery is not None
+                    if not delivery.settled[row]:  # Else withdrawn meanwhile.
+                        return Message(delivery, row)
+                if not self._parts:
+                    batch = run(self._consumer.next_batch())
+                    if batch is None:
+                        raise StopIteration
+                    self._parts = batch.parts[::-1]
+                self._delivery, self._row, self._row_end = self._parts.pop()
+
+    def _withdrawn(self, delivery: Delivery) -> None:
+        """On the loop's thread. Rows count as settled here, so a newer delivery shows them."""
+        current = [(self._delivery, self._row, self._row_end), *self._parts]
+        for held, first, end in current:
+            if held is delivery and first < end:
+                delivery.settled[first:end] = b"\1" * (end - first)
 
     def batches(self, rows_max: int = BATCH_ROWS) -> Iterator[MessageBatch]:
         """Messages in batches of one topic, as they arrive."""

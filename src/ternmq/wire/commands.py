@@ -27,7 +27,7 @@ class Command(IntEnum):
     HELLO = 1
     PING = 2
     NOTICE = 3
-    """Server to client, unasked: the server is about to stop."""
+    """Server to client, unasked: the server is about to stop, or leases were taken back."""
 
     ROUTES = 10
     REGISTER = 11
@@ -119,7 +119,8 @@ class Welcome(Record, frozen=True):
 
 
 class Notice(Record, frozen=True):
-    kind: Literal["stopping"]
+    kind: Literal["stopping", "leases"]
+    """leases: some were taken back (a reset); RENEW says which."""
     text: str = ""
 
 
