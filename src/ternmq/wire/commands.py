@@ -1,4 +1,4 @@
-"""What can be asked of a server: the command numbers and the shape of each request and answer.
+"""What can be asked of a server: the shape of each request and answer; numbers are in `command`.
 
 Hot commands carry bytes: PUBLISH's payload is one batch, its answer is `PUBLISHED`; the answers of
 PULL and READ are `DELIVERED` followed by delivery envelopes. Everything else is msgpack of the
@@ -7,78 +7,19 @@ peers go on working. An answer with the ERROR flag carries `Failure`.
 """
 
 import struct
-from enum import IntEnum, IntFlag
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ternmq.core.errors import ProtocolError, TernError, from_code
+from ternmq.wire.command import Command as Command
+from ternmq.wire.command import Flag as Flag
 
 PROTOCOL_VERSION = 1
 
 PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
 PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
 DELIVERED = struct.Struct("<IIQ")  # envelope count, reserved, next sequence (READ only)
-
-
-class Command(IntEnum):
-    """One number per verb, for ever."""
-
-    HELLO = 1
-    PING = 2
-    NOTICE = 3
-    """Server to client, unasked: the server is about to stop, or leases were taken back."""
-
-    ROUTES = 10
-    REGISTER = 11
-    WITHDRAW = 12
-    TOPIC_CREATE = 20
-    TOPIC_LIST = 21
-    TOPIC_SET = 22
-    TOPIC_DELETE = 23
-    LIMIT_SET = 24
-    LIMIT_LIST = 25
-    GROUP_CREATE = 30
-    GROUP_LIST = 31
-    GROUP_DELETE = 33
-    GROUP_RESET = 34
-    GROUP_SET = 35
-    DEAD_OPEN = 36
-    DEAD_RESEND = 37
-    DEAD_DELETE = 38
-    GROUP_REPLAY = 39
-
-    PUBLISH = 40
-    JOIN = 50
-    PULL = 51
-    ACK = 52
-    LEAVE = 53
-    RENEW = 54
-    READ = 60
-    SEEK = 61
-    GROUP_RETRY = 62
-    LEDGER = 70
-    STATUS = 71
-    TOPIC_FIGURES = 72
-    GROUP_FIGURES = 73
-    MEMBER_PAUSE = 74
-    REFUSED_OPEN = 75
-    REFUSED_RESEND = 76
-    REFUSED_DELETE = 77
-
-    DELAY_CHANGE = 80
-    DELAY_FIND = 81
-    DELAY_COUNT = 82
-    DELAY_LEDGER = 83
-
-
-class Flag(IntFlag):
-    """How to read a frame."""
-
-    ANSWER = 1
-    ERROR = 2
-    ONE_WAY = 4
-    """The sender wants no answer."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
