@@ -38,7 +38,7 @@ class Consuming:
             self._settler.answer(peer, frame.correlation, member, request.done)
 
     def renew(self, peer: Peer, request: wire.Renew) -> wire.Record:
-        return self._members.renew(_member(peer, request.subscription), request.leases)
+        return self._members.renew(_member(peer, request.subscription), request)
 
     def leave(self, peer: Peer, request: wire.Leave) -> wire.Record:
         member = members_of(peer).get(request.subscription)

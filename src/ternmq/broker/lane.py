@@ -223,6 +223,13 @@ class Lane(Places):
         lease.deadline = deadline
         return True
 
+    def start_rows(self, lease_id: int, first: int, end: int) -> None:
+        """The client began to handle rows of a lease; `losses` suspects these first."""
+        lease = self.leases.get(lease_id)
+        if lease is not None:
+            for a, b, _ in lease.rows.overlap(first, end):
+                lease.started.add(a, b)
+
     def adopt(self, lease_id: int, session: bytes, owner: int, deadline: int) -> bool:
         """A client that came back presents a lease of its own."""
         lease = self.leases.get(lease_id)
@@ -266,8 +273,12 @@ class Lane(Places):
         what it died of (see `losses`)."""
         del self.leases[lease.id]
         back: list[Piece] = []
+        unstarted: list[Piece] = []
         for first, end, attempt in lease.rows:
-            for a, b, times in self.losses.add(first, end):
+            if not lease.vanished and self.losses.untouched(first, end, lease.started):
+                unstarted.append((first, end, attempt))
+                continue
+            for a, b, times in self.losses.add(first, end, lease.started):
                 piece = (a, b, attempt)
                 if not was_alone(times):
                     self.returned.put(*piece)
@@ -280,6 +291,7 @@ class Lane(Places):
                     yield change
         if back:
             yield Change(Kind.LOST, tuple(back), lease.id)
+        yield from self._give_back(unstarted, lease.id)
 
     # -- decisions
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ternmq.core.pieces import PieceMap
+from ternmq.core.ranges import RangeSet
 from ternmq.core.retry import delay_ms
 
 
@@ -19,6 +20,13 @@ class Lease:
     owner: int
     deadline: int
     rows: PieceMap[int] = field(default_factory=PieceMap)
+    started: RangeSet = field(default_factory=RangeSet)
+    """Rows that the client said it began to handle; not all of them, it may have died first."""
+
+    @property
+    def vanished(self) -> bool:
+        """Its consumer is gone, rather than slow."""
+        return self.owner == 0
 
 
 class Wait(NamedTuple):

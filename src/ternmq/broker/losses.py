@@ -6,7 +6,8 @@ A consumer that vanishes takes a whole lease with it, and nobody can say which r
 process that dies has no time to tell. So rows lost with a consumer come back uncounted, and each
 remembers how often that happened. From the second loss on a row is a *suspect*: it is handed out
 alone, to a consumer that holds nothing else. If that consumer vanishes too, there is only one row
-that can have done it, and only then an attempt is counted. A neighbour, handed out alone, is
+that can have done it, and only then an attempt is counted; a consumer that is merely stuck and has
+not reported the row as started did not fail at it. A neighbour, handed out alone, is
 handled and forgotten here; it never gets nearer to the dead letters (design 5).
 
 Rules
@@ -18,6 +19,7 @@ Rules
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
@@ -29,12 +31,14 @@ Range = tuple[int, int]
 class Losses:
     """How often each unsettled row was lost; most lanes have none."""
 
-    __slots__ = ("rows", "suspects")
+    __slots__ = ("likely", "rows", "suspects")
 
     def __init__(self, rows: Iterable[tuple[int, int, int]] = ()) -> None:
         self.rows: PieceMap[int] = PieceMap()
         """Value: how many leases were lost with it."""
         self.suspects = RangeSet()
+        self.likely = RangeSet()
+        """Reported as started when they were lost; only said in memory, to find the one sooner."""
         for first, end, times in rows:
             self.set(first, end, times)
 
@@ -43,8 +47,16 @@ class Losses:
         if times >= SUSPECT_AFTER:
             self.suspects.add(first, end)
 
-    def add(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def untouched(self, first: int, end: int, started: RangeSet) -> bool:
+        """A suspect that its consumer had not begun with: not what kept the consumer."""
+        return first in self.suspects and not started.overlap(first, end)
+
+    def add(
+        self, first: int, end: int, started: RangeSet | None = None
+    ) -> list[tuple[int, int, int]]:
         """Rows are lost once more; returns them with how often that happened by now."""
+        for a, b in started.overlap(first, end) if started is not None else ():
+            self.likely.add(a, b)
         known = self.rows.overlap(first, end)
         found = [(a, b, times + 1) for a, b, times in known]
         found += [(a, b, 1) for a, b in RangeSet((a, b) for a, b, _ in known).gaps(first, end)]
@@ -57,18 +69,22 @@ class Losses:
         if self.rows.count:
             self.rows.cut(first, end)
             self.suspects.remove(first, end)
+            self.likely.remove(first, end)
 
     def clear(self) -> None:
         self.rows.clear()
         self.suspects = RangeSet()
+        self.likely = RangeSet()
 
     def innocent(self, first: int, end: int) -> list[Range]:
         """The parts of a range that may be handed out together with others."""
         return self.suspects.gaps(first, end) if len(self.suspects) else [(first, end)]
 
     def first_suspect(self, ready: PieceMap[int]) -> tuple[int, int, int] | None:
-        """The lowest suspect that is ready, as a piece of one row with its attempt."""
-        for first, end in self.suspects:
+        """A suspect that is ready, as a piece of one row with its attempt: the lowest of those
+        that were started, else the lowest."""
+        likely = (part for first, end in self.likely for part in self.suspects.overlap(first, end))
+        for first, end in chain(likely, self.suspects):
             for a, _, attempt in ready.overlap(first, end):
                 return a, a + 1, attempt
         return None

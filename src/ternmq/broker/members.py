@@ -7,7 +7,7 @@ is answered (Q4, D9).
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -26,7 +26,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_log import ConsumeLog
-from ternmq.wire.commands import Join, Joined, Renewed, Start, Topic
+from ternmq.wire.commands import Join, Joined, Renew, Renewed, Start, Topic
 
 log = get_logger()
 
@@ -181,16 +181,22 @@ class Members:
             return await asyncio.to_thread(self._consume.at_time, topic_id, start.value)
         return min(max(start.value, first), end)
 
-    def renew(self, member: Member, leases: list[int]) -> Renewed:
+    def renew(self, member: Member, request: Renew) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""
+        leases = request.leases
         deadline = self._groups.now() + self.lease_ms
         check_leases(leases)
+        check_leases(request.started)
         homes = {group.id & LEASE_GROUP_MASK: group for group in member.groups}
         lost: list[int] = []
         for lease in leases:
             group = homes.get(lease & LEASE_GROUP_MASK)
             if group is None or not group.lane.renew(lease, member.id, deadline):
                 lost.append(lease)
+        for lease, first, end in request.started:
+            group = homes.get(lease & LEASE_GROUP_MASK)
+            if group is not None and first < end:
+                group.lane.start_rows(lease, first, end)
         return Renewed(lost=lost)
 
     def leave(self, peer: Peer, member: Member) -> None:
@@ -214,7 +220,7 @@ class Members:
         members_of(peer).clear()
 
 
-def check_leases(leases: list[int]) -> None:
+def check_leases(leases: Sized) -> None:
     if len(leases) > LEASES_MAX:
         raise OverLimit(f"{len(leases)} leases at once; at most {LEASES_MAX}")
 

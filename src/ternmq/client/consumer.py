@@ -265,6 +265,8 @@ class Consumer:
                 return False
             self._delivery = self._ready.popleft()
             self._ranges = list(reversed(self._delivery.ranges))
+            if self._delivery.alone:
+                self._delivery.source.started(self._delivery)
         self._row, self._row_end = self._ranges.pop()
         return True
 
@@ -274,17 +276,19 @@ class Consumer:
         self._ready.extend(deliveries)
         self._wake_all()
 
+    def unshown(self, delivery: Delivery) -> list[tuple[int, int]]:
+        if delivery is self._delivery:
+            return [*self._ranges, (self._row, self._row_end)]
+        return delivery.ranges if delivery in self._ready else []
+
     def withdraw(self, delivery: Delivery) -> None:
         """The lease is lost: rows that were not shown are not shown any more."""
         self.on_withdraw(delivery)
+        unshown = self.unshown(delivery)
         if delivery in self._ready:
             self._ready.remove(delivery)
-            unshown = delivery.ranges
         elif delivery is self._delivery:
-            unshown = [*self._ranges, (self._row, self._row_end)]
             self._ranges, self._row = [], self._row_end
-        else:
-            return
         for first, end in unshown:
             delivery.settled[first:end] = b"\1" * (end - first)
 

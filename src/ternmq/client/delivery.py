@@ -33,6 +33,9 @@ class Source(Protocol):
     def acked(self, delivery: "Delivery", row: int) -> None:
         """One row is handled; the hot path."""
 
+    def started(self, delivery: "Delivery") -> None:
+        """A row that was handed out alone is about to be shown."""
+
     def settle(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
         """A range of rows has a verdict."""
 
@@ -163,6 +166,9 @@ class NotLeased:
 
     def acked(self, delivery: Delivery, row: int) -> None:
         raise _not_leased()
+
+    def started(self, delivery: Delivery) -> None:
+        """Nobody waits for it."""
 
     def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
         raise _not_leased()

@@ -6,10 +6,13 @@ and the application's late ack settles the new delivery.
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from ternmq.client.delivery import Delivery
+from ternmq.core.ranges import RangeSet
 
 LOST_KEPT_MAX = 256
+STARTED_MAX = 10_000  # Ranges reported in one request; they only help to find a culprit sooner.
 
 
 class Holding:
@@ -28,6 +31,20 @@ class Holding:
     def leases(self) -> list[int]:
         """The leases that rows are held under, each once."""
         return list(dict.fromkeys(delivery.lease for delivery in self._held.values()))
+
+    def started(
+        self, unshown: Callable[[Delivery], list[tuple[int, int]]]
+    ) -> list[tuple[int, int, int]]:
+        """(lease, first, end) in sequences of rows that were shown and are not settled."""
+        found: list[tuple[int, int, int]] = []
+        for delivery in self._held.values():
+            hidden = RangeSet(unshown(delivery))
+            found += [
+                (delivery.lease, delivery.base + a, delivery.base + b)
+                for first, end in delivery.open_ranges(0, delivery.batch.count)
+                for a, b in hidden.gaps(first, end)
+            ]
+        return found[:STARTED_MAX]
 
     def add(self, delivery: Delivery) -> None:
         """Take a delivery in; rows that are in hand already are hidden from it."""

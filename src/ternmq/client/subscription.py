@@ -77,6 +77,9 @@ class Sink(Protocol):
 
     def arrived(self, deliveries: list[Delivery]) -> None: ...
 
+    def unshown(self, delivery: Delivery) -> list[tuple[int, int]]:
+        """Rows of a delivery that were not shown yet."""
+
     def withdraw(self, delivery: Delivery) -> None:
         """Do not show what was not shown yet; mark those rows settled."""
 
@@ -344,6 +347,15 @@ class Subscription:
                 found.append(delivery)
         return found
 
+    def started(self, delivery: Delivery) -> None:
+        """The broker hears of it before the application: this row may be the last one it sees."""
+        connection = self._connection
+        if connection is not None and not connection.closed and not delivery.lost:
+            held = [(delivery.lease, delivery.base + a, delivery.base + b)
+                    for a, b in delivery.ranges]  # fmt: skip
+            renew = Renew(subscription=self._number, leases=[delivery.lease], started=held)
+            connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
+
     # Settling.
 
     def acked(self, delivery: Delivery, row: int) -> None:
@@ -412,7 +424,8 @@ class Subscription:
         connection = self._connection
         if not leases or connection is None:
             return
-        renew = Renew(subscription=self._number, leases=leases)
+        started = self._holding.started(self._sink.unshown)
+        renew = Renew(subscription=self._number, leases=leases, started=started)
         connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
 
     def _renewed(self, answer: "asyncio.Future[bytearray]") -> None:

@@ -341,6 +341,8 @@ class Acked(Record, frozen=True):
 class Renew(Record, frozen=True):
     subscription: int
     leases: list[int]
+    started: list[tuple[int, int, int]] = []
+    """Lease, first, end: rows that the consumer began to handle and has not settled."""
 
 
 class Renewed(Record, frozen=True):

@@ -40,6 +40,7 @@ class Story:
 
     def vanish(self) -> tuple[tuple[int, int, int], ...]:
         """Every consumer that holds something is lost; returns what dies of it."""
+        self.lane.orphan(1, self.now)
         self.now += 10
         ticked = self.lane.tick(self.now, RULE)
         self.changes += ticked.changes
@@ -125,6 +126,35 @@ def test_a_row_that_a_consumer_gave_back_itself_is_no_suspect_any_more() -> None
 
     assert story.lane.peek_returned(5) == [(0, 1, 2)]
     assert story.lane.suspect() == (1, 2, 1)
+
+
+def test_rows_that_were_reported_as_started_are_tried_first() -> None:
+    story = Story(10)
+    for _ in range(2):
+        lease = story.hand_out(10)
+        story.lane.start_rows(lease, 6, 8)
+        story.vanish()
+
+    assert story.lane.suspect() == (6, 7, 1)
+
+
+def test_a_consumer_that_is_stuck_before_it_started_a_row_does_not_count_against_it() -> None:
+    """Design 5: attempts count only rows that the client reported started."""
+    story = Story(1)
+    for _ in range(2):
+        story.hand_out(1)
+        story.vanish()
+    lease, _ = story.hand_out_suspect()
+    story.lane.leases[lease].owner = 7  # Its connection is there: it is stuck, not gone.
+
+    story.vanish()
+    assert story.lane.suspect() == (0, 1, 1)
+
+    lease, _ = story.hand_out_suspect()
+    story.lane.leases[lease].owner = 7
+    story.lane.start_rows(lease, 0, 1)
+    story.vanish()
+    assert story.lane.ledger().waiting_retry == 1
 
 
 def test_leaving_in_peace_makes_nobody_a_suspect() -> None:

@@ -110,3 +110,17 @@ def test_attempts_belong_to_the_selected_rows() -> None:
     delivery.attempts = [1, 2, 3, 4]
 
     assert [delivery.attempt(row) for row in (2, 3, 8, 9)] == [1, 2, 3, 4]
+
+
+def test_rows_that_were_shown_and_are_not_settled_are_started() -> None:
+    """Design 5: the broker suspects these first when the consumer vanishes."""
+    holding = Holding()
+    shown, waiting = a_delivery(lease=1), a_delivery(lease=2, base=200)
+    for delivery in (shown, waiting):
+        holding.add(delivery)
+    shown.settled[0:3] = b"\1\1\1"
+    holding.settle(shown, 0, 3)
+
+    started = holding.started(lambda d: [(6, 10)] if d is shown else d.ranges)
+
+    assert started == [(1, 103, 106)]
