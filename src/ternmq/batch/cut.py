@@ -7,6 +7,7 @@ and message id. The checksums are made anew: they vouch for the cut, the whole b
 producer's. Columns are cut by their Arrow type, so columns unknown to this version survive.
 """
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,19 @@ def cut(batch: Buffer, first: int, end: int) -> Cut:
     body_offsets = _offsets(view, Column.BODY, Part.OFFSETS)
     body_size = int(body_offsets[end] - body_offsets[first])
     return Cut(_assemble(batch, pieces, first, end - first, body_size), first)
+
+
+def project(batch: Buffer, columns: Container[int]) -> bytearray:
+    """The batch with these columns only. Body offsets stay, so that sizes are always known."""
+    view = BatchView(batch)
+    pieces: list[_Piece] = []
+    for (column, part), (_, _, encoding, kind) in view.parts().items():
+        if column in columns or (column, part) == (Column.BODY, Part.OFFSETS):
+            data = view.buffer(column, part)
+            assert data is not None
+            pieces.append((column, part, kind, encoding, data))
+    offsets = _offsets(view, Column.BODY, Part.OFFSETS)
+    return _assemble(batch, pieces, 0, view.count, int(offsets[-1]))
 
 
 def _chunk_bounds(view: BatchView, first: int, end: int) -> tuple[int, int]:

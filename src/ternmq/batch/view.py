@@ -82,6 +82,15 @@ class BatchView:
         return self._stamp.epoch
 
     @property
+    def first_sequence(self) -> int:
+        """The producer's message number of row 0."""
+        return self._header.first_sequence
+
+    @property
+    def base_born_ms(self) -> int:
+        return self._header.base_born_ms
+
+    @property
     def attributes(self) -> int:
         return self._header.attributes
 

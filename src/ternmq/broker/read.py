@@ -8,6 +8,8 @@ over, as removed ones are: the reader sees a gap in the sequences, the log of th
 import asyncio
 from typing import NamedTuple
 
+from ternmq.batch.cut import project
+from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
 from ternmq.broker.choose import Slice
 from ternmq.broker.deliver import SIZE_MAX, enveloped
@@ -33,6 +35,7 @@ class Place(NamedTuple):
     peer: Peer
     correlation: int
     topic_id: int
+    columns: frozenset[int]
 
 
 class Reader:
@@ -95,7 +98,7 @@ class Reader:
             peer.answer(_READ, correlation, DELIVERED.pack(0, 0, at))
             return True
         limits = (min(max(request.rows_max, 1), ROWS_MAX), min(max(request.size_max, 1), SIZE_MAX))
-        place = Place(peer, correlation, topic_id)
+        place = Place(peer, correlation, topic_id, frozenset(request.columns))
         entries = self._consume.entries_nowait(topic_id, at, rows_max=limits[0], size_max=limits[1])
         if entries is not None:
             slices = choose(entries, at, stop, *limits)
@@ -152,13 +155,26 @@ class Reader:
     def _send(self, place: Place, slices: list[Slice], batches: list[Buffer], upto: int) -> None:
         buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, upto)]
         for piece, batch in zip(slices, batches, strict=True):
-            buffers += enveloped(piece, batch, 0, place.topic_id)
+            if place.columns:
+                buffers += _projected(piece, batch, place)
+            else:
+                buffers += enveloped(piece, batch, 0, place.topic_id)
         place.peer.answer(_READ, place.correlation, *buffers)
 
 
 def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
     timer.cancel()
     peer.attachments["reads"] -= 1
+
+
+def _projected(piece: Slice, batch: Buffer, place: Place) -> list[Buffer]:
+    """The envelope and what is wanted of the batch: columns, and all rows of it."""
+    smaller = project(batch, place.columns)
+    head = pack_envelope(
+        lease=0, lane=place.topic_id, selection=piece.selection, attempts=[],
+        batch_size=len(smaller), whole=False,
+    )  # fmt: skip
+    return [head, smaller]
 
 
 def following(slices: list[Slice], stop: int) -> int:

@@ -196,6 +196,11 @@ class Client:
 
     # Parts, made when first used in this process.
 
+    @property
+    def links(self) -> Links:
+        """The servers, for parts of ours that speak to them directly."""
+        return self._servers()
+
     def _servers(self) -> Links:
         if self._life != life.number:
             self._begin_anew()

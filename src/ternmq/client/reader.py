@@ -5,30 +5,24 @@ same messages can be read any number of times. Reads one broker group (the first
 While messages are shown, the next piece is already asked for.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TypedDict
 
-from ternmq.batch.envelope import read_envelopes
 from ternmq.client.admin import DEAD_PREFIX, topic_missing
 from ternmq.client.codec import Codec, CodecName, find_codec
 from ternmq.client.config import ClientConfig, nearest_text
 from ternmq.client.delivery import Delivery, NotLeased
-from ternmq.client.link import Link, back_off
+from ternmq.client.link import Link
 from ternmq.client.links import Links
 from ternmq.client.message import Message, MessageBatch
+from ternmq.client.pieces import ENDLESS, Pieces
 from ternmq.client.start import StartLike, make_start
-from ternmq.core.errors import BadRequest, ProtocolError, TopicNotFound, Unavailable
+from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.core.units import MIB
-from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought, pack
+from ternmq.wire.commands import Command, Seek, Sought
 
-ROWS_MAX = 8192
-SIZE_MAX = 2 * MIB
 WAIT_MS = 5_000
-RETRIES_S = 60.0
-ENDLESS = 2**63
 
 _NOT_LEASED = NotLeased()
 
@@ -73,15 +67,13 @@ class Reader:
         """The same in pieces, as they are stored."""
         group = self._broker_group or (await self._links.some_masters())[0]
         link = self._links.broker(group)
-        sequence, end = await self._bounds(link)
-        while sequence < end:
-            deliveries, following = await self._read(link, sequence, end)
-            for delivery in deliveries:
+        bounds = await self._bounds(link)
+        pieces = Pieces(link, self._topic, wait_ms=WAIT_MS if self._follow else 0)
+        async for piece in pieces.walk(*bounds):
+            for envelope in piece.envelopes:
+                delivery = Delivery(envelope, _NOT_LEASED, self._codec)
                 for first, stop in delivery.ranges:
                     yield MessageBatch([(delivery, first, stop)])
-            if following <= sequence and not self._follow:
-                return  # The rest was removed meanwhile.
-            sequence = max(sequence, following)
 
     async def _bounds(self, link: Link) -> tuple[int, int]:
         """First sequence and end; without an end, what is there now, or endless."""
@@ -100,35 +92,3 @@ class Reader:
             return await self._links.ask(link, Command.SEEK, seek, Sought)
         except TopicNotFound as error:
             raise topic_missing(self._topic, error) from None
-
-    async def _read(self, link: Link, sequence: int, end: int) -> tuple[list[Delivery], int]:
-        """One piece; a lost connection is opened again, since reading twice does no harm."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + RETRIES_S
-        read = Read(
-            topic=self._topic,
-            sequence=sequence,
-            rows_max=ROWS_MAX,
-            size_max=SIZE_MAX,
-            wait_ms=WAIT_MS if self._follow else 0,
-            end=0 if end == ENDLESS else end,
-        )
-        failures = 0
-        while True:
-            try:
-                connection = await link.get()
-                payload = await connection.call(Command.READ, pack(read))
-                break
-            except Unavailable:
-                failures += 1
-                if loop.time() > give_up:
-                    raise
-                await asyncio.sleep(back_off(failures))
-        if len(payload) < DELIVERED.size:
-            raise ProtocolError("the answer to a read is cut off")
-        count, _, following = DELIVERED.unpack_from(payload)
-        deliveries: list[Delivery] = []
-        for envelope in read_envelopes(payload, count, DELIVERED.size):
-            envelope.batch.check()
-            deliveries.append(Delivery(envelope, _NOT_LEASED, self._codec))
-        return deliveries, following

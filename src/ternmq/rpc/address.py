@@ -1,5 +1,7 @@
 """`host:port` as people write it, and back. Never looks a name up."""
 
+import ipaddress
+
 from ternmq.core.errors import BadRequest
 
 PORT_MAX = 65_535
@@ -24,3 +26,11 @@ def split_address(address: str, *, default_port: int | None = None) -> tuple[str
 def join_address(host: str, port: int) -> str:
     """The text that `split_address` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def packed_address_text(ip: bytes, port: int) -> str:
+    """The address that a batch carries as 16 bytes and a port; empty where there is none."""
+    if not any(ip):
+        return ""
+    address = ipaddress.IPv6Address(ip)
+    return join_address(str(address.ipv4_mapped or address), port)

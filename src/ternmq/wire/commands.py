@@ -364,6 +364,8 @@ class Read(Record, frozen=True):
     size_max: int
     wait_ms: int = 0
     end: int = 0
+    columns: list[int] = []
+    """Only these columns of the batches (see `batch.layout`); empty means all."""
 
 
 class Seek(Record, frozen=True):

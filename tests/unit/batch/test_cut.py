@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from ternmq.batch import layout
 from ternmq.batch.check import check_incoming
-from ternmq.batch.cut import cut
+from ternmq.batch.cut import cut, project
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.layout import Encoding
+from ternmq.batch.layout import Column, Encoding, Part
 from ternmq.batch.view import BatchView
 from tests.unit.batch.making import a_batch, encodings, messages, rows_of
 
@@ -64,3 +64,17 @@ def test_a_column_of_a_later_version_survives_a_cut() -> None:
     assert data is not None
     assert bytes(data) == b"y"
     assert view.key(0) is None
+
+
+def test_a_projection_keeps_the_chosen_columns_and_the_sizes_of_the_bodies() -> None:
+    """P1: what a reader did not ask for stays at the broker."""
+    rows = [Outgoing(body=b"x" * n, key=f"k{n}", tag="t", properties={"n": n}) for n in (1, 2, 3)]
+    whole = a_batch(rows)
+    smaller = BatchView(project(whole, {Column.KEY}))
+    smaller.check()
+    assert [smaller.key(row) for row in range(3)] == ["k1", "k2", "k3"]
+    assert {column for column, _ in smaller.parts()} == {Column.KEY, Column.BODY}
+    assert smaller.buffer(Column.BODY, Part.DATA) is None
+    offsets = smaller.buffer(Column.BODY, Part.OFFSETS)
+    assert offsets is not None and offsets.cast("i").tolist() == [0, 1, 3, 6]
+    assert smaller.message_id(2) == BatchView(whole).message_id(2)

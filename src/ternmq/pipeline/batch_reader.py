@@ -1,0 +1,85 @@
+"""`spark.read`: bounds looked up once, split into ranges, each task reads one as Arrow batches.
+
+`partitions` runs in a planner process, `read` in the workers; they share the options and the
+pickled partitions, nothing else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ternmq.pipeline.bounds import ending, places_of, starting
+from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.columns import check_projection, needed
+from ternmq.pipeline.loss import DataLoss
+from ternmq.pipeline.options import SourceOptions
+from ternmq.pipeline.planning import Range, split
+from ternmq.pipeline.positions import Place
+from ternmq.pipeline.rows import RowMaker
+
+
+@dataclass(frozen=True)
+class RangePartition(InputPartition):
+    """One task: a range of one place."""
+
+    topic: str
+    broker_group: str
+    first: int
+    end: int
+
+
+class RangeReader:
+    """What a task does; shared by batch and stream."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_projection(options.stream, schema)
+        self._options = options
+        self._schema = schema
+
+    def tasks(self, ranges: list[Range]) -> list[RangePartition]:
+        options = self._options
+        cut = split(ranges, rows_max=options.partition_rows_max, at_least=options.partitions_min)
+        return [RangePartition(*each.place, each.first, each.end) for each in cut]
+
+    def rows(self, task: RangePartition) -> Iterator[Any]:
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        place = Place(task.topic, task.broker_group)
+        pieces = cluster(self._options.url).read(
+            place, task.first, task.end, needed(self._schema.names)
+        )
+        maker = RowMaker(schema, topic=place.topic, broker_group=place.broker_group)
+        count = 0
+        for batch in maker.record_batches(pieces):
+            count += batch.num_rows
+            yield batch
+        if count != task.end - task.first and self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"{task.end - task.first - count} of the messages {task.first} to {task.end} of "
+                f"{task.topic!r} are gone; set failOnDataLoss to false to read what is left"
+            )
+
+
+class BatchReader(DataSourceReader):
+    """`spark.read.format("tern")`."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._ranges = RangeReader(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        found = cluster(options.url)
+        places = places_of(options, found)
+        first = starting(options, found, places)
+        end = ending(options, found, places)
+        ranges = [Range(place, first[place], end[place]) for place in places]
+        # Spark makes one empty partition of an empty list; `read` knows it by its type.
+        return list(self._ranges.tasks(ranges))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if isinstance(partition, RangePartition):
+            yield from self._ranges.rows(partition)

@@ -1,0 +1,108 @@
+"""The cluster as a Spark process sees it: where topics begin and end, and reading ranges of them.
+
+One client per process and url, kept for the process's life: Spark reuses its Python workers, and a
+connection opened for each task would cost more than a small task. Bounds are remembered for a
+moment, since Spark asks for the end of a stream some thirty times a second.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ternmq.batch.envelope import Envelope
+from ternmq.client.client import Client
+from ternmq.client.client import connect as connect_async
+from ternmq.client.pieces import Pieces
+from ternmq.core.errors import TopicNotFound
+from ternmq.pipeline.positions import Place
+from ternmq.sync.loop_thread import loop_thread
+from ternmq.wire.commands import Command, Seek, Sought, Start
+
+REMEMBER_S = 0.1
+ROWS_MAX = 50_000
+APP = "spark"
+
+_clusters: dict[str, "Cluster"] = {}
+
+
+class Bounds(NamedTuple):
+    """What a broker group holds of a topic."""
+
+    first: int
+    end: int
+
+
+class Cluster:
+    """Blocking access for one process. Made by `cluster`."""
+
+    def __init__(self, url: str) -> None:
+        self._client: Client = connect_async(url, app=APP)
+        loop_thread().run(_started(self._client))
+        self._bounds: dict[Place, tuple[float, Bounds]] = {}
+
+    def topics(self) -> list[str]:
+        """The names of all topics that people made."""
+        return [topic.name for topic in loop_thread().run(self._client.admin.topics())]
+
+    def broker_groups(self) -> list[str]:
+        return loop_thread().run(self._client.links.some_masters())
+
+    def bounds(self, place: Place) -> Bounds | None:
+        """First and end now, at most a moment old; None when there is no such topic."""
+        known = self._bounds.get(place)
+        now = time.monotonic()
+        if known is not None and now - known[0] < REMEMBER_S:
+            return known[1]
+        sought = self._seek(place, Start(at="latest"))
+        if sought is None:
+            return None
+        found = Bounds(sought.first, sought.end)
+        self._bounds[place] = (now, found)
+        return found
+
+    def at_time(self, place: Place, time_ms: int) -> int | None:
+        """The first sequence stored at or after a time; None when there is none yet."""
+        sought = self._seek(place, Start(at="time", value=time_ms))
+        return None if sought is None or sought.sequence >= sought.end else sought.sequence
+
+    def read(
+        self, place: Place, first: int, end: int, columns: Sequence[int]
+    ) -> Iterator[list[Envelope]]:
+        """The rows of a range, piece by piece; the next piece is under way meanwhile."""
+        walk = loop_thread().call(
+            lambda: Pieces(
+                self._client.links.broker(place.broker_group),
+                place.topic,
+                columns=columns,
+                rows_max=ROWS_MAX,
+            ).walk(first, end)
+        )
+
+        async def following() -> list[Envelope] | None:
+            piece = await anext(walk, None)
+            return None if piece is None else piece.envelopes
+
+        while (envelopes := loop_thread().run(following())) is not None:
+            yield envelopes
+
+    def _seek(self, place: Place, start: Start) -> Sought | None:
+        links = self._client.links
+        seek = Seek(topic=place.topic, start=start)
+        try:
+            return loop_thread().run(
+                links.ask(links.broker(place.broker_group), Command.SEEK, seek, Sought)
+            )
+        except TopicNotFound:
+            return None
+
+
+def cluster(url: str) -> Cluster:
+    """This process's access to a cluster."""
+    found = _clusters.get(url)
+    if found is None:
+        found = _clusters[url] = Cluster(url)
+    return found
+
+
+async def _started(client: Client) -> None:
+    await client

@@ -1,0 +1,226 @@
+"""The options of `format("tern")`: read once, checked, with the nearest known name in every error.
+
+Names and meanings are those that users of Spark's Kafka source know, with topic and broker group
+where that has topic and partition. Options are case-insensitive, as everywhere in Spark.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from ternmq.core.errors import BadRequest
+from ternmq.core.ids import check_name
+from ternmq.pipeline.positions import Place
+
+DEFAULT_URL = "tern://127.0.0.1:7700"
+EARLIEST, LATEST = -2, -1
+TRIGGER_DELAY_S = 15 * 60.0
+
+SOURCE = (
+    "url", "subscribe", "subscribePattern", "assign", "stream", "from", "includeProperties",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A start or an end: a word, a time for all, or per place."""
+
+    word: str = ""
+    time_ms: int | None = None
+    sequences: dict[Place, int] = field(default_factory=dict)
+    times_ms: dict[str, int] = field(default_factory=dict)
+    """Per topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    url: str
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    places: tuple[Place, ...] = ()
+    stream: str = "messages"
+    starting: Where
+    ending: Where
+    time_missing: str = "error"
+    include_properties: bool = True
+    rows_max: int = 0
+    rows_min: int = 0
+    trigger_delay_s: float = TRIGGER_DELAY_S
+    bytes_max: int = 0
+    partitions_min: int = 0
+    partition_rows_max: int = 0
+    fail_on_data_loss: bool = True
+
+    def wants(self, topic: str) -> bool:
+        """Is this topic one of the query's?"""
+        if self.pattern:
+            return not topic.startswith("%") and re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(place.topic == topic for place in self.places)
+
+
+def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Check everything a query was given."""
+    said = checked(given, SOURCE)
+    stream = said.get("stream", "messages")
+    if stream not in ("messages", "deliveries"):
+        raise BadRequest(f"stream is 'messages' or 'deliveries', not {stream!r}")
+    if said.get("from", "master") not in ("master", "replica"):
+        raise BadRequest(f"from is 'master' or 'replica', not {said['from']!r}")
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if said.get(name)]
+    if stream == "messages" and len(ways) != 1:
+        raise BadRequest(
+            "say which topics: exactly one of subscribe (a comma list), subscribePattern "
+            f"(a regular expression) or assign (JSON); given: {', '.join(ways) or 'none'}"
+        )
+    topics = tuple(name.strip() for name in said.get("subscribe", "").split(",") if name.strip())
+    for topic in topics:
+        check_name("topic", topic.removeprefix("%dead."))
+    starting = _where(said, "starting", "latest" if streaming else "earliest")
+    ending = _where(said, "ending", "latest")
+    if not streaming and starting.word == "latest":
+        raise BadRequest("startingOffsets 'latest' means nothing in a batch; use 'earliest'")
+    if ending.word == "earliest":
+        raise BadRequest("endingOffsets is 'latest' or JSON; 'earliest' would read nothing")
+    if streaming and any(name.startswith("ending") for name in said):
+        raise BadRequest("a stream has no end: leave the ending… options out")
+    return SourceOptions(
+        url=url_of(said),
+        topics=topics,
+        pattern=_pattern(said.get("subscribePattern", "")),
+        places=_assigned(said.get("assign", "")),
+        stream=stream,
+        starting=starting,
+        ending=ending,
+        time_missing=_choice(said, "startingOffsetsByTimestampStrategy", ("error", "latest")),
+        include_properties=_truth(said, "includeProperties", True),
+        rows_max=_count(said, "maxOffsetsPerTrigger"),
+        rows_min=_count(said, "minOffsetsPerTrigger"),
+        trigger_delay_s=_seconds(said, "maxTriggerDelay"),
+        bytes_max=_count(said, "maxBytesPerTrigger"),
+        partitions_min=_count(said, "minPartitions"),
+        partition_rows_max=_count(said, "maxRecordsPerPartition"),
+        fail_on_data_loss=_truth(said, "failOnDataLoss", True),
+    )
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, bool]:
+    """Which rows, and whether with properties: all that the schema depends on."""
+    said = {name.lower(): str(value) for name, value in given.items()}
+    return (
+        said.get("stream", "messages"),
+        said.get("includeproperties", "true").lower() != "false",
+    )
+
+
+def checked(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """The options under their proper names; an unknown one is an error that names the nearest."""
+    proper = {name.lower(): name for name in known}
+    said: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() not in proper:
+            near = get_close_matches(name.lower(), proper, 1)
+            hint = f"did you mean {proper[near[0]]!r}?" if near else f"known: {', '.join(known)}"
+            raise BadRequest(f"the tern format has no option {name!r}; {hint}")
+        said[proper[name.lower()]] = str(value)
+    return said
+
+
+def url_of(said: Mapping[str, str]) -> str:
+    return said.get("url") or os.environ.get("TERN_URL") or DEFAULT_URL
+
+
+def _where(said: Mapping[str, str], side: str, default: str) -> Where:
+    """Kafka's precedence: one time, then times by topic, then offsets."""
+    if f"{side}Timestamp" in said:
+        return Where(time_ms=_whole(f"{side}Timestamp", said[f"{side}Timestamp"]))
+    if f"{side}OffsetsByTimestamp" in said:
+        name = f"{side}OffsetsByTimestamp"
+        times = _json(name, said[name])
+        return Where(times_ms={topic: _whole(name, time) for topic, time in times.items()})
+    text = said.get(f"{side}Offsets", default).strip()
+    if text in ("earliest", "latest"):
+        return Where(word=text)
+    name = f"{side}Offsets"
+    found: dict[Place, int] = {}
+    for topic, groups in _json(name, text).items():
+        if not isinstance(groups, dict):
+            raise BadRequest(f'{name} is JSON such as {{"orders": {{"main": 120}}}}, got {text!r}')
+        for group, sequence in groups.items():
+            found[Place(topic, group)] = _whole(name, sequence)
+    return Where(sequences=found)
+
+
+def _json(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"{name} is not JSON: {error}; got {text!r}") from error
+    if not isinstance(found, dict):
+        raise BadRequest(f"{name} must be a JSON object, got {text!r}")
+    return found
+
+
+def _assigned(text: str) -> tuple[Place, ...]:
+    if not text:
+        return ()
+    found = _json("assign", text)
+    if not all(isinstance(groups, list) for groups in found.values()):
+        raise BadRequest(f'assign is JSON such as {{"orders": ["main"]}}, got {text!r}')
+    return tuple(Place(topic, group) for topic, groups in found.items() for group in groups)
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise BadRequest(f"subscribePattern {text!r} is no regular expression: {error}") from error
+    return text
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise BadRequest(f"{name} takes whole numbers, got {value!r}") from None
+
+
+def _count(said: Mapping[str, str], name: str) -> int:
+    if name not in said:
+        return 0
+    value = _whole(name, said[name])
+    if value <= 0:
+        raise BadRequest(f"{name} must be positive, got {value}")
+    return value
+
+
+def _truth(said: Mapping[str, str], name: str, default: bool) -> bool:
+    text = said.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise BadRequest(f"{name} is 'true' or 'false', not {said[name]!r}")
+    return text == "true"
+
+
+def _choice(said: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = said.get(name, choices[0])
+    if text not in choices:
+        raise BadRequest(f"{name} is one of {', '.join(choices)}, not {text!r}")
+    return text
+
+
+def _seconds(said: Mapping[str, str], name: str) -> float:
+    text = said.get(name)
+    if text is None:
+        return TRIGGER_DELAY_S
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*", text)
+    if match is None:
+        raise BadRequest(f"{name} is a time such as 500ms, 30s, 15m or 1h, got {text!r}")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}[match[2]]

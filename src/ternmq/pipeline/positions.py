@@ -1,0 +1,56 @@
+"""Positions in all topics of a query: topic -> broker group -> next sequence.
+
+Spark keeps a position as JSON text in its checkpoint and compares the texts, so equal positions
+must be equal texts: keys are sorted, numbers are integers, there is one form only. A new query
+begins at a constant sentinel; the first real position is worked out once and then kept by the
+checkpoint, so that a failing first batch is repeated with the same rows (research: Spark asks for
+the initial offset anew at every restart until a batch is committed).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ternmq.core.errors import BadRequest
+
+VERSION = 1
+Positions = dict[str, dict[str, int]]
+SENTINEL: dict[str, Any] = {"v": VERSION, "new": True}
+
+
+class Place(NamedTuple):
+    """One sequence: a topic on a broker group."""
+
+    topic: str
+    broker_group: str
+
+
+def to_json(positions: Mapping[Place, int]) -> dict[str, Any]:
+    """The canonical form."""
+    topics: Positions = {}
+    for place in sorted(positions):
+        topics.setdefault(place.topic, {})[place.broker_group] = int(positions[place])
+    return {"o": topics, "v": VERSION}
+
+
+def is_sentinel(offset: Mapping[str, Any]) -> bool:
+    return "new" in offset
+
+
+def from_json(offset: Mapping[str, Any]) -> dict[Place, int]:
+    """Read what `to_json` made; a checkpoint of something else is a clear error."""
+    topics = offset.get("o")
+    if offset.get("v") != VERSION or not isinstance(topics, Mapping):
+        raise BadRequest(
+            f"{dict(offset)!r} is not a position of the tern source: "
+            "is the checkpoint that of another query?"
+        )
+    return {
+        Place(topic, group): int(sequence)
+        for topic, groups in topics.items()
+        for group, sequence in groups.items()
+    }
+
+
+def merged(old: Mapping[Place, int], new: Mapping[Place, int]) -> dict[Place, int]:
+    """Never backwards: a broker that is away, or behind, moves nothing."""
+    return {place: max(old.get(place, 0), new.get(place, 0)) for place in old.keys() | new.keys()}

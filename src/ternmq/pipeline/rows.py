@@ -1,0 +1,198 @@
+"""Delivered batches as Arrow record batches in the schema that Spark expects.
+
+Bodies, keys and properties point into the received bytes; constant columns and ids are made by
+numpy, never row by row. An id is text whose last eight letters are the forty bits of the sequence,
+so a batch's ids are one prefix and a table look-up.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ternmq.batch.envelope import Envelope
+from ternmq.batch.layout import Column, Part
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import Corrupt
+from ternmq.core.ids import ID_TEXT_SIZE, explicit_id_text
+from ternmq.rpc.address import packed_address_text
+
+ROWS_MIN = 8_192  # Smaller batches are put together: Spark pays for each.
+SEQUENCE_LETTERS = 8
+_LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+_SHIFTS = np.arange(35, -1, -5, dtype=np.uint64)
+
+
+class RowMaker:
+    """Makes the rows of one place, in the columns of a schema."""
+
+    def __init__(self, schema: pa.Schema, *, topic: str, broker_group: str) -> None:
+        self._schema = schema
+        self._constants = {"topic": topic, "broker_group": broker_group}
+
+    def record_batches(self, pieces: Iterator[list[Envelope]]) -> Iterator[pa.RecordBatch]:
+        """Everything, in order, in batches that are worth Spark's while."""
+        waiting: list[pa.RecordBatch] = []
+        count = 0
+        for envelopes in pieces:
+            for envelope in envelopes:
+                made = self._made(envelope.batch)
+                for first, end in envelope.selection:
+                    waiting.append(made.slice(first, end - first))
+                    count += end - first
+            if count >= ROWS_MIN:
+                yield _joined(waiting)
+                waiting, count = [], 0
+        if waiting:
+            yield _joined(waiting)
+
+    def _made(self, view: BatchView) -> pa.RecordBatch:
+        arrays = [self._column(view, field) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, view: BatchView, field: pa.Field) -> pa.Array:
+        name, count = field.name, view.count
+        if name in self._constants:
+            return pa.repeat(pa.scalar(self._constants[name], field.type), count)
+        if name == "id":
+            return ids(view)
+        if name == "sequence":
+            return pa.array(np.arange(view.base_sequence, view.base_sequence + count))
+        if name == "size":
+            return pa.array(np.diff(_offsets(view, Column.BODY, Part.OFFSETS)), field.type)
+        if name == "body":
+            return _bodies(view)
+        if name == "key":
+            return _text(view, Column.KEY)
+        if name == "order_key":
+            return _text(view, Column.ORDER_KEY)
+        if name == "tag":
+            return _tags(view)
+        if name == "properties":
+            return _properties(view, field.type)
+        if name == "born_at":
+            return _times(_born(view), field.type)
+        if name == "stored_at":
+            return _times(np.full(count, view.stored_at_ms, np.int64), field.type)
+        if name == "app":
+            return _or_constant(view, Column.ORIGIN_APP, view.app)
+        assert name == "client_address"
+        address = packed_address_text(view.stamp.client_ip, view.stamp.client_port)
+        return _or_constant(view, Column.ORIGIN_ADDRESS, address)
+
+
+def ids(view: BatchView) -> pa.Array:
+    """The message ids as text."""
+    if view.buffer(Column.EXPLICIT_ID, Part.DATA) is not None:
+        return pa.array([explicit_id_text(view.id_bytes(row)) for row in range(view.count)])
+    prefix = view.message_id(0)[:-SEQUENCE_LETTERS].encode()
+    first = view.first_sequence
+    numbers = np.arange(first, first + view.count, dtype=np.uint64)
+    letters = np.empty((view.count, ID_TEXT_SIZE), np.uint8)
+    letters[:, :-SEQUENCE_LETTERS] = np.frombuffer(prefix, np.uint8)
+    letters[:, -SEQUENCE_LETTERS:] = _LETTERS[(numbers[:, None] >> _SHIFTS) & np.uint64(31)]
+    offsets = np.arange(0, (view.count + 1) * ID_TEXT_SIZE, ID_TEXT_SIZE, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+    return pa.Array.from_buffers(pa.utf8(), view.count, buffers)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _offsets(view: BatchView, column: Column, part: Part) -> np.ndarray:
+    packed = view.buffer(column, part)
+    if packed is None:
+        raise Corrupt(f"column {column.name.lower()} lacks its offsets")
+    return np.frombuffer(packed, "<i4")
+
+
+def _bodies(view: BatchView) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.binary(),
+        view.count,
+        [
+            None,
+            pa.py_buffer(view.buffer(Column.BODY, Part.OFFSETS)),
+            pa.py_buffer(view.raw_bodies()),
+        ],
+    )
+
+
+def _validity(view: BatchView, column: Column) -> pa.Buffer | None:
+    bits = view.buffer(column, Part.VALIDITY)
+    return None if bits is None else pa.py_buffer(bits)
+
+
+def _text(view: BatchView, column: Column) -> pa.Array:
+    data = view.buffer(column, Part.DATA)
+    if data is None:
+        return pa.nulls(view.count, pa.utf8())
+    offsets = pa.py_buffer(view.buffer(column, Part.OFFSETS))
+    return pa.Array.from_buffers(
+        pa.utf8(), view.count, [_validity(view, column), offsets, pa.py_buffer(data)]
+    )
+
+
+def _or_constant(view: BatchView, column: Column, constant: str) -> pa.Array:
+    if view.buffer(column, Part.DATA) is None:
+        return pa.repeat(pa.scalar(constant, pa.utf8()), view.count)
+    return _text(view, column).fill_null(constant)
+
+
+def _tags(view: BatchView) -> pa.Array:
+    words = view.buffer(Column.TAG, Part.DICTIONARY_DATA)
+    if words is None:
+        return pa.nulls(view.count, pa.utf8())
+    offsets = view.buffer(Column.TAG, Part.DICTIONARY_OFFSETS)
+    assert offsets is not None
+    dictionary = pa.Array.from_buffers(
+        pa.utf8(), len(offsets) // 4 - 1, [None, pa.py_buffer(offsets), pa.py_buffer(words)]
+    )
+    codes = pa.Array.from_buffers(
+        pa.int32(),
+        view.count,
+        [_validity(view, Column.TAG), pa.py_buffer(view.buffer(Column.TAG, Part.VALUES))],
+    )
+    return dictionary.take(codes)
+
+
+def _properties(view: BatchView, kind: pa.MapType) -> pa.Array:
+    column = Column.PROPERTIES
+    types = view.buffer(column, Part.VALUE_TYPES)
+    if types is None:
+        offsets = pa.array(np.zeros(view.count + 1, np.int32))
+        return pa.MapArray.from_arrays(
+            offsets, pa.array([], pa.utf8()), pa.array([], pa.utf8())
+        ).cast(kind)
+    total = len(types)
+
+    def strings(places: Part, data: Part) -> pa.Array:
+        found = [
+            None,
+            pa.py_buffer(view.buffer(column, places)),
+            pa.py_buffer(view.buffer(column, data)),
+        ]
+        return pa.Array.from_buffers(pa.utf8(), total, found)
+
+    names = strings(Part.NAME_OFFSETS, Part.NAME_DATA)
+    values = strings(Part.VALUE_OFFSETS, Part.VALUE_DATA)
+    offsets = pa.array(_offsets(view, column, Part.OFFSETS))
+    return pa.MapArray.from_arrays(offsets, names, values).cast(kind)
+
+
+def _born(view: BatchView) -> np.ndarray:
+    values = view.buffer(Column.BORN, Part.VALUES)
+    if values is None:
+        return np.full(view.count, view.base_born_ms, np.int64)
+    born = np.frombuffer(values, "<i8")
+    bits = view.buffer(Column.BORN, Part.VALIDITY)
+    if bits is None:
+        return born
+    valid = np.unpackbits(np.frombuffer(bits, np.uint8), count=view.count, bitorder="little")
+    return np.where(valid.astype(bool), born, view.base_born_ms)
+
+
+def _times(ms: np.ndarray, kind: Any) -> pa.Array:
+    return pa.array(ms * 1000).cast(kind)

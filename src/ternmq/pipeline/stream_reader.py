@@ -1,0 +1,106 @@
+"""`spark.readStream`: micro-batches from position to position.
+
+Spark asks `latestOffset` again and again and writes what it answers into its checkpoint before it
+reads. A new query begins at a sentinel; its first batch is empty and only fixes where the query
+starts. A place that appears later is read from its first message on. `stop` is never called by
+Spark 4.3, so nothing here needs it.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ternmq.pipeline.batch_reader import RangePartition, RangeReader
+from ternmq.pipeline.bounds import bounds_of, check_held, places_of, starting
+from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.options import SourceOptions
+from ternmq.pipeline.planning import Range, limited
+from ternmq.pipeline.positions import SENTINEL, Place, from_json, is_sentinel, to_json
+
+Offset = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("tern")`."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._ranges = RangeReader(options, schema)
+        self._target: dict[Place, int] | None = None
+        self._triggered_at = time.monotonic()
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return SENTINEL
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        rows = self._options.rows_max
+        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._ends()
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        return to_json(self._ends())
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        options, found = self._options, cluster(self._options.url)
+        if is_sentinel(start):
+            return to_json(starting(options, found, places_of(options, found)))
+        at = from_json(start)
+        latest = self._ends() if self._target is None else self._target
+        # A place that is not there now (its topic was deleted) stays where it was.
+        latest = {place: latest.get(place, at.get(place, 0)) for place in latest.keys() | at.keys()}
+        if self._too_little(at, latest):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            latest = limited(at, latest, limit.max_rows)
+        if latest != at:
+            self._triggered_at = time.monotonic()
+        return to_json(latest)
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        if is_sentinel(start):
+            return []
+        first, stop = from_json(start), from_json(end)
+        ranges: list[Range] = []
+        for place, until in stop.items():
+            at = first.get(place, 0)
+            if until != at:
+                bounds = bounds_of(cluster(self._options.url), place)
+                # Fewer than before: the topic was made anew, and is read from its beginning.
+                held = check_held(self._options, place, at if at <= until else until + 1, bounds)
+                ranges.append(Range(place, held, until))
+        return list(self._ranges.tasks(ranges))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, RangePartition)
+        return self._ranges.rows(partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing to do: the position is Spark's, the broker keeps no trace of a reader."""
+
+    def _ends(self) -> dict[Place, int]:
+        found = cluster(self._options.url)
+        ends: dict[Place, int] = {}
+        for place in places_of(self._options, found):
+            bounds = found.bounds(place)
+            if bounds is not None:
+                ends[place] = bounds.end
+        return ends
+
+    def _too_little(self, at: dict[Place, int], latest: dict[Place, int]) -> bool:
+        """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
+        if not self._options.rows_min or self._target is not None:
+            return False
+        waiting = sum(end - at.get(place, 0) for place, end in latest.items())
+        waited = time.monotonic() - self._triggered_at
+        return waiting < self._options.rows_min and waited < self._options.trigger_delay_s
