@@ -61,6 +61,7 @@ def test_the_command_numbers() -> None:
         "RENEW": 54,
         "READ": 60,
         "SEEK": 61,
+        "READ_DELIVERIES": 65,
         "GROUP_RETRY": 62,
         "LEDGER": 70,
         "STATUS": 71,

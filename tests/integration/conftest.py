@@ -6,10 +6,14 @@ A node whose stderr has a stack trace fails the test that used it.
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.processes import Node, NodeFactory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,3 +47,16 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         yield factory()
     finally:
         factory.finish()
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One local Spark for the whole run; starting one takes seconds."""
+    from ternmq.pipeline.session import spark_session
+
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    session = spark_session("tests", master="local[2,3]", conf=quick)
+    try:
+        yield session
+    finally:
+        session.stop()

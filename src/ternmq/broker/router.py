@@ -13,6 +13,7 @@ from typing import Any
 from ternmq.broker.admin import Admin
 from ternmq.broker.consuming import Consuming
 from ternmq.broker.copies import Copies
+from ternmq.broker.deliveries import Deliveries
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
@@ -23,6 +24,7 @@ from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
+from ternmq.wire.deliveries import DeliveriesRead
 from ternmq.wire.frame import Frame
 from ternmq.wire.replaying import GroupReplay, GroupRetry
 
@@ -44,6 +46,7 @@ class Operating:
     admin: Admin
     dead: DeadLetters
     copies: Copies
+    deliveries: Deliveries
     status: Callable[[wire.StatusQuery], wire.Status]
 
 
@@ -80,6 +83,10 @@ class Router:
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
             Command.JOIN: (wire.Join, consuming.join),
             Command.SEEK: (wire.Seek, lambda _, request: admin.seek(request)),
+            Command.READ_DELIVERIES: (
+                DeliveriesRead,
+                lambda _, request: operating.deliveries.read(request),
+            ),
             Command.GROUP_CREATE: (wire.GroupCreate, lambda _, request: admin.create(request)),
             Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),

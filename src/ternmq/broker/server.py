@@ -18,6 +18,7 @@ from ternmq.broker.consuming import Consuming
 from ternmq.broker.copies import Copies
 from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
+from ternmq.broker.deliveries import Deliveries
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.figures import Figures
 from ternmq.broker.groups import Groups
@@ -149,6 +150,7 @@ def open_store(config: NodeConfig, epoch: int, clock: Clock, disk: Disk) -> Stor
         flush_bytes=config.flush_bytes,
         segment_size=config.segment_size,
         min_free=config.disk_free_min,
+        pull_keep=config.delivery_records_keep,
     )
     return Store.open(disk, config.data_dir / "broker", clock=clock, epoch=epoch, config=settings)
 
@@ -212,10 +214,14 @@ class Parts:
             topics=self.topics, committer=self.committer, producers=store.producers,
             limits=SendLimits(directory.topic, clock.monotonic), figures=self.figures, clock=clock,
         )  # fmt: skip
+        deliveries = Deliveries(pulls=store.pulls, groups=self.groups, fetcher=self.fetcher)
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         self.router = Router(
             publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
-            operating=Operating(admin=self.admin, dead=dead, copies=copies, status=self.status),
+            operating=Operating(
+                admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
+                status=self.status,
+            ),
         )  # fmt: skip
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,

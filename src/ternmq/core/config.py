@@ -103,6 +103,11 @@ class NodeConfig:
         About("with less free space messages are refused; consuming goes on", 0, 1024 * GIB),
     ] = 64 * MIB
 
+    delivery_records_keep: Annotated[
+        int,
+        About("bytes of delivery records kept for the archive and the trace", 0, 1024 * GIB),
+    ] = GIB
+
     lease_ms: Annotated[
         int, About("how long a consumer holds messages without a sign of life", 100, DAY_MS)
     ] = 60_000

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from ternmq.pipeline.bounds import ending, places_of, starting
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.columns import check_projection, needed
+from ternmq.pipeline.delivery_rows import DeliveryRowMaker
 from ternmq.pipeline.loss import DataLoss
 from ternmq.pipeline.options import SourceOptions
 from ternmq.pipeline.planning import Range, split
@@ -42,12 +43,23 @@ class RangeReader:
 
     def tasks(self, ranges: list[Range]) -> list[RangePartition]:
         options = self._options
-        cut = split(ranges, rows_max=options.partition_rows_max, at_least=options.partitions_min)
+        if options.stream == "deliveries":  # Counted in bytes: a record must stay in one piece.
+            cut = sorted(each for each in ranges if each.rows > 0)
+        else:
+            cut = split(
+                ranges, rows_max=options.partition_rows_max, at_least=options.partitions_min
+            )
         return [RangePartition(*each.place, each.first, each.end) for each in cut]
 
     def rows(self, task: RangePartition) -> Iterator[Any]:
+        """The rows of a range as Arrow batches."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
         place = Place(task.topic, task.broker_group)
+        if self._options.stream == "deliveries":
+            pages = cluster(self._options.url).read_deliveries(place, task.first, task.end)
+            found = DeliveryRowMaker(schema, broker_group=place.broker_group)
+            yield from found.record_batches(pages)
+            return
         pieces = cluster(self._options.url).read(
             place, task.first, task.end, needed(self._schema.names)
         )

@@ -9,12 +9,14 @@ from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.pipeline.cluster import Bounds, Cluster
 from ternmq.pipeline.loss import DataLoss
 from ternmq.pipeline.options import EARLIEST, LATEST, SourceOptions
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import DELIVERIES, Place
 
 
 def places_of(options: SourceOptions, cluster: Cluster) -> list[Place]:
     """Every place that the query reads now; a topic that is not there is an error by name."""
     groups = cluster.broker_groups()
+    if options.stream == "deliveries":
+        return sorted(Place(DELIVERIES, group) for group in groups)
     if options.places:
         unknown = sorted({place.broker_group for place in options.places} - set(groups))
         if unknown:

@@ -14,12 +14,15 @@ from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
 from ternmq.client.pieces import Pieces
 from ternmq.core.errors import TopicNotFound
-from ternmq.pipeline.positions import Place
+from ternmq.core.units import MIB
+from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.commands import Command, Seek, Sought, Start
+from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
 
 REMEMBER_S = 0.1
 ROWS_MAX = 50_000
+PAGE_SIZE = MIB
 APP = "spark"
 
 _clusters: dict[str, "Cluster"] = {}
@@ -53,12 +56,18 @@ class Cluster:
         now = time.monotonic()
         if known is not None and now - known[0] < REMEMBER_S:
             return known[1]
-        sought = self._seek(place, Start(at="latest"))
-        if sought is None:
+        found = self._bounds_now(place)
+        if found is None:
             return None
-        found = Bounds(sought.first, sought.end)
         self._bounds[place] = (now, found)
         return found
+
+    def _bounds_now(self, place: Place) -> Bounds | None:
+        if place.topic == DELIVERIES:
+            page = self._deliveries(place.broker_group, -1)
+            return Bounds(page.first, page.end)
+        sought = self._seek(place, Start(at="latest"))
+        return None if sought is None else Bounds(sought.first, sought.end)
 
     def at_time(self, place: Place, time_ms: int) -> int | None:
         """The first sequence stored at or after a time; None when there is none yet."""
@@ -84,6 +93,22 @@ class Cluster:
 
         while (envelopes := loop_thread().run(following())) is not None:
             yield envelopes
+
+    def read_deliveries(self, place: Place, first: int, end: int) -> Iterator[DeliveriesPage]:
+        """The delivery records of a broker group between two offsets of its pull log."""
+        while first < end:
+            page = self._deliveries(place.broker_group, first, end)
+            if page.following <= first:
+                return
+            first = page.following
+            yield page
+
+    def _deliveries(self, broker_group: str, position: int, end: int = 0) -> DeliveriesPage:
+        links = self._client.links
+        request = DeliveriesRead(position=position, size_max=PAGE_SIZE, end=end)
+        return loop_thread().run(
+            links.ask(links.broker(broker_group), Command.READ_DELIVERIES, request, DeliveriesPage)
+        )
 
     def _seek(self, place: Place, start: Start) -> Sought | None:
         links = self._client.links

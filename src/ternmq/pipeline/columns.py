@@ -56,6 +56,7 @@ DELIVERIES: dict[str, SourceColumn] = {
     "topic": SourceColumn(StringType(), False),
     "broker_group": SourceColumn(StringType(), False),
     "group": SourceColumn(StringType(), False),
+    "lane": SourceColumn(StringType(), False),
     "sequence": SourceColumn(LongType(), False),
     "event": SourceColumn(StringType(), False),
     "at": SourceColumn(TimestampType(), False),

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from ternmq.core.errors import BadRequest
 
 VERSION = 1
+DELIVERIES = "%deliveries"
+"""Stands for a topic where delivery records are read; its positions count bytes, not messages."""
 Positions = dict[str, dict[str, int]]
 SENTINEL: dict[str, Any] = {"v": VERSION, "new": True}
 

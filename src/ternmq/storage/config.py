@@ -22,6 +22,8 @@ class StorageConfig:
     segment_batches_max: int = 1_000_000
     """A segment also ends here, so the consume entries held in memory are bounded."""
     pull_segment_size: int = 64 * MIB
+    pull_keep: int = 0
+    """So many bytes of delivery records stay although no group needs them."""
     pull_flush_interval_ms: int = 1_000
     """Progress records wait at most this long for fdatasync."""
     min_free: int = 64 * MIB
@@ -50,6 +52,7 @@ _LEAST = {
     "segment_size": STORED_SIZE_MAX,
     "segment_batches_max": 1,
     "pull_segment_size": 64 * KIB,
+    "pull_keep": 0,
     "pull_flush_interval_ms": 1,
     "min_free": 0,
     "checkpoint_interval_ms": 1,

@@ -3,7 +3,8 @@
 Progress (hand-outs, acks) may be lost at its tail: rows then come again. Decisions are written
 with `sync=True` before anybody is told. Snapshots of groups are records of this very log, so none
 can be stale: a group's state is its latest snapshot plus the records after it. Segments before the
-oldest record that any living group needs are removed.
+oldest record that any living group needs are removed, except the newest `keep` bytes, which stay
+for the archive and the trace.
 
 Like the message log: `stage` in memory, `write` on the writer thread, `commit` or `abandon` in
 memory, one group in flight at a time. `replay` must run once, to its end, before the first `trim`.
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
+from ternmq.storage.pull_page import PullPage, read_page
 from ternmq.storage.pull_record import (
     Kind,
     PullFormat,
@@ -62,12 +64,14 @@ class PullLog:
         *,
         clock: Clock,
         flush_interval_ms: int,
+        keep: int = 0,
         replay_from: int,
         damaged: Damaged,
     ) -> None:
         self._log = source
         self._clock = clock
         self._flush_interval_ms = flush_interval_ms
+        self._keep = keep
         self._replay_from = replay_from
         self._damaged = damaged
         self._survey: Survey | None = None
@@ -178,6 +182,14 @@ class PullLog:
         self._survey = found
         return found
 
+    def bounds(self) -> tuple[int, int]:
+        """Where the log begins and where its safe part ends."""
+        return self._log.start, self._log.synced
+
+    def page(self, position: int, end: int, size_max: int) -> PullPage:
+        """Records for those who want to know what happened; blocks."""
+        return read_page(self._log, position, end, size_max)
+
     # Which segments are needed
 
     def note_snapshot(self, group_id: int, lane_id: int, offset: int) -> None:
@@ -207,7 +219,8 @@ class PullLog:
         """Remove segments that no group needs; return how many. Blocks."""
         if not self._replayed or self._log.failed is not None:
             return 0
-        return self._log.drop_before(min(self.replay_from(), self._log.synced))
+        kept_for_readers = self._log.end - self._keep
+        return self._log.drop_before(min(self.replay_from(), self._log.synced, kept_for_readers))
 
     def _note(self, offset: int, record: PullRecord) -> None:
         kind, group_id = record.kind, record.group_id

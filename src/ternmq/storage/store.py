@@ -146,6 +146,7 @@ class Store:
         recovery.repair(segments, found, verdict, self._paths, self.report)
         self.pulls = PullLog(
             segments, clock=self._clock, flush_interval_ms=self._config.pull_flush_interval_ms,
+            keep=self._config.pull_keep,
             replay_from=max(segments.start, min(known.pull_replay_from, segments.end)),
             damaged=self._pulls_damaged,
         )  # fmt: skip

@@ -38,6 +38,7 @@ class Command(IntEnum):
     RENEW = 54
     READ = 60
     SEEK = 61
+    READ_DELIVERIES = 65
     GROUP_RETRY = 62
     LEDGER = 70
     STATUS = 71

@@ -1,0 +1,127 @@
+"""Delivery records as rows: one row for each message that a record speaks of.
+
+The records come as bytes of the pull log. Ranges become rows by numpy, so a record about ten
+thousand messages costs as much Python as one about a single message. Records that speak of a group
+as a whole (made, reset, paused) have no messages and make no rows.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ternmq.storage.pull_record import (
+    FIELDS,
+    FRAME,
+    NO_SESSION,
+    Kind,
+    PullRecord,
+    decode,
+)
+from ternmq.wire.deliveries import DeliveriesNames, DeliveriesPage
+
+EVENTS = {
+    Kind.HANDED_OUT: "handed_out",
+    Kind.ACKED: "acked",
+    Kind.RETURNED: "returned",
+    Kind.STARTED: "started",
+    Kind.EXPIRED: "expired",
+    Kind.SKIPPED: "skipped",
+    Kind.FILTERED: "filtered",
+    Kind.RETRY: "retry",
+    Kind.DEAD: "dead",
+}
+ROWS_MIN = 8_192
+
+
+class Event(NamedTuple):
+    """A record about messages, and where it lies."""
+
+    position: int
+    record: PullRecord
+
+
+def events(page: DeliveriesPage) -> Iterator[Event]:
+    """The records of a page that speak of messages."""
+    data = memoryview(page.records)
+    at = 0
+    while at < len(data):
+        fields = FIELDS.unpack_from(data, at + FRAME.size)
+        size, kind, range_count, position = fields[0], fields[1], fields[3], fields[4]
+        if kind in EVENTS and range_count:
+            yield Event(position, decode(data[at : at + size]))
+        at += size
+
+
+class DeliveryRowMaker:
+    """Makes the rows of one broker group, in the columns of a schema."""
+
+    def __init__(self, schema: pa.Schema, *, broker_group: str) -> None:
+        self._schema = schema
+        self._broker_group = broker_group
+        self._names: dict[int, DeliveriesNames] = {}
+
+    def record_batches(self, pages: Iterator[DeliveriesPage]) -> Iterator[pa.RecordBatch]:
+        waiting: list[Event] = []
+        count = 0
+        for page in pages:
+            self._names |= {names.group_id: names for names in page.names}
+            for event in events(page):
+                waiting.append(event)
+                count += sum(end - first for first, end, _ in event.record.ranges)
+                if count >= ROWS_MIN:
+                    yield self._made(waiting)
+                    waiting, count = [], 0
+        if waiting:
+            yield self._made(waiting)
+
+    def _made(self, found: list[Event]) -> pa.RecordBatch:
+        ranges = [part for event in found for part in event.record.ranges]
+        sizes = np.array([end - first for first, end, _ in ranges], np.int64)
+        owners = np.repeat(np.arange(len(found)), [len(event.record.ranges) for event in found])
+        rows = np.repeat(owners, sizes)
+        starts = np.array([first for first, _, _ in ranges], np.int64)
+        before = np.cumsum(sizes) - sizes
+        sequences = np.arange(sizes.sum()) - np.repeat(before - starts, sizes)
+        attempts = np.repeat(np.array([attempt for _, _, attempt in ranges], np.int32), sizes)
+        arrays = {
+            "sequence": pa.array(sequences),
+            "attempt": pa.array(attempts, mask=attempts == 0),
+        }
+        return pa.RecordBatch.from_arrays(
+            [
+                arrays[field.name]
+                if field.name in arrays
+                else self._per_record(found, field).take(pa.array(rows))
+                for field in self._schema
+            ],
+            schema=self._schema,
+        )
+
+    def _per_record(self, found: list[Event], field: pa.Field) -> pa.Array:
+        name = field.name
+        if name == "at":
+            return pa.array([event.record.at_ms * 1000 for event in found]).cast(field.type)
+        return pa.array([self._value(name, event) for event in found], field.type)
+
+    def _value(self, name: str, event: Event) -> str | int | None:
+        record = event.record
+        if name == "broker_group":
+            return self._broker_group
+        if name == "event":
+            return EVENTS[record.kind]
+        if name == "position":
+            return event.position
+        if name == "lease":
+            return record.lease or None
+        if name == "consumer":
+            return record.session.hex() if record.session != NO_SESSION else None
+        if name == "text":
+            return record.text.decode("utf-8", "replace") or None
+        names = self._names.get(record.group_id)
+        if names is None:  # The group is deleted: its number is all that is left.
+            return {"topic": f"%topic.{record.lane_id}", "lane": "topic"}.get(
+                name, f"%group.{record.group_id}"
+            )
+        return {"topic": names.topic, "lane": names.lane, "group": names.group}[name]

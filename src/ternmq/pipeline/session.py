@@ -1,0 +1,58 @@
+"""The Spark session of a job: `local[*]` unless told otherwise, our format registered.
+
+Workers run this very interpreter, unless the cluster names its own: Spark would take whichever
+`python3` is first in the path. Checkpoint files on local disks use Spark's rename-based manager:
+the default one starts dozens of processes for each micro-batch. What the user configures wins.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from ternmq.core.errors import Unavailable
+from ternmq.pipeline import register
+
+LOCAL = "local[*]"
+CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def spark_session(
+    name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start or find the session; `master` None leaves it to spark-submit, else `local[*]`."""
+    builder = SparkSession.builder.appName(f"ternmq {name}")
+    submitted = "SPARK_ENV_LOADED" in os.environ  # By spark-submit, which knows the master.
+    wanted = dict(DEFAULTS) | dict(conf or {})
+    if master is None and not submitted and "spark.master" not in wanted:
+        master = os.environ.get("MASTER", LOCAL)
+    if master is not None:
+        builder = builder.master(master)
+    if (master or "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # pyspark has no common error for "no Java", "no such master" …
+        raise Unavailable(f"Spark does not start: {first_line(error)}") from error
+    spark.sparkContext.setLogLevel(os.environ.get("TERN_SPARK_LOG", "ERROR"))
+    register(spark)
+    return spark
+
+
+def first_line(error: BaseException) -> str:
+    """What a Spark error says to people: its Java stack is for its log."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]

@@ -1,0 +1,156 @@
+"""The queue as a Spark source: batch and stream, by position and by time, restartable (P1)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ternmq.sync import connect
+from ternmq.wire.commands import Start
+from tests.integration.processes import Node
+
+
+def read(spark: SparkSession, node: Node, **options: Any) -> DataFrame:
+    return spark.read.format("tern").options(url=node.url, **options).load()
+
+
+def fill(node: Node, topic: str, first: int, end: int) -> None:
+    with connect(node.url, app="shop") as mq:
+        mq.send_many(topic, [b"%d" % n for n in range(first, end)], tag="t", properties={"n": 1})
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(int(row.body) for row in frame.select("body").collect())
+
+
+def test_a_batch_has_every_message_with_all_its_columns(
+    spark: SparkSession, shared_node: Node
+) -> None:
+    """P1."""
+    with connect(shared_node.url, app="shop") as mq:
+        receipt = mq.send(
+            "spark.one", b"hello", key="k", tag="vip", properties={"n": 5}, order_key="o"
+        )
+    frame = read(spark, shared_node, subscribe="spark.one")
+
+    [row] = frame.collect()
+
+    assert (row.id, row.sequence, bytes(row.body)) == (receipt.id, 0, b"hello")
+    assert (row.topic, row.broker_group, row.key, row.tag) == ("spark.one", "main", "k", "vip")
+    assert (row.order_key, row.properties, row.app, row.size) == ("o", {"n": "5"}, "shop", 5)
+    assert row.client_address.startswith("127.0.0.1:")
+    assert row.born_at <= row.stored_at
+
+
+def test_ranges_are_split_into_tasks_and_counted_exactly(
+    spark: SparkSession, shared_node: Node
+) -> None:
+    """P1: by position, in more tasks than broker groups."""
+    fill(shared_node, "spark.split", 0, 10_000)
+    where = {
+        "startingOffsets": '{"spark.split": {"main": 100}}',
+        "endingOffsets": '{"spark.split": {"main": 9100}}',
+    }
+
+    frame = read(spark, shared_node, subscribe="spark.split", minPartitions=4, **where)
+
+    assert frame.rdd.getNumPartitions() >= 4
+    assert numbers(frame) == list(range(100, 9_100))
+
+
+def test_a_schema_is_a_projection(spark: SparkSession, shared_node: Node) -> None:
+    fill(shared_node, "spark.few", 0, 10)
+    reader = spark.read.format("tern").options(url=shared_node.url, subscribe="spark.few")
+
+    frame = reader.schema("sequence long, tag string").load()
+
+    assert [tuple(row) for row in frame.collect()] == [(n, "t") for n in range(10)]
+
+
+def test_a_batch_starts_at_a_time(spark: SparkSession, shared_node: Node) -> None:
+    fill(shared_node, "spark.times", 0, 5)
+    with connect(shared_node.url, app="shop") as mq:
+        later = mq.send("spark.times", b"5")
+        while mq.send("spark.times", b"6").stored_at == later.stored_at:
+            pass
+    time_ms = int(later.stored_at.timestamp() * 1000)
+
+    found = read(spark, shared_node, subscribe="spark.times", startingTimestamp=time_ms)
+    before = read(spark, shared_node, subscribe="spark.times", endingTimestamp=time_ms)
+
+    assert set(numbers(found)) >= {5, 6}
+    assert max(numbers(before)) <= 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "no.such.topic"}, "there is no topic 'no.such.topic'"),
+        ({"subscribe": "spark.one", "startingOfsets": "earliest"}, "did you mean"),
+        ({"subscribe": "a", "url": "tern://127.0.0.1:1"}, "cannot reach 127.0.0.1:1"),
+    ],
+)
+def test_a_mistake_is_said(
+    spark: SparkSession, shared_node: Node, options: dict[str, str], said: str
+) -> None:
+    wanted = {"url": shared_node.url, **options}
+    with pytest.raises(PySparkException, match=said):
+        spark.read.format("tern").options(**wanted).load().collect()
+
+
+def test_a_stream_goes_on_where_it_was_stopped(
+    spark: SparkSession, shared_node: Node, tmp_path: Path
+) -> None:
+    """P1: checkpointed, restartable, rate-limited; a topic made later is read from its start."""
+    fill(shared_node, "spark.s1", 0, 1_000)
+
+    def run() -> list[int]:
+        stream = spark.readStream.format("tern").options(
+            url=shared_node.url,
+            subscribePattern=r"spark\.s[0-9]",
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger="400",
+        )
+        query = (
+            stream.load()
+            .select("body")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(tmp_path / "out"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return numbers(spark.read.parquet(str(tmp_path / "out")))
+
+    assert run() == list(range(1_000))
+    fill(shared_node, "spark.s1", 1_000, 1_500)
+    fill(shared_node, "spark.s2", 1_500, 1_600)
+    assert run() == list(range(1_600))
+    assert run() == list(range(1_600))
+
+
+def test_deliveries_say_who_was_handed_what(spark: SparkSession, node: Node) -> None:
+    """R23, J4: the pull log as rows."""
+    fill(node, "work", 0, 20)
+    with connect(node.url, app="shop") as mq, mq.consumer("work", group="billing") as consumer:
+        for message in consumer:
+            if message.sequence == 7 and message.attempt == 1:
+                message.retry(after=0, reason="not yet")
+                continue
+            message.ack()
+            if message.sequence == 7:
+                break
+        consumer.flush()
+    with connect(node.url) as mq:  # A decision syncs the log, and readers see what is safe.
+        mq.admin.create_group("work", "other", Start(at="latest"))
+
+    found = read(spark, node, stream="deliveries").where("topic = 'work'")
+
+    rows = {(row.event, row.sequence, row.attempt) for row in found.collect()}
+    assert {("acked", n) for n in range(20)} <= {(event, n) for event, n, _ in rows}
+    assert ("handed_out", 7, 2) in rows
+    [retry] = found.where("event = 'retry'").collect()
+    assert (retry.sequence, retry.group, retry.broker_group) == (7, "billing", "main")
