@@ -19,7 +19,10 @@ from tests.tidy.source import ROOT
 
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?:&nbsp;)*`(\w+)` \| `(\w+)` \| (yes|no) \|", re.MULTILINE)
-UNNAMED = {"config", "links", "parts", "sender", "traced"} | {"stored", "finish"}  # Not for applications.
+UNNAMED = {"config", "links", "parts", "sender", "traced"} | {
+    "stored",
+    "finish",
+}  # Not for applications.
 
 
 def test_the_table_of_errors_is_the_tree() -> None:

@@ -210,19 +210,7 @@ class Parts:
             groups=self.groups, topics=self.topics, members=self.members, directory=directory,
             consume=store.consume, committer=self.committer, deliverer=self.deliverer,
         )  # fmt: skip
-        publisher = Publisher(
-            topics=self.topics, committer=self.committer, producers=store.producers,
-            limits=SendLimits(directory.topic, clock.monotonic), figures=self.figures, clock=clock,
-        )  # fmt: skip
-        deliveries = Deliveries(pulls=store.pulls, groups=self.groups, fetcher=self.fetcher)
-        consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
-        self.router = Router(
-            publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
-            operating=Operating(
-                admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
-                status=self.status,
-            ),
-        )  # fmt: skip
+        self.router = self._router(dead, copies)
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,
             committer=self.committer, store=store,
@@ -230,6 +218,22 @@ class Parts:
             flush_interval_s=config.flush_interval_ms / 1000,
         )  # fmt: skip
         directory.on_topic_deleted(self._topic_deleted)
+
+    def _router(self, dead: DeadLetters, copies: Copies) -> Router:
+        publisher = Publisher(
+            topics=self.topics, committer=self.committer, producers=self.store.producers,
+            limits=SendLimits(self._directory.topic, self._clock.monotonic),
+            figures=self.figures, clock=self._clock,
+        )  # fmt: skip
+        deliveries = Deliveries(pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher)
+        consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
+        return Router(
+            publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
+            operating=Operating(
+                admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
+                status=self.status,
+            ),
+        )  # fmt: skip
 
     async def start(self, unnamed: frozenset[int]) -> None:
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.
