@@ -1,4 +1,5 @@
-"""What a broker may ask about names. Meta implements it in process; later also over the network.
+"""What servers may ask about names. Meta implements it in process; `remote_directory` implements
+the part about topics over the network.
 
 Looking up a topic never waits: the directory keeps a copy of all live topics in memory. Ids are
 never reused, so what was stored under a deleted topic or group can not come back with a new one.
@@ -22,8 +23,8 @@ class InUse:
     epoch: int
 
 
-class Directory(Protocol):
-    """Topics, group ids and epochs."""
+class TopicDirectory(Protocol):
+    """Topics: all that a delay server asks about names."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of that name, from memory."""
@@ -33,6 +34,16 @@ class Directory(Protocol):
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         """Make a topic, or return the one that is there; raises `BadName`."""
+
+    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
+        """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""
+
+    def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
+        """The same whenever a topic's settings were changed, with the topic as it is now."""
+
+
+class Directory(TopicDirectory, Protocol):
+    """Topics, group ids and epochs."""
 
     async def delete_topic(self, name: str) -> Topic:
         """Delete a topic and its groups; raises `TopicNotFound`."""
@@ -50,9 +61,3 @@ class Directory(Protocol):
         """Only give out larger numbers than these from now on, durably. Asked by a broker that
         starts, before it serves. Returns topic ids that have messages or groups and were never
         heard of: the registry is older than the data."""
-
-    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
-        """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""
-
-    def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
-        """The same whenever a topic's settings were changed, with the topic as it is now."""

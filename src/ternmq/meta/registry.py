@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ternmq.discovery.directory import InUse
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.commands import Route, Topic, TopicSettings
 
 SCHEMA_VERSION = 1
 
@@ -90,6 +90,15 @@ class Registry(Protocol):
 
     def new_epoch(self, broker_group: str) -> int:
         """A number larger than every one given out for this broker group before."""
+
+    def servers(self) -> list[Route]:
+        """Servers that exist, whether they run or not: those that hold messages by themselves."""
+
+    def remember_server(self, route: Route, *, now_ms: int) -> None:
+        """Keep it, or its new address."""
+
+    def forget_server(self, route: Route) -> None:
+        """It is gone for good; an unknown one is no error."""
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         """Never give out what is in use; says what was unknown so far."""

@@ -4,6 +4,7 @@
     topics     id, name, live_name, created_at_ms, deleted_at_ms, settings (json text)
     groups     id, topic_id, name, live_name, created_at_ms, deleted_at_ms
     epochs     broker_group, epoch
+    servers    kind, broker_group, address, seen_at_ms
 
 Deleted rows stay: they are how ids are never reused, and they tell what an old id meant. A row
 without `live_name` and without `deleted_at_ms` is a mark: ids up to it are in use by data that this
@@ -27,7 +28,7 @@ from sqlalchemy import exc
 from ternmq.core.errors import BadConfig, Corrupt, DiskFull, TopicNotFound, Unavailable
 from ternmq.discovery.directory import InUse
 from ternmq.meta.registry import SCHEMA_VERSION, Behind, Change, GroupRow, NewGroup, NewTopic
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.commands import Route, Topic, TopicSettings
 
 NAME_SIZE_COLUMN = 400
 """Our own names hold a topic's and a group's name."""
@@ -78,6 +79,14 @@ _epochs = sa.Table(
     _tables,
     sa.Column("broker_group", sa.String(NAME_SIZE_COLUMN), primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
+)
+_servers = sa.Table(
+    "servers",
+    _tables,
+    sa.Column("kind", sa.String(20), primary_key=True),
+    sa.Column("broker_group", sa.String(NAME_SIZE_COLUMN), primary_key=True),
+    sa.Column("address", sa.String(NAME_SIZE_COLUMN), nullable=False),
+    sa.Column("seen_at_ms", sa.BigInteger, nullable=False),
 )
 
 
@@ -158,6 +167,29 @@ class SqlRegistry:
 
     def new_epoch(self, broker_group: str) -> int:
         return self._repeated(lambda connection: _new_epoch(connection, broker_group))
+
+    def servers(self) -> list[Route]:
+        chosen = sa.select(_servers).order_by(_servers.c.kind, _servers.c.broker_group)
+        with self._transaction() as connection:
+            return [
+                Route(broker_group=row.broker_group, address=row.address, kind=row.kind)
+                for row in connection.execute(chosen)
+            ]
+
+    def remember_server(self, route: Route, *, now_ms: int) -> None:
+        values = {"address": route.address, "seen_at_ms": now_ms}
+        new = {"kind": route.kind, "broker_group": route.broker_group, **values}
+
+        def remember(connection: sa.Connection) -> None:
+            changed = connection.execute(_servers.update().where(_this(route)).values(values))
+            if not changed.rowcount:
+                connection.execute(_servers.insert().values(new))
+
+        self._repeated(remember)
+
+    def forget_server(self, route: Route) -> None:
+        with self._transaction() as connection:
+            connection.execute(_servers.delete().where(_this(route)))
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         return self._repeated(lambda connection: _reserve(connection, used, now_ms))
@@ -294,6 +326,10 @@ def _topic(row: Any) -> Topic:
 
 def _group(row: Any) -> GroupRow:
     return GroupRow(id=row.id, topic_id=row.topic_id, name=row.name)
+
+
+def _this(route: Route) -> sa.ColumnElement[bool]:
+    return sa.and_(_servers.c.kind == route.kind, _servers.c.broker_group == route.broker_group)
 
 
 def _chunks(values: Iterable[K]) -> Iterator[list[K]]:

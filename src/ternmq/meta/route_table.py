@@ -1,6 +1,7 @@
 """Who is there: the servers that announced themselves, as clients are told about them.
 
-In memory only: a server announces itself again when it or meta starts. The version grows with each
+In memory only: a server announces itself again when it or meta starts. Those that exist and are
+not there are listed as away. The version grows with each
 change, so that a client can tell old news from new.
 """
 
@@ -13,6 +14,7 @@ class RouteTable:
     def __init__(self, *, first_version: int) -> None:
         # Starting from the time of day keeps versions growing over restarts of meta.
         self._routes = Routes(version=first_version, servers=[])
+        self._remembered: list[Route] = []
 
     def current(self) -> Routes:
         return self._routes
@@ -26,10 +28,18 @@ class RouteTable:
         """A server is going away."""
         self._change([other for other in self._routes.servers if not _same_server(other, route)])
 
+    def remember(self, servers: list[Route]) -> None:
+        """These exist, whether they are there now or not."""
+        self._remembered = servers
+        self._change(self._routes.servers)
+
     def _change(self, servers: list[Route]) -> None:
         ordered = sorted(servers, key=lambda route: (route.broker_group, route.role, route.address))
-        if ordered != self._routes.servers:
-            self._routes = Routes(version=self._routes.version + 1, servers=ordered)
+        there = {(route.kind, route.broker_group) for route in servers}
+        away = [each for each in self._remembered if (each.kind, each.broker_group) not in there]
+        if ordered != self._routes.servers or away != self._routes.away:
+            version = self._routes.version + 1
+            self._routes = Routes(version=version, servers=ordered, away=away)
 
 
 def _same_server(one: Route, other: Route) -> bool:

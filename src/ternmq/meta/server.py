@@ -19,6 +19,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
+from ternmq.meta.registrar import Registrar
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
 from ternmq.rpc.limits import ServerLimits
@@ -41,9 +42,12 @@ from ternmq.wire.commands import (
 )
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
+from ternmq.wire.registering import Register, Withdraw
 
 log = get_logger()
 
+EXPIRE_S = 1.0
+"""How often silent servers are looked for."""
 HOLD_SIZE = 4 * KIB
 """What a request that waits for the registry counts as, besides its payload."""
 
@@ -70,6 +74,7 @@ class MetaHandler:
         self._routes = routes
         self._identity = identity
         self._clock = clock
+        self.registrar = Registrar(service, routes, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
 
@@ -111,6 +116,10 @@ class MetaHandler:
             self._later(peer, frame, self._delete_topic(unpack(payload, TopicNamed).name))
         elif command == Command.STATUS:
             self._later(peer, frame, self._status())
+        elif command == Command.REGISTER:
+            self._later(peer, frame, self.registrar.register(unpack(payload, Register)))
+        elif command == Command.WITHDRAW:
+            self._later(peer, frame, self.registrar.withdraw(unpack(payload, Withdraw)))
         else:
             name = Command(command).name
             raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
@@ -211,8 +220,17 @@ async def serving_meta(
 ) -> AsyncIterator[Listener]:
     """Listen while the block runs; then take no more, answer what was asked, close."""
     async with listening(host, port, handler, limits=limits, clock=clock) as listener:
+        expiring = asyncio.create_task(_expire(handler), name="tern-silent-servers")
         try:
             yield listener
         finally:
             listener.stop_accepting()
+            expiring.cancel()
+            await asyncio.wait([expiring])
             await handler.finish()
+
+
+async def _expire(handler: MetaHandler) -> None:
+    while True:
+        await asyncio.sleep(EXPIRE_S)
+        handler.registrar.expire()

@@ -26,7 +26,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.meta.registry import Change, GroupRow, NewGroup, NewTopic, Registry
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.commands import Route, Topic, TopicSettings
 
 log = get_logger()
 
@@ -107,6 +107,7 @@ class MetaService:
         self._closed = False
         self._topics: dict[str, Topic] = {}
         self._groups: dict[int, dict[str, int]] = {}
+        self._servers: list[Route] = []
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
         self._new_topics = _Gather[str, NewTopic, Topic](
@@ -125,6 +126,7 @@ class MetaService:
         """Fill the copy in memory; once, before anything else."""
         self._add_topics(await self._in_worker(self._registry.topics))
         self._add_groups(await self._in_worker(self._registry.groups))
+        self._set_servers(await self._in_worker(self._registry.servers))
 
     # Topics.
 
@@ -226,6 +228,28 @@ class MetaService:
                 groups_behind=behind.group_ids, epoch_behind=behind.epoch,
             )  # fmt: skip
         return behind.topic_ids
+
+    # Servers that hold messages by themselves.
+
+    def servers(self) -> list[Route]:
+        return self._servers
+
+    async def remember_server(self, route: Route) -> None:
+        now_ms = self._clock.now_ms()
+        await self._change_servers(lambda: self._registry.remember_server(route, now_ms=now_ms))
+
+    async def forget_server(self, route: Route) -> None:
+        await self._change_servers(lambda: self._registry.forget_server(route))
+
+    async def _change_servers(self, change: Callable[[], None]) -> None:
+        def work() -> list[Route]:
+            change()
+            return self._registry.servers()
+
+        await asyncio.shield(self._in_worker(work, self._set_servers))
+
+    def _set_servers(self, servers: list[Route]) -> None:
+        self._servers = servers
 
     # The worker.
 

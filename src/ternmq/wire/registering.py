@@ -19,3 +19,5 @@ class Registered(Record, frozen=True):
 
 class Withdraw(Record, frozen=True):
     route: Route
+    for_good: bool = False
+    """It holds nothing any more: do not remember it. Address and role do not matter then."""

@@ -13,7 +13,7 @@ from ternmq.discovery.directory import Directory, InUse
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registry import Behind, Change, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.meta.service import TRANSACTION_ROWS_MAX, MetaService, serving_directory
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.policies import TopicSet
 
 from .conftest import Opener
@@ -74,6 +74,17 @@ class Watched:
     def new_epoch(self, broker_group: str) -> int:
         self._enter(1)
         return self._inner.new_epoch(broker_group)
+
+    def servers(self) -> list[Route]:
+        return self._inner.servers()
+
+    def remember_server(self, route: Route, *, now_ms: int) -> None:
+        self._enter(1)
+        self._inner.remember_server(route, now_ms=now_ms)
+
+    def forget_server(self, route: Route) -> None:
+        self._enter(1)
+        self._inner.forget_server(route)
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         self._enter(1)

@@ -1,0 +1,113 @@
+"""Registering with real meta servers, and topics over the network."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ternmq.core.clock import SystemClock
+from ternmq.core.errors import AlreadyExists, Unavailable
+from ternmq.discovery import registration, remote_directory
+from ternmq.discovery.registration import registered
+from ternmq.discovery.routes import RouteCache
+from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.meta.route_table import RouteTable
+from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
+from ternmq.meta.service import MetaService, serving_directory
+from ternmq.rpc.address import join_address
+from ternmq.rpc.server import ServerLimits
+from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Route, Topic, TopicSettings
+from tests.unit.client.waiting import until
+
+HELLO = Hello(protocol=PROTOCOL_VERSION, app="delay", version="0", session=bytes(16))
+ROUTE = Route(broker_group="later", address="127.0.0.1:1", kind="delay")
+
+
+@dataclass
+class Meta:
+    address: str
+    routes: RouteTable
+    service: MetaService
+
+
+@asynccontextmanager
+async def meta(registry: Path, port: int = 0) -> AsyncIterator[Meta]:
+    clock = SystemClock()
+    identity = MetaIdentity(
+        node="n", version="0", address="", data_dir=registry.parent, started_at_ms=0
+    )
+    async with serving_directory(lambda: SqlRegistry.open_sqlite(registry), clock=clock) as service:
+        routes = RouteTable(first_version=1)
+        handler = MetaHandler(service, routes, identity=identity, clock=clock)
+        async with serving_meta(
+            "127.0.0.1", port, handler, limits=ServerLimits(linger=0.1), clock=clock
+        ) as listener:
+            yield Meta(join_address(*listener.address), routes, service)
+
+
+async def test_a_server_registers_with_every_meta_server_and_leaves(tmp_path: Path) -> None:
+    async with meta(tmp_path / "a.db") as one, meta(tmp_path / "b.db") as other:
+        async with registered([one.address, other.address], HELLO, ROUTE):
+            await until(lambda: one.routes.current().servers == [ROUTE])
+            await until(lambda: other.routes.current().servers == [ROUTE])
+
+        assert one.routes.current().servers == other.routes.current().servers == []
+        assert one.routes.current().away == [ROUTE]
+
+
+async def test_a_meta_server_that_comes_back_learns_of_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ternmq.meta.registrar.HEARTBEAT_MS", 20)
+    monkeypatch.setattr(registration, "AGAIN_S", 0.02)
+    async with meta(tmp_path / "steady.db") as steady:
+        async with meta(tmp_path / "a.db") as first:
+            address = first.address
+            running = registered([steady.address, address], HELLO, ROUTE)
+            await running.__aenter__()
+            await until(lambda: first.routes.current().servers == [ROUTE])
+        async with meta(tmp_path / "a.db", int(address.rpartition(":")[2])) as again:
+            await until(lambda: again.routes.current().servers == [ROUTE])
+            await running.__aexit__(None, None, None)
+
+
+async def test_who_cannot_register_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "FIRST_WITHIN_S", 0.2)
+    second = Route(broker_group="later", address="127.0.0.1:2", kind="delay")
+    async with meta(tmp_path / "a.db") as one, registered([one.address], HELLO, ROUTE):
+        with pytest.raises(AlreadyExists, match="give this one another name"):
+            async with registered([one.address], HELLO, second):
+                pass
+    with pytest.raises(Unavailable, match="cannot reach"):
+        async with registered([one.address], HELLO, ROUTE):
+            pass
+
+
+async def test_topics_are_known_made_changed_and_deleted_from_afar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_directory, "PAGE", 2)
+    monkeypatch.setattr(remote_directory, "REFRESH_S", 0.01)
+    async with meta(tmp_path / "a.db") as one:
+        for name in ("a", "b", "c"):
+            await one.service.create_topic(name, TopicSettings())
+        cache = RouteCache([one.address], HELLO)
+        deleted: list[Topic] = []
+        changed: list[Topic] = []
+        async with remote_directory.remote_directory(cache) as directory:
+            directory.on_topic_deleted(deleted.append)
+            directory.on_topic_changed(changed.append)
+            assert sorted(topic.name for topic in directory.topics()) == ["a", "b", "c"]
+            made = await directory.create_topic("d", TopicSettings())
+            assert directory.topic("d") == made == one.service.topic("d")
+            await one.service.delete_topic("a")
+            await one.service.change_topic("b", lambda _: TopicSettings(closed=True))
+            await until(lambda: deleted and changed)
+        await cache.close()
+
+    assert [topic.name for topic in deleted] == ["a"]
+    assert changed[0].settings.closed
