@@ -54,6 +54,7 @@ def test_the_command_numbers() -> None:
         "DEAD_DELETE": 38,
         "GROUP_REPLAY": 39,
         "PUBLISH": 40,
+        "CONFIRM": 41,
         "JOIN": 50,
         "PULL": 51,
         "ACK": 52,

@@ -19,6 +19,7 @@ from ternmq.broker.lane import Lane
 from ternmq.broker.lease import RetryRule
 from ternmq.broker.order import Order
 from ternmq.broker.replay import apply
+from ternmq.broker.unacked import STATES, Unacked
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
@@ -37,8 +38,10 @@ LANE_KINDS = frozenset(
     {
         Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
         Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT, Kind.LOST, Kind.KILLED,
+        Kind.CONFIRM,
     }
 )  # fmt: skip
+SETTLING = frozenset({Kind.ACKED, Kind.RESET, Kind.CUT, *STATES})
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +77,8 @@ class Group:
     settings: GroupSettings = field(default_factory=GroupSettings)
     filter: Filter | None = None  # Of the consumers that are there.
     order: Order | None = None  # Where the subscription is ordered.
+    unacked: Unacked = field(default_factory=Unacked)
+    asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
     quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
 
     def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
@@ -106,6 +111,7 @@ class Groups:
         self._wakes: list[tuple[int, int, Group]] = []
         self._lease = 0
         self._ticket = 0
+        self.on_settled: Callable[[Group], None] = lambda group: None
 
     # -- finding
 
@@ -162,6 +168,8 @@ class Groups:
             del named[group.name]
         if not named:
             self._by_topic.pop(group.topic_id, None)
+        if group.asked:
+            self.on_settled(group)
 
     def write(self, group: Group, changes: Iterable[Change]) -> None:
         """Note progress; it is written soon."""
@@ -173,6 +181,11 @@ class Groups:
             group.order.apply(written, group.lane)
 
     def to_record(self, group: Group, change: Change) -> PullRecord:
+        """Every change passes here on its way to the log."""
+        if change.kind in SETTLING:
+            group.unacked.note(change)
+            if group.asked:
+                self.on_settled(group)
         return PullRecord(
             kind=change.kind,
             group_id=group.id,
@@ -200,7 +213,7 @@ class Groups:
         group.records = 0
         text = snapshot.save(
             group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now(),
-            settings=group.settings,
+            settings=group.settings, unacked=group.unacked,
         )  # fmt: skip
         return self.to_record(group, Change(Kind.SNAPSHOT, (), text=text))
 
@@ -208,7 +221,8 @@ class Groups:
         """Back to what a snapshot record says; what came after it is handed out again."""
         now = self.now()
         end = group.lane.end
-        _, group.lane = snapshot.load(record.text, now=now, waited_ms=0, grace_until=now)
+        state, group.lane = snapshot.load(record.text, now=now, waited_ms=0, grace_until=now)
+        group.unacked = state.unacked_rows()
         group.lane.grow(end)
         if group.order is not None:
             group.order = Order(group.lane)
@@ -260,6 +274,7 @@ class Groups:
                 )
                 group = self._new(record, state.group, state.start, state.created_at_ms)
                 group.lane, group.settings = lane, state.settings
+                group.unacked = state.unacked_rows()
                 newest = max(lane.leases, default=0)
                 self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
                 by_id[key] = group
@@ -270,15 +285,17 @@ class Groups:
             elif record.kind is Kind.SETTINGS and key in by_id:
                 by_id[key].settings = snapshot.read_settings(record.text)
             elif record.kind in LANE_KINDS and key in by_id:
+                change = Change(
+                    record.kind, record.ranges, record.lease, record.session,
+                    record.argument, record.text,
+                )  # fmt: skip
+                group = by_id[key]
                 apply(
-                    by_id[key].lane,
-                    Change(
-                        record.kind, record.ranges, record.lease, record.session,
-                        record.argument, record.text,
-                    ),
+                    group.lane, change,
                     now=now, waited_ms=waited_ms, grace_until=now + grace_ms,
                 )  # fmt: skip
-                by_id[key].records += 1
+                group.unacked.note(change)
+                group.records += 1
         for key, group in by_id.items():
             name = topics.get(group.topic_id)
             if name is None:

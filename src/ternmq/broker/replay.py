@@ -19,7 +19,7 @@ def apply(lane: Lane, change: Change, *, now: int, waited_ms: int, grace_until: 
     match change.kind:
         case Kind.HANDED_OUT:
             _hand_out(lane, change, grace_until)
-        case Kind.ACKED | Kind.DEAD | Kind.EXPIRED | Kind.SKIPPED | Kind.FILTERED:
+        case Kind.ACKED | Kind.CONFIRM | Kind.DEAD | Kind.EXPIRED | Kind.SKIPPED | Kind.FILTERED:
             _settled(lane, change)
         case Kind.RETRY | Kind.KILLED:
             after_ms = change.argument & (BY_POLICY - 1)

@@ -1,8 +1,8 @@
 """From a frame to the part that handles it. A command is one line in one table.
 
-PUBLISH, PULL, ACK and READ are answered by their parts whenever they are ready; the other commands
-are asked rarely and answered by whatever their part returns. Never waits: what takes time becomes
-a task that is owned here, counts against its peer's bound, and is waited for at the end.
+PUBLISH, CONFIRM, PULL, ACK and READ are answered by their parts whenever they are ready; the other
+commands are asked rarely and answered by whatever their part returns. Never waits: what takes time
+becomes a task that is owned here, counts against its peer's bound, and is waited for at the end.
 """
 
 import asyncio
@@ -97,6 +97,10 @@ class Router:
             Command.GROUP_REPLAY: (GroupReplay, lambda _, request: copies.replay(request)),
             Command.GROUP_RETRY: (GroupRetry, lambda _, request: admin.retry_now(request)),
         }
+
+    def add(self, command: Command, hot: Hot) -> None:
+        """One more line of the table: a part that answers whenever it is ready."""
+        self._hot[command] = hot
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command

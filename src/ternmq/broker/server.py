@@ -14,6 +14,7 @@ from importlib.metadata import version
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.broker.admin import Admin, own_cpu_s, own_memory
 from ternmq.broker.commit import Committer
+from ternmq.broker.confirm import Confirmer
 from ternmq.broker.consuming import Consuming
 from ternmq.broker.copies import Copies
 from ternmq.broker.dead_letter import Undertaker
@@ -211,6 +212,8 @@ class Parts:
             consume=store.consume, committer=self.committer, deliverer=self.deliverer,
         )  # fmt: skip
         self.router = self._router(dead, copies)
+        self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
+        self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,
             committer=self.committer, store=store,
@@ -250,6 +253,7 @@ class Parts:
             peer.push(wire.Command.NOTICE, notice)
         self.deliverer.stop()
         self.reader.stop()
+        self.confirmer.stop()
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self.router.finish()

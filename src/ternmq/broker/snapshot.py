@@ -11,6 +11,7 @@ import msgspec
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import Lease
 from ternmq.broker.losses import Losses
+from ternmq.broker.unacked import Unacked
 from ternmq.core.errors import Corrupt
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
@@ -47,6 +48,17 @@ class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     settings: GroupSettings = GroupSettings()
     losses: list[Piece] = []
     """first, end, how many leases were lost with these rows"""
+    unacked: list[Piece] = []
+    """first, end, kind of the change that settled these rows; the newest ones"""
+    unacked_floor: int = -1
+    """Below this the list is not complete; -1 in snapshots that are older than the list."""
+
+    def unacked_rows(self) -> Unacked:
+        """How rows were settled where not by an ack, as far as it is known."""
+        floor = self.unacked_floor
+        if floor < 0:
+            floor = self.next if self.dead or self.skipped or self.expired or self.filtered else 0
+        return Unacked(self.unacked, floor)
 
 
 class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -59,11 +71,20 @@ class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 _encoder = msgspec.msgpack.Encoder()
 
 
-def save(lane: Lane, *, group: str, created_at_ms: int, now: int, settings: GroupSettings) -> bytes:
+def save(
+    lane: Lane,
+    *,
+    group: str,
+    created_at_ms: int,
+    now: int,
+    settings: GroupSettings,
+    unacked: Unacked | None = None,
+) -> bytes:
     """Rows on their way to the dead letters are saved as ready: better twice than lost."""
     returned = PieceMap(list(lane.returned))
     for first, end, attempt in lane.dying:
         returned.put(first, end, attempt)
+    pieces, floor = (unacked or Unacked()).saved()
     state = LaneState(
         group=group,
         created_at_ms=created_at_ms,
@@ -87,6 +108,8 @@ def save(lane: Lane, *, group: str, created_at_ms: int, now: int, settings: Grou
         filtered=lane.filtered,
         settings=settings,
         losses=list(lane.losses.rows),
+        unacked=pieces,
+        unacked_floor=floor,
     )
     return _encoder.encode(state)
 

@@ -57,6 +57,12 @@ def send(
         bool, typer.Option("--lines", help="Each line of stdin (or --file) is one message.")
     ] = False,
     count: Annotated[int, typer.Option(min=1, help="Send everything so many times.")] = 1,
+    confirm_group: Annotated[
+        str | None, typer.Option(help="Wait until this group has acked the messages.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds to wait for --confirm-group; 30 unless given.")
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -74,6 +80,10 @@ def send(
         extras["tag"] = tag
     if order_key is not None:
         extras["order_key"] = order_key
+    if confirm_group is not None:
+        extras["confirm_group"] = confirm_group
+    if timeout is not None:
+        extras["timeout"] = timeout
     if properties:
         extras["properties"] = dict(parse_property(text) for text in properties)
 
@@ -86,7 +96,8 @@ def send(
 
     started = time.monotonic()
     sent = use(url, job)
-    _report(topic, sent, time.monotonic() - started, as_json=as_json)
+    seconds = time.monotonic() - started
+    _report(topic, sent, seconds, confirmed_by=confirm_group, as_json=as_json)
 
 
 def check_sources(bodies: list[str], *, file: Path | None, lines: bool, count: int) -> None:
@@ -194,7 +205,10 @@ def _chunked(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield chunk
 
 
-def _report(topic: str, sent: Sent | None, seconds: float, *, as_json: bool) -> None:
+def _report(
+    topic: str, sent: Sent | None, seconds: float, *, confirmed_by: str | None, as_json: bool
+) -> None:
+    by = f"  acked by {confirmed_by}" if confirmed_by else ""
     if sent is None:
         if as_json:
             show_json({"topic": topic, "count": 0})
@@ -212,11 +226,12 @@ def _report(topic: str, sent: Sent | None, seconds: float, *, as_json: bool) -> 
                 "last_sequence": sent.last.sequence,
                 "stored_at": utc(sent.last.stored_at),
             }
+            | ({"confirmed_by": confirmed_by} if confirmed_by else {})
         )
     elif sent.count == 1:
-        say(f"{sent.first.id}  {topic}  sequence {sent.first.sequence}")
+        say(f"{sent.first.id}  {topic}  sequence {sent.first.sequence}{by}")
     else:
         say(
             f"{sent.count} messages  {topic}  sequences {sent.first.sequence}"
-            f" to {sent.last.sequence}  {seconds:.2f} s"
+            f" to {sent.last.sequence}  {seconds:.2f} s{by}"
         )

@@ -14,6 +14,7 @@ from ternmq.client.admin import Admin
 from ternmq.client.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.bulk import Bulk
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
+from ternmq.client.confirming import check_group, confirm, make_wish, take_wish
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
 from ternmq.client.delays import CancelResult, Delays
 from ternmq.client.forked import life
@@ -23,7 +24,7 @@ from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import Reader, ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import Closed
+from ternmq.core.errors import BadRequest, Closed
 from ternmq.discovery.url import parse_url
 
 
@@ -97,9 +98,12 @@ class Client:
         """Store one message and return its receipt once it is safe.
 
         Options: key, tag, properties, order_key, ttl (seconds or timedelta), priority (0 to 255),
-        delay (seconds or timedelta) or at (aware datetime) for later, codec. Cancelling the call
-        does not take the message back.
+        delay (seconds or timedelta) or at (aware datetime) for later, codec. With `confirm_group`
+        it returns when that group has acked the message, or raises `NotConfirmed` after `timeout`
+        seconds (30). Cancelling the call does not take the message back.
         """
+        if "confirm_group" in options or "timeout" in options:
+            return await self._send_confirmed(topic, body, options)
         producer = self._producer
         if producer is None or self._life != life.number:
             producer = self.sender()
@@ -112,11 +116,34 @@ class Client:
 
         `bodies` are bodies, or `Outgoing` for messages that differ in more than the body; options
         apply to all. If some parts fail, the receipt lists them in `.failures`; if all do, the
-        first error is raised.
+        first error is raised. `confirm_group` and `timeout` as for `send`, for all of them.
         """
+        wish = take_wish(options) if options else None  # type: ignore[arg-type]
         if not isinstance(bodies, list | tuple):
             bodies = list(bodies)
-        return await Bulk(self.sender(), topic, options).send(bodies)
+        if wish is None:
+            return await Bulk(self.sender(), topic, options).send(bodies)
+        await check_group(self._servers(), topic, wish.group)
+        receipt = await Bulk(self.sender(), topic, options).send(bodies)
+        await confirm(self._servers(), receipt, wish)
+        return receipt
+
+    async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
+        wish = take_wish(options)  # type: ignore[arg-type]
+        if wish is None:
+            return await self.sender().send(topic, body, options)
+        if options.get("delay") is not None or options.get("at") is not None:
+            raise BadRequest("a delayed message is not consumed yet: leave confirm_group= out")
+        await check_group(self._servers(), topic, wish.group)
+        receipt = await self.sender().send(topic, body, options)
+        await confirm(self._servers(), receipt, wish)
+        return receipt
+
+    async def confirm(
+        self, receipt: Receipt | BatchReceipt, group: str, timeout: float | None = None
+    ) -> None:
+        """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
+        await confirm(self._servers(), receipt, make_wish(group, timeout))
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.

@@ -34,6 +34,8 @@ class SendOptions(TypedDict, total=False):
     delay: float | timedelta | None
     at: datetime | None
     codec: Codec | CodecName | None
+    confirm_group: str | None
+    timeout: float | None
 
 
 _KNOWN = sorted(SendOptions.__annotations__)
@@ -69,6 +71,10 @@ def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
     for name in options:
         if name not in SendOptions.__annotations__:
             raise BadRequest(f"send() has no option {name!r}; {nearest_text(name, _KNOWN)}")
+    if options.get("confirm_group") is not None or options.get("timeout") is not None:
+        raise BadRequest(
+            "send_nowait() waits for nobody: confirm_group= and timeout= are for send()"
+        )
     due = make_due(options.get("delay"), options.get("at"))
     ready_ms = now_ms  # A message that waits until it is due lives `ttl` from then on.
     if due is not None:

@@ -152,12 +152,21 @@ class BatchReceipt:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._stored: list[tuple[int, Published]] = []
+        self._stored: list[tuple[int, Published, int, int]] = []
         self.failures: list[tuple[range, TernError]] = []
         """Rows that are not (or not certainly) stored, with the reason; empty when all is well."""
 
-    def stored(self, first_row: int, published: Published) -> None:
-        self._stored.append((first_row, published))
+    def stored(
+        self, first_row: int, published: Published, row: int = 0, count: int | None = None
+    ) -> None:
+        """Rows from `first_row` on are rows from `row` on of a stored batch; all of it, or some."""
+        self._stored.append(
+            (first_row, published, row, published.count if count is None else count)
+        )
+
+    def parts(self) -> list[tuple[Published, int, int]]:
+        """What is stored: batch, first row in it, how many."""
+        return [(published, row, count) for _, published, row, count in self._stored]
 
     def failed(self, first_row: int, count: int, error: TernError) -> None:
         self.failures.append((range(first_row, first_row + count), error))
@@ -183,9 +192,9 @@ class BatchReceipt:
             row += self._count
         if not 0 <= row < self._count:
             raise IndexError(f"row {row} of {self._count}")
-        for first, published in self._stored:
-            if first <= row < first + published.count:
-                return Receipt(published, row - first)
+        for first, published, base, count in self._stored:
+            if first <= row < first + count:
+                return Receipt(published, base + row - first)
         for rows, error in self.failures:
             if row in rows:
                 raise error

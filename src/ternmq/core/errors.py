@@ -170,6 +170,22 @@ class SendUnknown(TernError):
     code = "send_unknown"
 
 
+class NotConfirmed(TernError):
+    """The message is stored, but the group it was meant for did not ack it."""
+
+    code = "not_confirmed"
+
+    @property
+    def state(self) -> str:
+        """What is known instead: 'open' when time was up, 'dead', 'expired', 'filtered' …"""
+        return str(self.details.get("state", ""))
+
+    @property
+    def receipt(self) -> Any:
+        """The receipt of what is stored."""
+        return self.details.get("receipt")
+
+
 class SequenceTooOld(TernError):
     """A repeat is older than what the broker remembers of this producer; not stored again."""
 

@@ -68,6 +68,7 @@ class Kind(IntEnum):
     DEAD = 17
     """Decision: ranges are in the dead-letter topic; text says why."""
     CONFIRM = 18
+    """Decision: ranges are acked, and a producer who waits for that is told."""
     REDRIVE = 19
     GROUP_MADE = 32
     """Decision: the group exists and starts at `argument`."""

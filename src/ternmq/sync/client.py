@@ -111,6 +111,12 @@ class Client:
         """Store many messages, split as needed; see `ternmq.Client.send_many`."""
         return run(self._mq.send_many(topic, bodies, **options))
 
+    def confirm(
+        self, receipt: Receipt | BatchReceipt, group: str, timeout: float | None = None
+    ) -> None:
+        """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
+        run(self._mq.confirm(receipt, group, timeout))
+
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room."""
         inbox = self._inbox

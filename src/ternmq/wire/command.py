@@ -31,6 +31,7 @@ class Command(IntEnum):
     GROUP_REPLAY = 39
 
     PUBLISH = 40
+    CONFIRM = 41
     JOIN = 50
     PULL = 51
     ACK = 52
