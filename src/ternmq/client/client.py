@@ -24,7 +24,7 @@ from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import Reader, ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import BadRequest, Closed
+from ternmq.core.errors import Closed
 from ternmq.discovery.url import parse_url
 
 
@@ -132,8 +132,6 @@ class Client:
         wish = take_wish(options)  # type: ignore[arg-type]
         if wish is None:
             return await self.sender().send(topic, body, options)
-        if options.get("delay") is not None or options.get("at") is not None:
-            raise BadRequest("a delayed message is not consumed yet: leave confirm_group= out")
         await check_group(self._servers(), topic, wish.group)
         receipt = await self.sender().send(topic, body, options)
         await confirm(self._servers(), receipt, wish)

@@ -57,6 +57,8 @@ def take_wish(options: dict[str, Any]) -> Wish | None:
     """Take the wish out of the keywords of a send; None when there is none."""
     group, timeout = options.pop("confirm_group", None), options.pop("timeout", None)
     if group is not None:
+        if options.get("delay") is not None or options.get("at") is not None:
+            raise BadRequest("a delayed message is not consumed yet: leave confirm_group= out")
         return make_wish(group, timeout)
     if timeout is not None:
         raise BadRequest("timeout= is for confirm_group=; sending has delivery_timeout= on connect")

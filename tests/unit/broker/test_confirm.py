@@ -170,6 +170,8 @@ async def test_what_makes_no_sense_is_refused(mq: Any) -> None:
         await mq.send("orders", b"x", timeout=3)
     with pytest.raises(BadRequest, match="waits for nobody"):
         mq.send_nowait("orders", b"x", confirm_group="g")
+    with pytest.raises(BadRequest, match="a delayed message is not consumed yet"):
+        await mq.send_many("orders", [b"x"], confirm_group="g", delay=5)
     with pytest.raises(BadRequest, match="timeout is -1"):
         await mq.send("orders", b"x", confirm_group="g", timeout=-1)
 
