@@ -12,7 +12,9 @@ from ternmq.client.codec import Codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.consumer import Consumer
 from ternmq.client.delays import CancelResult
+from ternmq.client.finding import Finding
 from ternmq.client.message import Message, MessageBatch
+from ternmq.client.once import OnceReceipt
 from ternmq.client.producer import Stats
 from ternmq.client.reader import Reader
 from ternmq.client.receipt import BatchReceipt, Receipt
@@ -70,12 +72,14 @@ __all__ = [
     "DiskFailed",
     "DiskFull",
     "FilterConflict",
+    "Finding",
     "GroupNotFound",
     "LeaseLost",
     "Message",
     "MessageBatch",
     "NotConfirmed",
     "NotMaster",
+    "OnceReceipt",
     "Outgoing",
     "OverLimit",
     "Paused",

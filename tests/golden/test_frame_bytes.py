@@ -55,6 +55,8 @@ def test_the_command_numbers() -> None:
         "GROUP_REPLAY": 39,
         "PUBLISH": 40,
         "CONFIRM": 41,
+        "PUBLISH_ONCE": 42,
+        "FIND": 49,
         "JOIN": 50,
         "PULL": 51,
         "ACK": 52,

@@ -19,6 +19,8 @@ from ternmq.storage.consume_entry import (
 from ternmq.storage.consume_runs import pack
 from ternmq.storage.consume_table import INDEX, Contents, Table, write_table
 from ternmq.storage.consume_tail import pack_block, read_tail
+from ternmq.storage.index_file import IDS, KEYS, IndexFile, write_index
+from ternmq.storage.index_rows import PLACE, Columns, hash_values, ranges_of
 from ternmq.storage.producers import ProducerTable, Stored
 from ternmq.storage.pull_record import Kind, PullRecord
 from ternmq.testing.disk import SimulatedDisk
@@ -79,6 +81,20 @@ def producers() -> bytes:
     return windows.snapshot(covers=4096)
 
 
+def index() -> bytes:
+    disk = SimulatedDisk()
+    path = Path("/index/00000000000000004096.index")
+    disk.mkdir(path.parent)
+    columns = Columns(
+        ranges_of(records()),
+        np.array([(hash_values([b"id"])[0], 42, 107)], dtype=PLACE),
+        np.array([(7, 42, 101), (hash_values([b"key"])[0], 42, 100)], dtype=PLACE),
+    )
+    times = (FIRST.stored_at_ms, SECOND.stored_at_ms)
+    write_index(disk, path, span=(4096, 5304), times=times, columns=columns)
+    return disk.read(path)
+
+
 FILES = {
     "consume_entry_v1.hex": lambda: table()[80:128],
     "consume_tail_v1.hex": lambda: pack_block(4096, 5304, records()),
@@ -86,6 +102,7 @@ FILES = {
     "pull_record_v1.hex": pull,
     "checkpoint_v1.hex": marks,
     "producers_v1.hex": producers,
+    "index_v1.hex": index,
 }
 
 
@@ -147,3 +164,22 @@ def test_kinds_of_pull_records_keep_their_numbers() -> None:
         "GROUP_DELETED": 33, "RESET": 34, "PAUSE": 35, "RESUME": 36, "SETTINGS": 37, "CUT": 48,
         "SNAPSHOT": 64,
     }  # fmt: skip
+
+
+def test_a_golden_index_is_read_back() -> None:
+    disk = SimulatedDisk()
+    path = Path("/index/00000000000000004096.index")
+    disk.mkdir(path.parent)
+    disk.write_atomic(path, golden("index_v1.hex"))
+    file = IndexFile(disk, path)
+    assert (file.base, file.end, file.counts) == (4096, 5304, (2, 1, 2))
+    opened = file.open()
+    guide = file.load_guide(opened)
+    [found] = file.with_hash(opened, guide, IDS, int(hash_values([b"id"])[0]))
+    assert found.tolist()[1:] == (42, 107)
+    [found] = file.with_hash(opened, guide, KEYS, 7)
+    assert found.tolist()[1:] == (42, 101)
+    producer = int(ranges_of(records())["hash"][0])
+    [found] = file.range_with(opened, guide, producer, 39)
+    assert found.tolist()[1:5] == (33, 42, 100, 7)
+    assert not len(file.range_with(opened, guide, producer, 41))

@@ -40,6 +40,7 @@ from ternmq.core.units import align8
 # Plain numbers: comparing enum members costs more than all the rest of checking a small batch.
 _BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
 _DUE, _RELATIVE = int(Column.DUE), int(Attribute.RELATIVE)
+_KEY, _EXPLICIT_ID = int(Column.KEY), int(Column.EXPLICIT_ID)
 _VALIDITY, _OFFSETS, _DATA = int(Part.VALIDITY), int(Part.OFFSETS), int(Part.DATA)
 _VALUES, _CHUNKS, _VALUE_TYPES = int(Part.VALUES), int(Part.CHUNKS), int(Part.VALUE_TYPES)
 _WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DATA)
@@ -69,6 +70,8 @@ class Incoming(NamedTuple):
     priority: int
     delayed: bool
     """It has due times, so it is for a delay server; see `batch.due`."""
+    searchable: bool
+    """Some row has a key or an id of its own."""
 
 
 def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_MAX) -> Incoming:
@@ -115,8 +118,9 @@ def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_
     bloom, priority = _summary(batch, parts)
     delayed = _check_due(batch, parts, relative=bool(attributes & _RELATIVE))
     producer = (start, random)
+    searchable = (_KEY, _DATA) in parts or (_EXPLICIT_ID, _DATA) in parts
     return Incoming(
-        topic, app, count, body_size, producer, first_sequence, bloom, priority, delayed
+        topic, app, count, body_size, producer, first_sequence, bloom, priority, delayed, searchable
     )
 
 

@@ -164,6 +164,10 @@ class BatchView:
         number = self._producer.message_id(self._header.first_sequence + row)
         return number.to_bytes(16, "big")
 
+    def explicit_ids(self) -> list[bytes | None]:
+        """The ids that rows carry themselves; None where the producer's numbers make the id."""
+        return [None if one is None else bytes(one) for one in self._binary(Column.EXPLICIT_ID)]
+
     def raw_bodies(self) -> memoryview:
         """The body data uncompressed: in place where it is stored plain."""
         plain = self.buffer(Column.BODY, Part.DATA)

@@ -104,6 +104,7 @@ class LetterWriter:
             received_at_ms=self._clock.now_ms(),
             tag_bloom=incoming.tag_bloom, priority=incoming.priority,
             producer=incoming.producer, first_sequence=incoming.first_sequence,
+            searchable=incoming.searchable,
         )  # fmt: skip
         self._committer.append(append, told)
         return safe

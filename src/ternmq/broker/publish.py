@@ -34,6 +34,7 @@ from ternmq.wire.frame import Frame
 _PUBLISH = int(Command.PUBLISH)
 ProducerKey = tuple[tuple[int, int], int]
 Ends = tuple[bytes, int, bytes, int]
+Payload = bytearray | memoryview
 
 
 class Pending:
@@ -106,13 +107,7 @@ class Publisher:
         self._making: set[asyncio.Task[None]] = set()
 
     def publish(self, peer: Peer, frame: Frame) -> None:
-        batch = frame.payload
-        incoming = check_incoming(batch)
-        if incoming.delayed:
-            raise BadRequest(
-                "this broker stores messages for now; one with a due time goes to a delay server "
-                "(a route of kind 'delay')"
-            )
+        incoming = check_now(frame.payload)
         topic = self._topics.find(incoming.topic)
         if topic is None:
             self._make_first(peer, frame, incoming)
@@ -147,32 +142,14 @@ class Publisher:
         task.add_done_callback(self._making.discard)
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
-        settings = topic.settings
-        rows = incoming.row_count
-        try:
-            if settings.closed:
-                self._topics.check_app(topic, peer)
-            if incoming.body_size > settings.body_size_max:
-                _check_sizes(frame.payload, topic)
-        except TernError as error:
-            self._figures.refuse(
-                topic.id, "size" if isinstance(error, TooLarge) else "closed", rows
-            )
-            raise
+        self.admit(peer, frame.payload, incoming, topic)
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
-        if settings.paused:
-            self._figures.refuse(topic.id, "paused", rows)
-            raise Paused(
-                f"sending to topic {topic.name!r} is paused; 'tern topic resume {topic.name}' "
-                "ends that"
-            )
-        over = self._limits.turn_away(topic, peer, rows, len(frame.payload))
+        over = self.turn_away(peer, frame.payload, incoming, topic)
         if over is None:
             self._store(peer, frame, incoming, topic, topic.id)
             return
-        self._figures.refuse(topic.id, "limit", rows)
-        if settings.over_limit != "dead_letter":
+        if topic.settings.over_limit != "dead_letter":
             raise over
         aside = self._topics.find(refused_topic(topic.name))
         if aside is not None:
@@ -214,12 +191,40 @@ class Publisher:
         aside = self._topics.find(refused_topic(topic.name))
         return aside is not None and aside.id == topic_id
 
-    def _store(
-        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int
-    ) -> None:
+    def admit(self, peer: Peer, batch: Payload, incoming: Incoming, topic: Topic) -> None:
+        """Raise unless this client may put such a batch into this topic at all."""
+        settings = topic.settings
+        try:
+            if settings.closed:
+                self._topics.check_app(topic, peer)
+            if incoming.body_size > settings.body_size_max:
+                _check_sizes(batch, topic)
+        except TernError as error:
+            why = "size" if isinstance(error, TooLarge) else "closed"
+            self._figures.refuse(topic.id, why, incoming.row_count)
+            raise
+
+    def turn_away(
+        self, peer: Peer, batch: Payload, incoming: Incoming, topic: Topic
+    ) -> TernError | None:
+        """Is it too much now? Raises while sending to the topic is paused."""
+        rows = incoming.row_count
+        if topic.settings.paused:
+            self._figures.refuse(topic.id, "paused", rows)
+            raise Paused(
+                f"sending to topic {topic.name!r} is paused; 'tern topic resume {topic.name}' "
+                "ends that"
+            )
+        over = self._limits.turn_away(topic, peer, rows, len(batch))
+        if over is not None:
+            self._figures.refuse(topic.id, "limit", rows)
+        return over
+
+    def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
+        """The batch with what is known of it."""
         ends: Ends = peer.attachments.get("ends") or _ends(peer)
-        append = Append(
-            batch=frame.payload,
+        return Append(
+            batch=batch,
             topic_id=topic_id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
@@ -231,7 +236,13 @@ class Publisher:
             priority=incoming.priority,
             producer=incoming.producer,
             first_sequence=incoming.first_sequence,
+            searchable=incoming.searchable,
         )
+
+    def _store(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int
+    ) -> None:
+        append = self.to_append(peer, frame.payload, incoming, topic_id)
         pending = Pending(peer, frame.correlation, append, topic, self._finished)
         self._pending[pending.key] = pending
         peer.hold(pending.size)
@@ -250,6 +261,17 @@ def put_aside(topic: Topic, rows: int) -> PutAside:
         "again",
         topic=topic.name,
     )
+
+
+def check_now(batch: bytearray | memoryview) -> Incoming:
+    """Check a batch of messages that are due at once."""
+    incoming = check_incoming(batch)
+    if incoming.delayed:
+        raise BadRequest(
+            "this broker stores messages for now; one with a due time goes to a delay server "
+            "(a route of kind 'delay')"
+        )
+    return incoming
 
 
 def _ends(peer: Peer) -> Ends:

@@ -36,6 +36,7 @@ TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its pay
 
 Hot = Callable[[Peer, Frame], None]
 Slow = Callable[[Peer, Any], Awaitable[wire.Record]]
+TakesBatch = Callable[[Peer, Frame], Awaitable[wire.Record]]
 Plain = Callable[[Peer, Any], wire.Record]
 
 
@@ -123,6 +124,18 @@ class Router:
             raise BadRequest(f"a broker does not answer {Command(command).name}; ask a meta server")
         request = unpack(frame.payload, slow[0])
         self._start(self._answer_later(peer, frame, slow[1](peer, request)))
+
+    def answers(self, command: Command, kind: type[wire.Record], handler: Slow) -> None:
+        """One more command that is answered by whatever its part returns, in time."""
+        self._slow[command] = (kind, handler)
+
+    def takes_batches(self, command: Command, handler: TakesBatch) -> None:
+        """The same for a command whose payload is bytes."""
+
+        def begin(peer: Peer, frame: Frame) -> None:
+            self._start(self._answer_later(peer, frame, handler(peer, frame)))
+
+        self._hot[command] = begin
 
     async def finish(self) -> None:
         """Wait for what has begun."""

@@ -22,10 +22,12 @@ from ternmq.broker.deliver import Deliverer
 from ternmq.broker.deliveries import Deliveries
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.figures import Figures
+from ternmq.broker.finder import Finder
 from ternmq.broker.groups import Groups
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.limits import SendLimits
 from ternmq.broker.members import Members
+from ternmq.broker.once import OncePublisher
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
@@ -48,6 +50,7 @@ from ternmq.storage.disk import Disk, RealDisk
 from ternmq.storage.message_log import Append
 from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
+from ternmq.wire.finding import Find
 from ternmq.wire.frame import Frame
 
 log = get_logger()
@@ -133,6 +136,7 @@ async def serve(
         ) as listener:
             parts.listener = listener
             loops = {"upkeep": parts.upkeep.run, "checkpoints": parts.upkeep.run_checkpoints}
+            loops["index"] = parts.upkeep.run_index
             if config.flush is Flush.ASYNC:
                 loops["flush"] = parts.upkeep.run_flush
             async with background(**loops):
@@ -230,13 +234,22 @@ class Parts:
         )  # fmt: skip
         deliveries = Deliveries(pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher)
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
-        return Router(
+        router = Router(
             publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
             operating=Operating(
                 admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
                 status=self.status,
             ),
         )  # fmt: skip
+        search, fetcher = self.store.search, self.fetcher
+        once = OncePublisher(
+            publisher=publisher, topics=self.topics, committer=self.committer,
+            search=search, fetcher=fetcher,
+        )  # fmt: skip
+        finder = Finder(search=search, fetcher=fetcher, directory=self._directory)
+        router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
+        router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
+        return router
 
     async def start(self, unnamed: frozenset[int]) -> None:
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.

@@ -26,6 +26,7 @@ from ternmq.storage.store import Store
 log = get_logger()
 
 TICK_S = 0.05
+INDEX_INTERVAL_S = 0.5
 SNAPSHOT_AFTER_RECORDS = 1_000
 SNAPSHOTS_AT_ONCE = 200
 
@@ -118,6 +119,16 @@ class Upkeep:
                     await self._committer.alone(self._store.messages.sync_due)
                 except TernError as error:
                     log.error("flush failed", reason=error.message)
+
+    async def run_index(self) -> None:
+        """What was stored becomes findable by id and key, on a thread of its own, forever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await loop.run_in_executor(None, self._store.upkeep_index)
+            except Exception as bug:  # The log is safe; the next round may work.
+                log.error("indexing failed by a bug", error=repr(bug))
+            await asyncio.sleep(INDEX_INTERVAL_S)
 
     async def checkpoint(self) -> None:
         records: list[PullRecord] = []

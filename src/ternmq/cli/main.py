@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli import bench, consume, dead, doctor, group, ledger, limit, send, topic, up
+from ternmq.cli import bench, consume, dead, doctor, find, group, ledger, limit, send, topic, up
 from ternmq.cli.output import flush
 from ternmq.core.errors import BadRequest, TernError
 
@@ -34,6 +34,7 @@ app.add_typer(dead.app, name="dead")
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)
+app.command("find")(find.find)
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
+from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin import Admin
 from ternmq.client.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.bulk import Bulk
@@ -17,8 +18,10 @@ from ternmq.client.config import ClientConfig, ConnectOptions, make_config
 from ternmq.client.confirming import check_group, confirm, make_wish, take_wish
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
 from ternmq.client.delays import CancelResult, Delays
+from ternmq.client.finding import FindCall, Finding, FindOptions, make_find
 from ternmq.client.forked import life
 from ternmq.client.links import Links
+from ternmq.client.once import OnceReceipt, OnceSender
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import Reader, ReadOptions
@@ -48,6 +51,7 @@ class Client:
         self._life = life.number
         self._links: Links | None = None
         self._producer: Producer | None = None
+        self._once: OnceSender | None = None
         self._consumers: list[Consumer] = []
         self._closed = False
 
@@ -143,6 +147,19 @@ class Client:
         """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
         await confirm(self._servers(), receipt, make_wish(group, timeout))
 
+    async def send_once(
+        self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
+    ) -> list[OnceReceipt]:
+        """Store messages that have ids of their own (`explicit_id`), each at most once.
+
+        An id that the topic has already, however long ago it came, is not stored again: its
+        receipt says `.duplicate` and where the first is. Ids are known per broker group, so name
+        the same group whenever the same rows may be sent again.
+        """
+        if self._once is None or self._life != life.number:
+            self._once = OnceSender(self._servers(), self._config, self._clock)
+        return await self._once.send(topic, rows, broker_group)
+
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.
 
@@ -207,6 +224,14 @@ class Client:
         """
         return Reader(self._servers(), topic, options, self._config)
 
+    async def find(self, topic: str | None = None, **options: Unpack[FindOptions]) -> list[Finding]:
+        """Messages by id or by key, stored last first, in one topic or in all.
+
+        Options: id (26 characters, hex, or bytes), key, start and end (aware datetimes, when it
+        was stored; the end is not included), limit (100).
+        """
+        return await FindCall(self._servers(), self._config).run(make_find(topic, options))
+
     def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
         """Every instance gets every message from now on; use it in `async with`.
 
@@ -250,4 +275,5 @@ class Client:
         self._life = life.number
         self._links = None
         self._producer = None
+        self._once = None
         self._consumers = []

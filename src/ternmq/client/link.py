@@ -47,6 +47,11 @@ class Link:
         self.notices: list[Callable[[Notice], None]] = []
         """Called when the server says something unasked."""
 
+    @property
+    def closed(self) -> bool:
+        """For good: the client is closed."""
+        return self._closed
+
     async def get(self) -> Connection:
         """The connection, opened if needed; raises what kept it from opening."""
         connection = self.connection

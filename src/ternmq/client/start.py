@@ -17,7 +17,7 @@ def make_start(start: StartLike) -> Start:
         _check_number("value", start.value)
         return start
     if isinstance(start, datetime):
-        return Start(at="time", value=_milliseconds(start))
+        return Start(at="time", value=milliseconds(start))
     if isinstance(start, int) and not isinstance(start, bool):
         _check_number("start", start)
         return Start(at="sequence", value=start)
@@ -36,7 +36,8 @@ def _check_number(name: str, value: object) -> None:
         raise BadRequest(f"{name} is {shown(value)}; a sequence or a time is 0 to 2**63 - 1")
 
 
-def _milliseconds(when: datetime) -> int:
+def milliseconds(when: datetime) -> int:
+    """Milliseconds since 1970 of an aware datetime."""
     if when.tzinfo is None:
         raise BadRequest(
             f"{when!r} has no time zone; write for example datetime.now(UTC) or when.astimezone()"

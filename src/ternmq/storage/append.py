@@ -23,6 +23,8 @@ class Append:
     producer: tuple[int, int]
     """Start and random of the producer's incarnation."""
     first_sequence: int
+    searchable: bool = False
+    """Some row has a key or an id of its own: the index looks into the batch."""
     offset: int = -1
     base_sequence: int = -1
     stored_at_ms: int = 0

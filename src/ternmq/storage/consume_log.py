@@ -137,9 +137,9 @@ class ConsumeLog:
 
     # What the message log does
 
-    def commit(self, appends: list[Append], ends: dict[int, int], rolls: list[int]) -> None:
-        """Make the entries of a group visible."""
-        pending = self._pending
+    def commit(self, appends: list[Append], ends: dict[int, int], rolls: list[int]) -> bytearray:
+        """Make the entries of a group visible; returns their packed records."""
+        records = bytearray()
         next_roll = rolls[0] if rolls else 2**63
         runs = self._active.runs
         for append in appends:
@@ -156,13 +156,15 @@ class ConsumeLog:
                 append.stored_at_ms, append.tag_bloom, append.priority, 0, 0,
                 producer[0], producer[1], append.first_sequence,
             )  # fmt: skip
-            pending += record
+            records += record
             run = runs.get(topic_id)
             if run is None:
                 run = runs[topic_id] = Run()
             run.packed += record[8:56]
             run.bases.append(base_sequence)
+        self._pending += records
         self.ends.update(ends)
+        return records
 
     def seal(self, base: int) -> None:
         """The active segment is complete; the next one starts at `base`."""

@@ -153,13 +153,13 @@ def walk(source: SegmentedLog, start: int, end: int, collector: Collector) -> in
                 low += size
             at += low
         except Corrupt:
-            at, read = _resume(source, at + low, end)
+            at, read = resume(source, at + low, end)
             bytes_read += read
         ahead = _CHUNK_READ if size < _CHUNK_READ // 8 else _HEADER_READ
     return bytes_read
 
 
-def _resume(source: SegmentedLog, at: int, end: int) -> tuple[int, int]:
+def resume(source: SegmentedLog, at: int, end: int) -> tuple[int, int]:
     """The next header after a bad one that checks, and how much was read to find it."""
     base = source.base_of(at)
     file = source.file(base)

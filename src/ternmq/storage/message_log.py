@@ -3,8 +3,8 @@
 A group of appends goes through three steps. `stage` (loop, memory only) gives each batch its
 offset, its sequence and its time and stamps them into its header. `write` (writer thread, blocks)
 puts the group on disk with one write and one fdatasync. `commit` (loop) makes it visible: consume
-entries, producer windows, `safe_offset`. `abandon` instead forgets it as if it had never been. One
-group is in flight at a time, so sequences have no gaps.
+entries, producer windows, the index, `safe_offset`. `abandon` instead forgets it as if it had
+never been. One group is in flight at a time, so sequences have no gaps.
 
 Safe means synced with flush=sync and handed to the operating system with flush=async; `durable_to`
 in a stamp always means synced. Reads are checked against the batch's own checksum, and nothing at
@@ -29,6 +29,7 @@ from ternmq.core.units import MIB
 from ternmq.storage.append import Append, Staged
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.index import MessageIndex
 from ternmq.storage.producers import ProducerTable, Stored
 from ternmq.storage.segmented_log import SegmentedLog
 
@@ -49,6 +50,7 @@ class MessageLog:
         source: SegmentedLog,
         consume: ConsumeLog,
         producers: ProducerTable,
+        index: MessageIndex,
         *,
         clock: Clock,
         epoch: int,
@@ -57,6 +59,7 @@ class MessageLog:
         self._log = source
         self._consume = consume
         self._producers = producers
+        self._index = index
         self._clock = clock
         self.epoch = epoch
         self._config = config
@@ -134,7 +137,8 @@ class MessageLog:
                 append.producer, append.first_sequence, append.count,
                 Stored(append.topic_id, append.base_sequence, append.stored_at_ms),
             )  # fmt: skip
-        self._consume.commit(staged.appends, staged.ends, staged.plan.rolls)
+        records = self._consume.commit(staged.appends, staged.ends, staged.plan.rolls)
+        self._index.add(staged.appends, bytes(records), staged.plan.end)
         self.safe_offset = staged.plan.end
         self.stored_at_ms = staged.stored_at_ms
         self._in_flight = None

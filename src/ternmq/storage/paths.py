@@ -4,6 +4,7 @@
     message/00000000000000000000.log     batches of all topics, in arrival order
     consume/00000000000000000000.table   where the batches of each topic are; one per sealed segment
     consume/00000000000000000000.tail    the same for the active segment, as far as checkpointed
+    index/00000000000000000000.index     ids and keys of a stretch of the message log
     pull/00000000000000000000.log        what was handed out, acked and decided
     producers                            which batches each producer has already sent
     checkpoint                           how far all of it is on disk
@@ -19,6 +20,7 @@ OFFSET_DIGITS = 20  # Enough for 2**63, so that `ls` sorts by offset.
 LOG_SUFFIX = ".log"
 TABLE_SUFFIX = ".table"
 TAIL_SUFFIX = ".tail"
+INDEX_SUFFIX = ".index"
 TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -26,14 +28,15 @@ class Paths:
     """Names of all files below one data directory."""
 
     __slots__ = (
-        "checkpoint", "consume", "directory", "message", "producers", "pull", "quarantine",
-        "unclean",
+        "checkpoint", "consume", "directory", "index", "message", "producers", "pull",
+        "quarantine", "unclean",
     )  # fmt: skip
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.message = directory / "message"
         self.consume = directory / "consume"
+        self.index = directory / "index"
         self.pull = directory / "pull"
         self.quarantine = directory / "quarantine"
         self.producers = directory / "producers"
@@ -41,13 +44,16 @@ class Paths:
         self.unclean = directory / "unclean"
 
     def directories(self) -> tuple[Path, ...]:
-        return (self.message, self.consume, self.pull, self.quarantine)
+        return (self.message, self.consume, self.index, self.pull, self.quarantine)
 
     def table(self, base: int) -> Path:
         return self.consume / f"{base:0{OFFSET_DIGITS}d}{TABLE_SUFFIX}"
 
     def tail(self, base: int) -> Path:
         return self.consume / f"{base:0{OFFSET_DIGITS}d}{TAIL_SUFFIX}"
+
+    def indexed(self, base: int) -> Path:
+        return self.index / f"{base:0{OFFSET_DIGITS}d}{INDEX_SUFFIX}"
 
     def quarantined(self, name: str) -> Path:
         return self.quarantine / name

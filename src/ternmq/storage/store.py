@@ -20,6 +20,7 @@ from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.storage.disk import Disk
+from ternmq.storage.index import MessageIndex
 from ternmq.storage.message_log import MessageLog
 from ternmq.storage.opening import Opening
 from ternmq.storage.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
@@ -27,6 +28,7 @@ from ternmq.storage.producers import ProducerTable
 from ternmq.storage.pull_log import PullLog
 from ternmq.storage.pull_record import PullFormat
 from ternmq.storage.report import RecoveryReport
+from ternmq.storage.search import Search
 from ternmq.storage.segmented_log import SegmentedLog
 
 log = get_logger()
@@ -49,6 +51,8 @@ class Store:
     consume: ConsumeLog
     pulls: PullLog
     producers: ProducerTable
+    index: MessageIndex
+    search: Search
     report: RecoveryReport
 
     def __init__(
@@ -95,7 +99,9 @@ class Store:
         for directory in (self._paths.directory, *self._paths.directories()):
             # A name that a killed process made and did not sync is seen, and can still be lost.
             self._disk.sync_dir(directory)
-        for directory in (self._paths.directory, self._paths.consume, self._paths.quarantine):
+        for directory in (
+            self._paths.directory, self._paths.consume, self._paths.index, self._paths.quarantine,
+        ):  # fmt: skip
             for name in self._disk.names(directory):
                 if name.endswith(TEMPORARY_SUFFIX):
                     self._disk.unlink(directory / name)
@@ -122,11 +128,13 @@ class Store:
         )  # fmt: skip
         self.consume = opening.run(self._clock)
         self.producers = opening.producers
+        self.index = MessageIndex(self._disk, self._paths, self._message_segments)
         self.messages = MessageLog(
-            self._message_segments, self.consume, self.producers,
+            self._message_segments, self.consume, self.producers, self.index,
             clock=self._clock, epoch=self._epoch, config=self._config,
         )  # fmt: skip
         self.messages.stored_at_ms = opening.stored_at_ms
+        self.search = Search(self.index, self.consume, self.messages)
         self._epoch_before = opening.epoch
 
     def _open_pulls(self, known: Checkpoint) -> None:
@@ -228,6 +236,13 @@ class Store:
             self._last = now
         self.pulls.trim()
 
+    def upkeep_index(self) -> None:
+        """Bring the index up to date; blocks, not on the writer thread."""
+        try:
+            self.index.work(lambda: self.messages.synced_offset)
+        except (DiskFull, DiskFailed, Corrupt) as error:
+            log.warning("the index is behind", error=error.message)
+
     def _write_producers(self, *, clean: bool) -> None:
         self.producers.forget_silent(self._clock.now_ms())
         covers = self.messages.safe_offset if clean else self.consume.active_base
@@ -243,6 +258,7 @@ class Store:
         try:
             if self.messages.failed is None and self.pulls.failed is None:
                 self._checkpoint(clean=True)
+                self.index.close(self.messages.synced_offset)
                 self._disk.unlink(self._paths.unclean)
                 self._disk.sync_dir(self._paths.directory)
         except (DiskFull, DiskFailed) as error:

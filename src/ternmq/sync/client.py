@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
+from ternmq.batch.encoder import Outgoing
 from ternmq.client.broadcast import BroadcastOptions
 from ternmq.client.client import Client as AsyncClient
 from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
 from ternmq.client.consumer import ConsumerOptions
 from ternmq.client.delays import CancelResult
+from ternmq.client.finding import Finding, FindOptions
 from ternmq.client.forked import life
+from ternmq.client.once import OnceReceipt
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import ReadOptions
@@ -116,6 +119,16 @@ class Client:
     ) -> None:
         """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
         run(self._mq.confirm(receipt, group, timeout))
+
+    def send_once(
+        self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
+    ) -> list[OnceReceipt]:
+        """Store messages that have ids of their own, each at most once."""
+        return run(self._mq.send_once(topic, rows, broker_group))
+
+    def find(self, topic: str | None = None, **options: Unpack[FindOptions]) -> list[Finding]:
+        """Messages by id or by key; see `ternmq.Client.find`."""
+        return run(self._mq.find(topic, **options))
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room."""

@@ -32,6 +32,8 @@ class Command(IntEnum):
 
     PUBLISH = 40
     CONFIRM = 41
+    PUBLISH_ONCE = 42
+    FIND = 49
     JOIN = 50
     PULL = 51
     ACK = 52
