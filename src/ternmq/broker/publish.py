@@ -200,8 +200,10 @@ class Publisher:
             if incoming.body_size > settings.body_size_max:
                 _check_sizes(batch, topic)
         except TernError as error:
-            why = "size" if isinstance(error, TooLarge) else "closed"
-            self._figures.refuse(topic.id, why, incoming.row_count)
+            rows = incoming.row_count
+            self._figures.refuse(
+                topic.id, "size" if isinstance(error, TooLarge) else "closed", rows
+            )
             raise
 
     def turn_away(
