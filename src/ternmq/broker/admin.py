@@ -22,11 +22,16 @@ from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire import commands as wire
+from ternmq.wire.policies import MemberPause
 from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 log = get_logger()
 
 LEASES_ENDED = wire.pack(wire.Notice(kind="leases", text="the group was reset"))
+PAUSED_SESSIONS_MAX = 1_000
+"""Consumers of a group that are paused one by one; beyond, the oldest pause is forgotten."""
+LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "backlog_alarm")
+LIMIT_MAX = 10**12
 
 
 class Admin:
@@ -172,11 +177,25 @@ class Admin:
             for name, value in msgspec.structs.asdict(request).items()
             if name not in ("topic", "group") and value is not None
         }
-        settings = check_settings(msgspec.structs.replace(group.settings, **changed))
-        both = [group]
-        lane = self._topics.find(lane_topic(topic.id, group.name))
-        if lane is not None:
-            both += self._groups.of_topic(lane.id)
+        return await self._put_settings(group, msgspec.structs.replace(group.settings, **changed))
+
+    async def pause_member(self, request: MemberPause) -> wire.Group:
+        """Hand nothing out to one consumer, or go on; lasts as long as its session."""
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        paused = group.settings.paused_sessions
+        there = {member.session.hex() for member in group.members.values()}
+        session = _one_session(request.session, there | set(paused))
+        left = [one for one in paused if one != session]
+        wanted = [*left, session] if request.paused else left
+        settings = msgspec.structs.replace(
+            group.settings, paused_sessions=wanted[-PAUSED_SESSIONS_MAX:]
+        )
+        return await self._put_settings(group, settings)
+
+    async def _put_settings(self, group: Group, settings: wire.GroupSettings) -> wire.Group:
+        check_settings(settings)
+        both = [group, *self._lanes_of(group)]
         await self._committer.decide([self._groups.settings_record(g, settings) for g in both])
         for each in both:
             each.settings = settings
@@ -184,6 +203,17 @@ class Admin:
             self._groups.schedule(each)
             self._deliverer.feed(each)
         return describe(group)
+
+    def topic_changed(self, topic: wire.Topic) -> None:
+        """Settings of a topic changed: its groups go on or stop."""
+        for group in list(self._groups.of_topic(topic.id)):
+            for each in (group, *self._lanes_of(group)):
+                each.halted = topic.settings.consume_paused
+                self._deliverer.feed(each)
+
+    def _lanes_of(self, group: Group) -> list[Group]:
+        lane = self._topics.find(lane_topic(group.topic_id, group.name))
+        return list(self._groups.of_topic(lane.id)) if lane is not None else []
 
     async def _forget_lane(self, topic_id: int, group: str) -> None:
         """A private lane goes with its group: made again, it must not find the old one's rows."""
@@ -225,8 +255,21 @@ class Admin:
         self._deliverer.refuse(group, error)
 
 
+def _one_session(prefix: str, known: set[str]) -> str:
+    found = [session for session in known if prefix and session.startswith(prefix.lower())]
+    if len(found) != 1:
+        raise BadRequest(
+            f"{len(found)} consumers have a session that begins with {prefix!r}; "
+            "'tern group show' lists them"
+        )
+    return found[0]
+
+
 def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
     check_policy(settings.retry)
+    for name in LIMITS:
+        if not 0 <= getattr(settings, name) <= LIMIT_MAX:
+            raise BadRequest(f"{name} must be 0 (no limit) to {LIMIT_MAX}")
     for name in ("attempts_max", "ordered_attempts_max"):
         if not 0 <= getattr(settings, name) <= ATTEMPTS_MAX:
             raise BadRequest(f"{name} must be 0 (no limit) to {ATTEMPTS_MAX}")

@@ -1,10 +1,10 @@
 """Token buckets: how much of something may pass a second. Pure; the moment is handed in.
 
-A bucket fills with `rate` tokens a second up to one second's worth. Whatever comes passes while
-there is a token left, however large it is, and may leave the bucket in debt: then everybody waits
-until the debt is paid. So the average never exceeds the rate by more than one second's worth and
-one batch, a batch larger than the bucket is not stuck for ever, and small ones cannot keep a large
-one out. O(1) for a batch of any size.
+A bucket fills with `rate` tokens a second up to one second's worth (at least `BURST_MIN`).
+Whatever comes passes while there is a token left, however large it is, and may leave the bucket in
+debt: then everybody waits until the debt is paid. So the average never exceeds the rate by more
+than one second's worth and one batch, a batch larger than the bucket is not stuck for ever, and
+small ones cannot keep a large one out. O(1) for a batch of any size.
 """
 
 SHUT_MIN_S = 0.05
@@ -14,6 +14,9 @@ So what a producer sent behind a refused batch is refused too, and it repeats th
 """
 
 
+BURST_MIN = 4
+
+
 class Bucket:
     """Tokens of one kind."""
 
@@ -21,19 +24,19 @@ class Bucket:
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = rate
-        self._level = float(rate)
+        self._level = _burst(rate)
         self._at = now
 
     def change(self, rate: int, now: float) -> None:
         """Another rate from now on; a debt stays one and is paid back at the new rate."""
         self._fill(now)
         self._rate = rate
-        self._level = min(self._level, float(rate))
+        self._level = min(self._level, _burst(rate))
 
-    def wait_s(self, now: float) -> float:
-        """Seconds until something may pass; 0 if it may now."""
+    def wait_s(self, now: float, least: int = 0) -> float:
+        """Seconds until there are more than `least` tokens; 0 if there are."""
         self._fill(now)
-        return 0.0 if self._level > 0 else -self._level / self._rate + 0.001
+        return 0.0 if self._level > least else (least - self._level) / self._rate + 0.001
 
     def take(self, amount: int) -> None:
         self._level -= amount
@@ -46,7 +49,7 @@ class Bucket:
         passed = now - self._at
         if passed > 0:
             self._at = now
-            self._level = min(float(self._rate), self._level + passed * self._rate)
+            self._level = min(_burst(self._rate), self._level + passed * self._rate)
 
 
 class Gate:
@@ -69,11 +72,11 @@ class Gate:
         self._rate, self._bytes_rate = rate, bytes_rate
         self._shut_until = 0.0
 
-    def wait_s(self, now: float) -> float:
-        """Seconds until something may pass; 0 if it may now."""
+    def wait_s(self, now: float, least: int = 0) -> float:
+        """Seconds until something may pass (more than `least` messages); 0 if it may now."""
         if now < self._shut_until:
             return self._shut_until - now
-        wait = self._messages.wait_s(now) if self._messages is not None else 0.0
+        wait = self._messages.wait_s(now, least) if self._messages is not None else 0.0
         if self._size is not None:
             wait = max(wait, self._size.wait_s(now))
         return wait
@@ -98,6 +101,10 @@ class Gate:
         if self._size is not None:
             size_max = min(size_max, self._size.left())
         return rows_max, size_max
+
+
+def _burst(rate: int) -> float:
+    return float(max(rate, BURST_MIN))
 
 
 def _changed(bucket: Bucket | None, rate: int, now: float) -> Bucket | None:

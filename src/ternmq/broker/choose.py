@@ -75,7 +75,7 @@ class Chooser:
         self, group: Group, member: Member, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
         """Lease rows of one group; returns them with how many rows and bytes they are."""
-        if group.settings.paused:
+        if group.settings.paused or group.halted:
             return NOBODY
         if group.order is not None:
             return self._take_ordered(group, member, rows_max, size_max)

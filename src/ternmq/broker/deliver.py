@@ -25,6 +25,7 @@ from ternmq.broker.choose import Chooser, Handout, Slice
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.isolate import Admission, admit, note_alone
+from ternmq.broker.throttle import Throttle
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
@@ -64,15 +65,23 @@ class Deliverer:
     """The PULL command."""
 
     def __init__(
-        self, *, groups: Groups, consume: ConsumeLog, fetcher: Fetcher, lease_ms: int
+        self,
+        *,
+        groups: Groups,
+        consume: ConsumeLog,
+        fetcher: Fetcher,
+        throttle: Throttle,
+        lease_ms: int,
     ) -> None:
         self._groups = groups
+        self._throttle = throttle
         self._fetcher = fetcher
         self._chooser = Chooser(
             groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
         )
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
+        self._fed_later: dict[Group, asyncio.TimerHandle] = {}
         self.on_expired: Expired = lambda group, lease, ranges: None
 
     def pull(self, member: Member, correlation: int, request: Pull) -> None:
@@ -107,6 +116,8 @@ class Deliverer:
             for waiter in list(group.waiters):
                 if self._serve(waiter):
                     break
+                if self._throttle.room(group, waiter.member, 1, 1).alone:
+                    continue
                 if admit(waiter.member) is Admission.ANYTHING and not group.lane.losses.rows:
                     return  # What looked ready could not be read; it was accounted for.
             else:
@@ -125,6 +136,7 @@ class Deliverer:
 
     def refuse(self, group: Group, error: TernError) -> None:
         """The group is gone: tell everybody who waits for it."""
+        self._throttle.forget(group)
         for waiter in list(group.waiters):
             self._finish(waiter)
             waiter.member.peer.fail(_PULL, waiter.correlation, error)
@@ -155,8 +167,13 @@ class Deliverer:
                 continue
             if rows_left <= 0 or size_left <= 0:
                 break
-            handout, rows, size = self._chooser.take(group, member, rows_left, size_left)
+            room = self._throttle.room(group, member, rows_left, size_left)
+            if room.rows <= 0:
+                self._feed_later(group, room.wait_s)
+                continue
+            handout, rows, size = self._chooser.take(group, member, room.rows, room.size)
             if handout is not None:
+                self._throttle.took(group, member, rows, handout.slices)
                 handouts.append(handout)
                 rows_left -= rows
                 size_left -= size
@@ -172,9 +189,26 @@ class Deliverer:
         if handout is None:
             return False
         note_alone(waiter.member, group, handout.lease)
+        self._throttle.took(group, waiter.member, 1, handout.slices)
         self._finish(waiter)
         self._answer(waiter, [handout])
         return True
+
+    def _feed_later(self, group: Group, wait_s: float) -> None:
+        """A limit is used up until then; whoever waits shall not have to ask again."""
+        if wait_s <= 0:
+            return
+        known = self._fed_later.get(group)
+        if known is not None:
+            if known.when() <= self._loop.time() + wait_s:
+                return
+            known.cancel()
+        self._fed_later[group] = self._loop.call_later(wait_s, self._feed_now, group)
+
+    def _feed_now(self, group: Group) -> None:
+        self._fed_later.pop(group, None)
+        if not group.deleted:
+            self.feed(group)
 
     # -- answering
 

@@ -79,6 +79,8 @@ class Group:
     order: Order | None = None  # Where the subscription is ordered.
     unacked: Unacked = field(default_factory=Unacked)
     asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
+    halted: bool = False  # Consuming its topic is paused.
+    full: bool = False  # Somebody waits for room below a bound of what may be in flight.
     quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
 
     def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:

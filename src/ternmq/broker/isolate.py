@@ -31,7 +31,10 @@ def admit(member: Member) -> Admission | Group:
     peer = member.peer
     if _is_alone(peer):
         return Admission.NOTHING
-    wanting = next((group for group in member.groups if wants(group)), None)
+    session = member.session.hex()
+    wanting = next(
+        (g for g in member.groups if wants(g) and session not in g.settings.paused_sessions), None
+    )
     if wanting is None:
         return Admission.NOTHING if _drains(peer) else Admission.ANYTHING
     if not holds_anything(peer):
@@ -46,7 +49,7 @@ def admit(member: Member) -> Admission | Group:
 def wants(group: Group) -> bool:
     """Has this group a suspect that is ready?"""
     suspects = group.lane.losses.suspects
-    if not len(suspects) or group.settings.paused or group.deleted:
+    if not len(suspects) or group.settings.paused or group.halted or group.deleted:
         return False
     if group.order is not None:
         return group.order.suspect(suspects) is not None

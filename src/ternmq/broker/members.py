@@ -114,6 +114,7 @@ class Members:
         private.beside = topic.name
         public = self._groups.find(topic.id, group)
         if public is not None:
+            private.halted = public.halted
             if private.settings != public.settings:
                 private.settings = public.settings
                 record = self._groups.settings_record(private, public.settings)
@@ -152,6 +153,7 @@ class Members:
             if current is None or current.id != topic.id:
                 self._committer.progress(self._groups.death_record(group))
                 raise TopicNotFound(f"topic {topic.name!r} was deleted meanwhile")
+            group.halted = current.settings.consume_paused
             self._groups.add(group)
             log.info("group made", topic=topic.name, group=name, start=lane.start)
             return group, True
@@ -205,8 +207,16 @@ class Members:
         self._deliverer.forget(member)
         for group in member.groups:
             group.members.pop(member.id, None)
+            self._end_pause(group, member)
             self._groups.write(group, group.lane.release(member.id))
             self._deliverer.feed(group)
+
+    def _end_pause(self, group: Group, member: Member) -> None:
+        """A pause of one consumer ends with its session."""
+        left = [x for x in group.settings.paused_sessions if x != member.session.hex()]
+        if len(left) < len(group.settings.paused_sessions):
+            group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
+            self._committer.progress(self._groups.settings_record(group, group.settings))
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""

@@ -26,6 +26,7 @@ from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
 from ternmq.wire.deliveries import DeliveriesRead
 from ternmq.wire.frame import Frame
+from ternmq.wire.policies import MemberPause
 from ternmq.wire.replaying import GroupReplay, GroupRetry
 
 log = get_logger()
@@ -92,6 +93,7 @@ class Router:
             Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
             Command.GROUP_SET: (wire.GroupSet, lambda _, request: admin.set(request)),
+            Command.MEMBER_PAUSE: (MemberPause, lambda _, request: admin.pause_member(request)),
             Command.DEAD_OPEN: (wire.DeadFind, lambda _, request: dead.open(request)),
             Command.DEAD_RESEND: (wire.DeadHandle, lambda _, request: dead.resend(request)),
             Command.DEAD_DELETE: (wire.DeadHandle, lambda _, request: dead.delete(request)),

@@ -33,6 +33,7 @@ from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
 from ternmq.broker.router import Operating, Router
 from ternmq.broker.settle import Settler
+from ternmq.broker.throttle import Throttle
 from ternmq.broker.topics import Topics
 from ternmq.broker.upkeep import Upkeep
 from ternmq.core.clock import Clock
@@ -187,6 +188,7 @@ class Parts:
         )
         self.deliverer = Deliverer(
             groups=self.groups, consume=store.consume, fetcher=self.fetcher,
+            throttle=Throttle(find=directory.topic, figures=self.figures, now=clock.monotonic),
             lease_ms=config.lease_ms,
         )  # fmt: skip
         self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
@@ -225,6 +227,7 @@ class Parts:
             flush_interval_s=config.flush_interval_ms / 1000,
         )  # fmt: skip
         directory.on_topic_deleted(self._topic_deleted)
+        directory.on_topic_changed(self.admin.topic_changed)
 
     def _router(self, dead: DeadLetters, copies: Copies) -> Router:
         publisher = Publisher(
@@ -256,6 +259,9 @@ class Parts:
         names = {topic_id: f"{UNNAMED}{topic_id}" for topic_id in unnamed}
         names |= {topic.id: topic.name for topic in self._directory.topics()}
         await self.upkeep.replay(names, self._config.session_grace_ms)
+        for topic in self._directory.topics():
+            if topic.settings.consume_paused:
+                self.admin.topic_changed(topic)
 
     async def stop(self, listener: Listener) -> None:
         """No new requests; clients are told; what is held is given back and written."""

@@ -82,6 +82,7 @@ class Settler:
         settled = late = 0
         dying: list[Death] = []
         touched: dict[int, Group] = {}
+        freed: list[Group] = []
         for item in done:
             group = _group_of(member, item.lease)
             if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
@@ -115,13 +116,23 @@ class Settler:
             self._groups.write(group, result.changes)
             if group.order is not None:
                 touched[group.id] = group
+            elif group.full:
+                freed.append(group)
         if isolating(member.peer):
             touched |= {group.id: group for group in groups_of(member.peer)}
         for group in touched.values():
             self._groups.schedule(group)
             if group.waiters:
                 self._deliverer.feed(group)
+        for group in freed:
+            self._freed(group)
         return settled, late, dying
+
+    def _freed(self, group: Group) -> None:
+        """Something is not in flight any more, and that was waited for."""
+        if group.full:
+            group.full = False
+            self._deliverer.feed(group)
 
     def _bury(self, dying: list[Death]) -> asyncio.Task[None]:
         async def bury() -> None:
@@ -132,6 +143,7 @@ class Settler:
                 except TernError as error:
                     failed = failed or error
                 self._groups.schedule(death.group)
+                self._freed(death.group)
             if failed is not None:
                 raise failed
 

@@ -209,6 +209,9 @@ async def _nothing_ready(mq: "Client", wish: Wish) -> bool:
     if any(group.settings.paused for group in groups):
         note(f"the group is paused; 'tern group resume {wish.topic} {wish.group}' lets it go on")
         return True
+    if (await mq.admin.topic(wish.topic)).settings.consume_paused:
+        note(f"the topic is paused; 'tern topic resume {wish.topic} --consuming' lets it go on")
+        return True
     return all(group.ledger.ready == 0 for group in groups)
 
 

@@ -1,11 +1,11 @@
 """`tern group`: list, look at, make, change, delete and reset consumer groups."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli import again, ledger, starts
+from ternmq.cli import again, ledger, limit, starts
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, utc
 from ternmq.core.errors import GroupNotFound
@@ -138,28 +138,65 @@ def change(
     ordered_attempts: Annotated[
         int | None, typer.Option(min=0, help="The same for ordered consumers; 0: no limit.")
     ] = None,
+    rate: limit.Rate = None,
+    bytes_rate: limit.BytesRate = None,
+    max_in_flight: Annotated[
+        int | None, typer.Option(min=0, help="Messages handed out and not settled; 0: no limit.")
+    ] = None,
+    consumer_max_in_flight: Annotated[
+        int | None, typer.Option(min=0, help="The same for each consumer; 0: no limit.")
+    ] = None,
+    backlog_alarm: Annotated[
+        int | None, typer.Option(min=0, help="Warn when more messages are ready; 0: never.")
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Change a group's settings; they apply at once, also to what waits for a retry."""
-    _set(topic, group, url, as_json, retry=retry, attempts_max=attempts,
-         ordered_attempts_max=ordered_attempts)  # fmt: skip
+    _set(topic, group, url, as_json, None, retry=retry, attempts_max=attempts,
+         ordered_attempts_max=ordered_attempts, in_flight_max=max_in_flight,
+         consumer_in_flight_max=consumer_max_in_flight, backlog_alarm=backlog_alarm,
+         **limit.rates(rate, bytes_rate))  # fmt: skip
+
+
+OneMember = Annotated[
+    str | None,
+    typer.Option(
+        "--member", metavar="SESSION", help="Only this consumer, as `group show` names it."
+    ),
+]
 
 
 @app.command()
-def pause(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
-    """Hand nothing out to this group until it is resumed; acks and retries go on."""
-    _set(topic, group, url, as_json, paused=True)
+def pause(
+    topic: TopicName,
+    group: GroupName,
+    member: OneMember = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Hand nothing out to this group, or one consumer of it; acks and retries go on."""
+    _set(topic, group, url, as_json, member, paused=True)
 
 
 @app.command()
-def resume(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
+def resume(
+    topic: TopicName,
+    group: GroupName,
+    member: OneMember = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Hand out again."""
-    _set(topic, group, url, as_json, paused=False)
+    _set(topic, group, url, as_json, member, paused=False)
 
 
-def _set(topic: str, group: str, url: str, as_json: bool, **changes: object) -> None:
+def _set(
+    topic: str, group: str, url: str, as_json: bool, member: str | None, **changes: Any
+) -> None:
     async def job(mq: "Client") -> Group:
+        if member is not None:
+            return await mq.admin.pause_consumer(topic, group, member, **changes)
         return await mq.admin.set_group(topic, group, **changes)
 
     changed = use(url, job)

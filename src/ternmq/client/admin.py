@@ -44,7 +44,7 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
-from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, TopicSet
+from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
@@ -122,9 +122,17 @@ class Admin:
         await self._ask_all(Command.GROUP_DELETE, named, Record)
 
     async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
-        """Change settings: retry, attempts_max, ordered_attempts_max, paused."""
+        """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
+        in_flight_max, consumer_in_flight_max, backlog_alarm. 0 is no limit."""
         wanted = GroupSet(topic=topic, group=group, **changes)
         return (await self._ask_all(Command.GROUP_SET, wanted, Group))[0]
+
+    async def pause_consumer(
+        self, topic: str, group: str, session: str, paused: bool = True
+    ) -> Group:
+        """Hand nothing out to one consumer, or go on; `session` as in `Group.members`."""
+        wanted = MemberPause(topic=topic, group=group, session=session, paused=paused)
+        return (await self._ask_all(Command.MEMBER_PAUSE, wanted, Group))[0]
 
     async def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
         """Sequences in the topic `%dead.GROUP` that nobody handled yet."""

@@ -57,6 +57,12 @@ class Admin:
     def delete_group(self, topic: str, group: str) -> None:
         run(self._admin.delete_group(topic, group))
 
+    def set_group(self, topic: str, group: str, **changes: Any) -> Group:
+        return run(self._admin.set_group(topic, group, **changes))
+
+    def pause_consumer(self, topic: str, group: str, session: str, paused: bool = True) -> Group:
+        return run(self._admin.pause_consumer(topic, group, session, paused))
+
     def reset_group(
         self, topic: str, group: str, start: Start, dry_run: bool = False
     ) -> GroupResetDone:

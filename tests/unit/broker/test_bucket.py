@@ -94,3 +94,14 @@ def test_room_is_what_may_pass_without_a_debt() -> None:
     gate.take(9, 499)
 
     assert gate.room(100, 1_000) == (1, 1)
+
+
+def test_one_can_wait_for_more_than_one_token() -> None:
+    """A limited group is handed two at a time, so that retries leave one for new messages."""
+    gate = Gate()
+    gate.change(1, 0, 0.0)
+    gate.take(3, 0)
+
+    assert gate.wait_s(0.0) == 0.0
+    assert gate.wait_s(0.0, 2) == pytest.approx(1.0, abs=0.01)
+    assert gate.wait_s(1.01, 2) == 0.0
