@@ -49,7 +49,7 @@ class _Announcer:
 
     async def leave(self) -> None:
         try:
-            if self.first.is_set() and self._connection is not None:
+            if self._connection is not None and not self._connection.closed:
                 await self._ask(Command.WITHDRAW, Withdraw(route=self._route), Record)
         except TernError as error:
             log.info("not withdrawn", meta=self._address, reason=error.message)
