@@ -7,7 +7,7 @@ or fail; one fail makes the exit code 1.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -103,8 +103,11 @@ async def _ask(url: str, addresses: list[str]) -> list[Finding]:
             reason = await _connects(route.address)
             findings.append(judge_advertised(route, addresses, reason))
             reached = reached and reason is None
-        if reached and routes:
+        if reached and any(route.kind == "realtime" for route in routes):
             findings += await _or_fail("broker", lambda: _ask_brokers(mq))
+        findings.append(judge_delays(routes))
+        if reached and any(route.kind == "delay" for route in routes):
+            findings += await _or_fail("delay server", lambda: _ask_delays(mq))
     return findings
 
 
@@ -120,6 +123,18 @@ async def _ask_brokers(mq: "Client") -> list[Finding]:
     findings: list[Finding] = []
     for status in statuses:
         findings += [judge_state(status), judge_disk(status)]
+    return findings
+
+
+async def _ask_delays(mq: "Client") -> list[Finding]:
+    before_ms = _now_ms()
+    statuses = await asyncio.wait_for(mq.admin.delays.status(), ANSWER_SECONDS_MAX)
+    after_ms = _now_ms()
+    findings: list[Finding] = []
+    for status in statuses:
+        findings += [judge_state(status), judge_disk(status)]
+        clock = judge_clock(status.now_ms, before_ms, after_ms)
+        findings.append(replace(clock, what=f"clock of delay server {status.node}"))
     return findings
 
 
@@ -158,9 +173,22 @@ def judge_port(role: str, address: str, reason: str | None) -> Finding:
     )
 
 
+def judge_delays(routes: list[Route]) -> Finding:
+    names = ", ".join(route.broker_group for route in routes if route.kind == "delay")
+    if names:
+        return Finding(level=Level.OK, what="delay servers", found=names)
+    return Finding(
+        level=Level.WARN,
+        what="delay servers",
+        found="none: messages for later (--delay, --at) cannot be sent",
+        advice="`tern up` runs one, `tern delay serve` runs one alone",
+    )
+
+
 def judge_routes(routes: list[Route]) -> Finding:
-    if routes:
-        names = ", ".join(sorted({route.broker_group for route in routes}))
+    brokers = {route.broker_group for route in routes if route.kind == "realtime"}
+    if brokers:
+        names = ", ".join(sorted(brokers))
         return Finding(level=Level.OK, what="routes", found=f"broker groups: {names}")
     return Finding(
         level=Level.FAIL,
@@ -172,7 +200,8 @@ def judge_routes(routes: list[Route]) -> Finding:
 
 def judge_advertised(route: Route, asked: list[str], reason: str | None) -> Finding:
     """Reaching the address by luck is not enough: loopback leads elsewhere on another machine."""
-    what = f"advertised address of {route.broker_group}"
+    kind = "delay server " if route.kind == "delay" else ""
+    what = f"advertised address of {kind}{route.broker_group}"
     remote = not all(address.startswith(LOOPBACK) for address in asked)
     if remote and route.address.startswith(LOOPBACK):
         return Finding(
@@ -215,7 +244,7 @@ def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> Finding:
 
 
 def judge_state(status: Status) -> Finding:
-    what = f"broker {status.node}"
+    what = f"{'delay server' if status.role == 'delay' else 'broker'} {status.node}"
     if status.state == "ok":
         found = f"ok, {status.connections} connections, {size(status.memory)} memory"
         return Finding(level=Level.OK, what=what, found=found)
@@ -223,12 +252,12 @@ def judge_state(status: Status) -> Finding:
         level=Level.FAIL,
         what=what,
         found=status.state,
-        advice="consuming goes on; look at the broker's log, and at its disk",
+        advice="consuming goes on; look at the server's log, and at its disk",
     )
 
 
 def judge_disk(status: Status) -> Finding:
-    what = f"disk of {status.node}"
+    what = f"disk of {'delay server ' if status.role == 'delay' else ''}{status.node}"
     found = f"{size(status.disk_free)} free of {size(status.disk_size)} at {status.data_dir}"
     part = status.disk_free / max(1, status.disk_size)
     if part < DISK_FAIL_PART or status.disk_free < DISK_FAIL_SIZE:

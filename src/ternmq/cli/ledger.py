@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ternmq.cli.options import URL, Json, Url, use
-from ternmq.cli.output import note, plain, show_json, show_table
+from ternmq.cli.output import note, plain, say, show_json, show_table
 from ternmq.wire.commands import LedgerLine
+from ternmq.wire.delays import DelayLedgerLine
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -29,14 +30,24 @@ def ledger(
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Account for every message: one line per lane of each group, states adding up to total."""
+    """Account for every message: one line per lane of each group, states adding up to total.
 
-    async def job(mq: "Client") -> list[LedgerLine]:
-        return await mq.admin.ledger(topic, group)
+    A topic that had messages for later has a second kind of line, that of the delay servers.
+    """
 
-    lines = sorted(use(url, job), key=lambda line: (line.topic, line.group, line.lane))
+    async def job(mq: "Client") -> tuple[list[LedgerLine], list[DelayLedgerLine]]:
+        lines = await mq.admin.ledger(topic, group)
+        routes = await mq.admin.routes()
+        delays = not group and any(route.kind == "delay" for route in routes)
+        return lines, await mq.admin.delays.ledger(topic) if delays else []
+
+    lines, later = use(url, job)
+    lines.sort(key=lambda line: (line.topic, line.group, line.lane))
     if as_json:
-        show_json([plain(line) | {"sum": total(line)} for line in lines])
+        show_json(
+            [plain(line) | {"sum": total(line)} for line in lines]
+            + [plain(line) | {"lane": "delay", "sum": delay_total(line)} for line in later]
+        )
     else:
         columns = ["topic", "group", "lane", "#total", "="]
         show_table(
@@ -54,10 +65,39 @@ def ledger(
                 for line in lines
             ],
         )
-    broken = [line for line in lines if total(line) != line.total]
+        _show_delays(later)
+    broken = sum(total(line) != line.total for line in lines)
+    broken += sum(delay_total(line) != line.accepted for line in later)
     if broken:
-        note(f"error: {len(broken)} of {len(lines)} lines do not add up; this is a bug, report it")
+        count = len(lines) + len(later)
+        note(f"error: {broken} of {count} lines do not add up; this is a bug, report it")
         raise typer.Exit(1)
+
+
+def _show_delays(lines: list[DelayLedgerLine]) -> None:
+    if not lines:
+        return
+    say("")
+    show_table(
+        ["for later", "#accepted", "=", "#pending", "#dispatched", "#cancelled", "balanced"],
+        [
+            (
+                line.topic,
+                line.accepted,
+                "=",
+                line.pending,
+                line.dispatched,
+                line.cancelled,
+                "yes" if delay_total(line) == line.accepted else f"NO, sum is {delay_total(line)}",
+            )
+            for line in lines
+        ],
+    )
+
+
+def delay_total(line: DelayLedgerLine) -> int:
+    """The sum of what became of delayed messages."""
+    return line.pending + line.dispatched + line.cancelled
 
 
 def total(line: LedgerLine) -> int:

@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli import bench, consume, dead, doctor, find, group, ledger, limit, send, topic, up
+from ternmq.cli import (
+    bench,
+    consume,
+    dead,
+    delay,
+    doctor,
+    find,
+    group,
+    ledger,
+    limit,
+    send,
+    topic,
+    up,
+)
 from ternmq.cli.output import flush
 from ternmq.core.errors import BadRequest, TernError
 
@@ -31,6 +44,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(limit.app, name="limit")
 app.add_typer(dead.app, name="dead")
+app.add_typer(delay.app, name="delay")
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)

@@ -16,6 +16,7 @@ import typer
 
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, say, show_json, utc
+from ternmq.cli.times import parse_at, parse_delay
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 
@@ -50,6 +51,12 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="NAME=TEXT", help="Repeat it; NAME:=12 for a number."),
     ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="For later: 30m, 1h30m from now.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="For later: 2026-12-24T18:00:00+01:00.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="The whole file is one message; - is stdin.")
     ] = None,
@@ -73,7 +80,7 @@ def send(
     """
     check_name("topic", topic)
     check_sources(bodies or [], file=file, lines=lines, count=count)
-    extras: SendOptions = {}
+    extras = when(delay, at)
     if key is not None:
         extras["key"] = key
     if tag is not None:
@@ -108,6 +115,15 @@ def check_sources(bodies: list[str], *, file: Path | None, lines: bool, count: i
         raise BadRequest("--count does not go with --lines: a stream can be read once only")
     if not bodies and file is None and not lines and sys.stdin.isatty():
         raise BadRequest("nothing to send: give a BODY, --file FILE, or pipe something into stdin")
+
+
+def when(delay: str | None, at: str | None) -> "SendOptions":
+    """What --delay and --at ask for."""
+    if delay is not None and at is not None:
+        raise BadRequest("give --delay or --at, not both")
+    if delay is not None:
+        return {"delay": parse_delay(delay)}
+    return {"at": parse_at(at)} if at is not None else {}
 
 
 def parse_property(text: str) -> tuple[str, str | int | float | bool]:
@@ -227,9 +243,14 @@ def _report(
                 "stored_at": utc(sent.last.stored_at),
             }
             | ({"confirmed_by": confirmed_by} if confirmed_by else {})
+            | ({"due_at": utc(sent.last.due_at)} if sent.last.due_at is not None else {})
         )
     elif sent.count == 1:
-        say(f"{sent.first.id}  {topic}  sequence {sent.first.sequence}{by}")
+        due = sent.first.due_at
+        place = f"sequence {sent.first.sequence}" if due is None else f"due {utc(due)}"
+        say(f"{sent.first.id}  {topic}  {place}{by}")
+    elif sent.last.due_at is not None:
+        say(f"{sent.count} messages  {topic}  due {utc(sent.last.due_at)}  {seconds:.2f} s")
     else:
         say(
             f"{sent.count} messages  {topic}  sequences {sent.first.sequence}"

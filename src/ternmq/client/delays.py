@@ -17,7 +17,7 @@ from ternmq.client.receipt import Receipt
 from ternmq.client.times import shown
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
-from ternmq.wire.commands import Command, Record, Status, StatusQuery, T
+from ternmq.wire.commands import Command, Empty, Record, Route, Status, StatusQuery, T
 from ternmq.wire.delays import (
     DelayAction,
     DelayChange,
@@ -31,6 +31,7 @@ from ternmq.wire.delays import (
     DelayRow,
     DelayRows,
 )
+from ternmq.wire.registering import Withdraw
 
 PAGE_ROWS = 1_000
 
@@ -58,12 +59,12 @@ class Delays:
     async def change(
         self,
         action: DelayAction,
-        message: Receipt | str | bytes,
+        message: Receipt | DelayRow | str | bytes,
         *,
         at: object = None,
         delay: object = None,
     ) -> CancelResult:
-        """Cancel, reschedule or fire one message, by receipt or by id."""
+        """Cancel, reschedule or fire one message, by receipt, by id or as it was found."""
         change = _change(action, message, at, delay)
         if isinstance(message, Receipt):
             link = self._links.server(message.broker_group, "delay")
@@ -165,10 +166,10 @@ class Delays:
         """What every delay server says about itself."""
         return await self._ask_all(Command.STATUS, StatusQuery(), Status)
 
-    async def running(self) -> list[str]:
-        """The delay servers that the meta server knows, asked anew; may be none."""
-        await self._links.refresh()
-        return self._links.masters("delay")
+    async def forget(self, name: str) -> None:
+        """Let meta forget a delay server that is gone for good; one that runs is not forgotten."""
+        route = Route(broker_group=name, address="", kind="delay")
+        await self._links.ask_meta(Command.WITHDRAW, Withdraw(route=route, for_good=True), Empty)
 
     async def _everybody(self) -> list[str]:
         """All delay servers there are now; raises if one is missing."""
@@ -219,7 +220,7 @@ def id_bytes(message_id: str | bytes) -> bytes:
 
 
 def _change(
-    action: DelayAction, message: Receipt | str | bytes, at: object, delay: object
+    action: DelayAction, message: Receipt | DelayRow | str | bytes, at: object, delay: object
 ) -> DelayChange:
     at_ms, after_ms = 0, -1
     due = make_due(delay, at)
@@ -227,14 +228,13 @@ def _change(
         if due is None:
             raise BadRequest("reschedule to when? give at= (a time) or delay= (from now)")
         at_ms, after_ms = (0, due.ms) if due.relative else (due.ms, -1)
-    if not isinstance(message, Receipt):
+    if not isinstance(message, Receipt | DelayRow):
         return DelayChange(action=action, id=id_bytes(message), at_ms=at_ms, after_ms=after_ms)
-    due_at_ms = message.due_at_ms
-    if due_at_ms is None:
+    if message.due_at_ms is None:
         raise BadRequest("this message was not sent for later (delay=, at=): it is with the broker")
     return DelayChange(
-        action=action, id=message.id_bytes, topic=message.topic, due_at_ms=due_at_ms,
-        at_ms=at_ms, after_ms=after_ms,
+        action=action, id=message.id_bytes if isinstance(message, Receipt) else message.id,
+        topic=message.topic, due_at_ms=message.due_at_ms, at_ms=at_ms, after_ms=after_ms,
     )  # fmt: skip
 
 

@@ -36,5 +36,8 @@ class Delays:
     def ledger(self, topic: str = "") -> list[DelayLedgerLine]:
         return run(self._delays.ledger(topic))
 
+    def forget(self, name: str) -> None:
+        run(self._delays.forget(name))
+
     def status(self) -> list[Status]:
         return run(self._delays.status())

@@ -8,6 +8,7 @@ from ternmq.cli.doctor import (
     Level,
     judge_advertised,
     judge_clock,
+    judge_delays,
     judge_disk,
     judge_port,
     judge_registry,
@@ -100,3 +101,13 @@ def test_loopback_advertised_by_another_machine_fails_even_if_something_answers_
 def test_no_broker_at_all_fails() -> None:
     assert judge_routes([]).level is Level.FAIL
     assert judge_routes([Route(broker_group="main", address="a:1")]).level is Level.OK
+
+
+def test_without_a_delay_server_there_is_a_warning_and_a_way_out() -> None:
+    broker = Route(broker_group="main", address="h:1")
+    delay = Route(broker_group="later", address="h:2", kind="delay")
+
+    assert judge_delays([broker, delay]).found == "later"
+    missing = judge_delays([broker])
+    assert (missing.level, "tern delay serve" in missing.advice) == (Level.WARN, True)
+    assert judge_routes([delay]).level is Level.FAIL, "a delay server is no broker"

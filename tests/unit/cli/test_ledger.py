@@ -1,7 +1,8 @@
 """The ledger line adds up, or says that it does not."""
 
-from ternmq.cli.ledger import STATES, equation, total
+from ternmq.cli.ledger import STATES, delay_total, equation, total
 from ternmq.wire.commands import LedgerLine
+from ternmq.wire.delays import DelayLedgerLine
 
 
 def a_line(**counts: int) -> LedgerLine:
@@ -21,3 +22,9 @@ def test_every_state_counts() -> None:
 def test_the_equation_leaves_out_what_is_empty() -> None:
     assert equation(a_line(ready=4, in_flight=1, acked=5)) == "10 = 4 ready + 1 in flight + 5 acked"
     assert equation(a_line()) == "0 = 0"
+
+
+def test_what_was_for_later_is_pending_dispatched_or_cancelled() -> None:
+    line = DelayLedgerLine(topic="t", accepted=7, pending=1, dispatched=2, cancelled=4)
+
+    assert delay_total(line) == line.accepted

@@ -262,6 +262,15 @@ async def test_without_fresh_routes_unknown_is_not_said(
     assert await mq.cancel("0" * 26) is CancelResult.CANCELLED
 
 
+async def test_what_was_found_can_be_changed_with_a_hint(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    row = DelayRow(id=b"i", topic="t", key="", due_at_ms=77, accepted_at_ms=0, size=1)
+
+    assert await mq.admin.delays.change("cancel", row) is CancelResult.CANCELLED
+    assert broker.changes == [DelayChange(action="cancel", id=b"i", topic="t", due_at_ms=77)]
+
+
 async def test_rows_are_read_page_by_page_and_sorted_over_all_servers(
     broker: FakeBroker, mq: ternmq.Client
 ) -> None:

@@ -1,0 +1,282 @@
+"""`tern delay`: messages for later, and what waits.
+
+Messages are chosen by id, by key, by topic, by the time they are due. Every message that was to be
+changed gets an honest result; one that could not be changed as asked makes the exit code 1.
+"""
+
+import asyncio
+import shutil
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternmq.cli.bars import bar_lines
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.output import note, say, show_json, show_table, utc
+from ternmq.cli.progress import progress
+from ternmq.cli.times import parse_at, parse_delay, parse_when
+from ternmq.core.errors import BadRequest
+from ternmq.core.ids import explicit_id_text
+from ternmq.core.units import DAY_MS
+from ternmq.wire.delays import DelayAction, DelayCounts, DelayRow
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+
+app = typer.Typer(help="Messages for later: what waits, and for when.", no_args_is_help=True)
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Message ids.")]
+Key = Annotated[str, typer.Option("--key", help="Only messages with this key.")]
+Topic = Annotated[str, typer.Option("--topic", help="Only messages of this topic.")]
+From = Annotated[str | None, typer.Option("--from", help="Due at this time or later.")]
+To = Annotated[str | None, typer.Option("--to", help="Due before this time.")]
+Hour = Annotated[str | None, typer.Option("--hour", help="Due in this hour: 2026-12-24T17Z.")]
+LINES_MAX = 72
+SIDE_BY_SIDE = 64
+CHANGED_MAX = 1_000_000
+"""Messages changed or found by one command."""
+
+
+class By(StrEnum):
+    """How `count` adds up."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which messages are meant."""
+
+    ids: tuple[str, ...]
+    key: str
+    topic: str
+    start: datetime | None
+    end: datetime | None
+
+    @property
+    def empty(self) -> bool:
+        return not (self.ids or self.key or self.topic or self.start or self.end)
+
+
+def _choice(
+    ids: list[str] | None, key: str, topic: str, since: str | None, to: str | None,
+    hour: str | None = None,
+) -> Choice:  # fmt: skip
+    start, end = parse_when(since), parse_when(to)
+    if hour is not None:
+        if start is not None or end is not None:
+            raise BadRequest("give --hour, or --from and --to, not both")
+        start = parse_when(hour)
+        assert start is not None
+        end = start + timedelta(hours=1)
+    return Choice(ids=tuple(ids or ()), key=key, topic=topic, start=start, end=end)
+
+
+@app.command("list")
+def list_waiting(
+    topic: Topic = "", key: Key = "", since: From = None, to: To = None, hour: Hour = None,
+    limit: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
+    url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """List messages that wait, the next to be due first."""
+    choice = _choice(None, key, topic, since, to, hour)
+    _show_rows(use(url, lambda mq: _rows(mq, choice, limit + 1)), limit, as_json=as_json)
+
+
+@app.command()
+def find(
+    ids: Ids = None, key: Key = "", topic: Topic = "", url: Url = URL, as_json: Json = False
+) -> None:
+    """Find messages that wait, by id or by key."""
+    if not ids and not key:
+        raise BadRequest("find what? give an ID, or --key KEY")
+    choice = _choice(ids, key, topic, None, None)
+    rows = use(url, lambda mq: _rows(mq, choice, CHANGED_MAX))
+    _show_rows(rows, CHANGED_MAX, as_json=as_json)
+    if not rows:
+        note("no message that waits was found; it may be dispatched, cancelled or never sent")
+        raise typer.Exit(1)
+
+
+@app.command()
+def count(
+    topic: Topic = "", since: From = None, to: To = None,
+    by: Annotated[By | None, typer.Option(help="Add up by hour or by day.")] = None,
+    url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Count messages that wait, hour by hour, as a chart."""
+    start, end = parse_when(since), parse_when(to)
+    counts = use(url, lambda mq: mq.admin.delays.counts(topic, start, end))
+    total = sum(pending for _, pending in counts.hours)
+    if as_json:
+        hours = [{"start": utc(at), "pending": pending} for at, pending in counts.hours]
+        show_json({"topic": topic or None, "pending": total, "hour_ms": counts.hour_ms,
+                   "hours": hours})  # fmt: skip
+        return
+    width = shutil.get_terminal_size().columns
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    for line in bar_lines(chart_rows(counts, by), width=width, plain=plain):
+        say(line)
+    say(f"{total:,} messages wait" + (f" in {topic}" if topic else ""))
+
+
+@app.command()
+def cancel(
+    ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
+    hour: Hour = None, yes: Yes = False, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Take messages back before they are due."""
+    choice = _choice(ids, key, topic, since, to, hour)
+    _change("cancel", choice, {}, yes=yes, url=url, as_json=as_json)
+
+
+@app.command()
+def reschedule(
+    ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
+    hour: Hour = None,
+    at: Annotated[str | None, typer.Option(help="New time, with its zone.")] = None,
+    delay: Annotated[str | None, typer.Option(help="From now: 30m, 1h30m.")] = None,
+    yes: Yes = False, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Let messages be due at another time."""
+    if (at is None) == (delay is None):
+        raise BadRequest("reschedule to when? give --at TIME or --delay DURATION")
+    when = {"at": parse_at(at)} if at is not None else {"delay": parse_delay(delay or "")}
+    choice = _choice(ids, key, topic, since, to, hour)
+    _change("reschedule", choice, when, yes=yes, url=url, as_json=as_json)
+
+
+@app.command()
+def fire(
+    ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
+    hour: Hour = None, yes: Yes = False, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Let messages go out now."""
+    choice = _choice(ids, key, topic, since, to, hour)
+    _change("fire", choice, {}, yes=yes, url=url, as_json=as_json)
+
+
+@app.command()
+def forget(
+    name: Annotated[str, typer.Argument(help="Name of the delay server.")],
+    yes: Yes = False, url: Url = URL,
+) -> None:  # fmt: skip
+    """Forget a delay server that is gone for good, with the messages it may hold."""
+    confirm(f"Forget delay server {name}, and whatever still waits there?", yes=yes)
+    use(url, lambda mq: mq.admin.delays.forget(name))
+    say(f"delay server {name} is forgotten")
+
+
+def chart_rows(counts: DelayCounts, by: By | None) -> list[tuple[str, int]]:
+    """Labels and values; hours become days when there would be too many lines."""
+    if by is None:
+        by = By.HOUR if len(counts.hours) <= LINES_MAX else By.DAY
+    if by is By.HOUR:
+        return [(utc(at)[:16] + "Z", pending) for at, pending in counts.hours]
+    days: dict[int, int] = {}
+    for at, pending in counts.hours:
+        day = at - at % DAY_MS
+        days[day] = days.get(day, 0) + pending
+    return [(utc(day)[:10], pending) for day, pending in sorted(days.items())]
+
+
+async def _rows(mq: "Client", choice: Choice, limit: int) -> list[DelayRow]:
+    rows: list[DelayRow] = []
+    for one in choice.ids or ("",):
+        rows += await mq.admin.delays.rows(
+            topic=choice.topic, id=one, key=choice.key, start=choice.start, end=choice.end,
+            limit=limit,
+        )  # fmt: skip
+    return rows
+
+
+def _change(
+    action: DelayAction, choice: Choice, when: dict[str, Any], *, yes: bool, url: str, as_json: bool
+) -> None:
+    if choice.empty:
+        raise BadRequest(f"{action} what? give an ID, --key, --topic, --hour, or --from and --to")
+    chosen: dict[str, str | DelayRow] = {one.upper(): one for one in choice.ids}
+    if not chosen:
+        rows = use(url, lambda mq: _rows(mq, choice, CHANGED_MAX))
+        chosen = {explicit_id_text(row.id): row for row in rows}
+        if chosen:
+            confirm(f"{action.capitalize()} {len(chosen)} messages?", yes=yes)
+    ids = list(chosen)
+    results = use(url, lambda mq: _change_all(mq, action, chosen, when))
+    wanted = {"cancel": "cancelled", "reschedule": "rescheduled", "fire": "fired"}[action]
+    changed = sum(result == wanted for result in results.values())
+    if as_json:
+        show_json({"chosen": len(ids), wanted: changed, "results": results})
+    elif len(ids) == 1:
+        say(f"{ids[0]}  {results[ids[0]].replace('_', ' ')}")
+    else:
+        for one, result in results.items():
+            if result != wanted:
+                note(f"{one}  {result.replace('_', ' ')}")
+        say(f"{len(ids)} chosen, {changed} {wanted}, {len(ids) - changed} not")
+    if changed < len(ids):
+        raise typer.Exit(1)
+
+
+async def _change_all(
+    mq: "Client", action: DelayAction, chosen: dict[str, str | DelayRow], when: dict[str, Any]
+) -> dict[str, str]:
+    results: dict[str, str] = {}
+    delays, ids = mq.admin.delays, list(chosen)
+    async with progress(action, len(ids), lambda: len(results)):
+        for first in range(0, len(ids), SIDE_BY_SIDE):
+            some = ids[first : first + SIDE_BY_SIDE]
+            done = await asyncio.gather(
+                *(delays.change(action, chosen[one], **when) for one in some)
+            )
+            results |= {one: str(result) for one, result in zip(some, done, strict=True)}
+    return results
+
+
+def _show_rows(rows: list[DelayRow], limit: int, *, as_json: bool) -> None:
+    now = datetime.now(UTC)
+    shown = rows[:limit]
+    if as_json:
+        show_json([_fields(row) for row in shown])
+        return
+    show_table(
+        ["id", "topic", "key", "due", "in", "#size", "state"],
+        [
+            (
+                explicit_id_text(row.id), row.topic, row.key or None, utc(row.due_at_ms),
+                ahead(row.due_at_ms / 1000 - now.timestamp()), row.size, row.state,
+            )
+            for row in shown
+        ],
+    )  # fmt: skip
+    if len(rows) > limit:
+        note("there are more; --count shows them")
+
+
+def ahead(seconds: float) -> str:
+    """How far away, in the two largest units: `3d 4h`, `12m 5s`, `now`."""
+    left = int(seconds)
+    if left <= 0:
+        return "now"
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number or parts:
+            parts.append(f"{number}{unit}")
+    return " ".join(parts[:2])
+
+
+def _fields(row: DelayRow) -> dict[str, Any]:
+    return {
+        "id": explicit_id_text(row.id),
+        "topic": row.topic,
+        "key": row.key or None,
+        "due_at": utc(row.due_at_ms),
+        "accepted_at": utc(row.accepted_at_ms),
+        "size": row.size,
+        "state": row.state,
+    }
