@@ -62,6 +62,16 @@ class Choice:
         return not (self.ids or self.key or self.topic or self.start or self.end)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How chosen messages are changed."""
+
+    dry_run: bool
+    yes: bool
+    url: str
+    as_json: bool
+
+
 def _choice(
     ids: list[str] | None, key: str, topic: str, since: str | None, to: str | None,
     hour: str | None = None,
@@ -127,11 +137,14 @@ def count(
 @app.command()
 def cancel(
     ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
-    hour: Hour = None, yes: Yes = False, url: Url = URL, as_json: Json = False,
+    hour: Hour = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Take messages back before they are due."""
     choice = _choice(ids, key, topic, since, to, hour)
-    _change("cancel", choice, {}, yes=yes, url=url, as_json=as_json)
+    how = How(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    _change("cancel", choice, {}, how)
 
 
 @app.command()
@@ -140,6 +153,7 @@ def reschedule(
     hour: Hour = None,
     at: Annotated[str | None, typer.Option(help="New time, with its zone.")] = None,
     delay: Annotated[str | None, typer.Option(help="From now: 30m, 1h30m.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Let messages be due at another time."""
@@ -147,17 +161,21 @@ def reschedule(
         raise BadRequest("reschedule to when? give --at TIME or --delay DURATION")
     when = {"at": parse_at(at)} if at is not None else {"delay": parse_delay(delay or "")}
     choice = _choice(ids, key, topic, since, to, hour)
-    _change("reschedule", choice, when, yes=yes, url=url, as_json=as_json)
+    how = How(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    _change("reschedule", choice, when, how)
 
 
 @app.command()
 def fire(
     ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
-    hour: Hour = None, yes: Yes = False, url: Url = URL, as_json: Json = False,
+    hour: Hour = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Let messages go out now."""
     choice = _choice(ids, key, topic, since, to, hour)
-    _change("fire", choice, {}, yes=yes, url=url, as_json=as_json)
+    how = How(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    _change("fire", choice, {}, how)
 
 
 @app.command()
@@ -194,31 +212,31 @@ async def _rows(mq: "Client", choice: Choice, limit: int) -> list[DelayRow]:
     return rows
 
 
-def _change(
-    action: DelayAction, choice: Choice, when: dict[str, Any], *, yes: bool, url: str, as_json: bool
-) -> None:
+def _change(action: DelayAction, choice: Choice, when: dict[str, Any], how: How) -> None:
     if choice.empty:
         raise BadRequest(f"{action} what? give an ID, --key, --topic, --hour, or --from and --to")
     chosen: dict[str, str | DelayRow] = {one.upper(): one for one in choice.ids}
-    if not chosen:
-        rows = use(url, lambda mq: _rows(mq, choice, CHANGED_MAX))
+    if not chosen or how.dry_run:
+        rows = use(how.url, lambda mq: _rows(mq, choice, CHANGED_MAX))
+        if how.dry_run:
+            _show_rows(rows, CHANGED_MAX, as_json=how.as_json)
+            return
         chosen = {explicit_id_text(row.id): row for row in rows}
         if chosen:
-            confirm(f"{action.capitalize()} {len(chosen)} messages?", yes=yes)
-    ids = list(chosen)
-    results = use(url, lambda mq: _change_all(mq, action, chosen, when))
+            confirm(f"{action.capitalize()} {len(chosen)} messages?", yes=how.yes)
+    results = use(how.url, lambda mq: _change_all(mq, action, chosen, when))
     wanted = {"cancel": "cancelled", "reschedule": "rescheduled", "fire": "fired"}[action]
-    changed = sum(result == wanted for result in results.values())
-    if as_json:
-        show_json({"chosen": len(ids), wanted: changed, "results": results})
-    elif len(ids) == 1:
-        say(f"{ids[0]}  {results[ids[0]].replace('_', ' ')}")
+    others = {one: result for one, result in results.items() if result != wanted}
+    changed = len(results) - len(others)
+    if how.as_json:
+        show_json({"chosen": len(results), wanted: changed, "results": results})
+    elif len(results) == 1:
+        say("".join(f"{one}  {result.replace('_', ' ')}" for one, result in results.items()))
     else:
-        for one, result in results.items():
-            if result != wanted:
-                note(f"{one}  {result.replace('_', ' ')}")
-        say(f"{len(ids)} chosen, {changed} {wanted}, {len(ids) - changed} not")
-    if changed < len(ids):
+        for one, result in others.items():
+            note(f"{one}  {result.replace('_', ' ')}")
+        say(f"{len(results)} chosen, {changed} {wanted}, {len(others)} not")
+    if others:
         raise typer.Exit(1)
 
 
