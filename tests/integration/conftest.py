@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.databases import database, servers
 from tests.integration.processes import Node, NodeFactory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["database", "servers"]  # Fixtures that live in a file of their own.
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:

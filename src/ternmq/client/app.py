@@ -23,7 +23,7 @@ from ternmq.client.config import ConnectOptions, make_config
 from ternmq.client.feed import Feed
 from ternmq.client.lag import watch_lag
 from ternmq.client.pool import make_pool
-from ternmq.client.subscriber import Feeding, Handler, Subscriber
+from ternmq.client.subscriber import Feeding, Subscriber
 from ternmq.core.errors import BadRequest, Closed
 from ternmq.core.log import get_logger
 
@@ -62,19 +62,20 @@ class App:
 
     def subscriber(
         self, topics: str | Sequence[str], *, group: str, **options: Any
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a handler for one or several topics (R24).
 
         `concurrency`: messages (or batches) handled at once, by `pool` "tasks" or "threads".
         `batch`: the handler gets up to `batch_size` messages, gathered for `batch_wait` seconds.
         `auto_ack=False`: the handler settles. `timeout`: seconds that one call may take.
         `local_retries`: tries again at once before the message is given back. `retry_after`:
-        seconds until it comes again, instead of by the group's policy. The rest is passed to
+        seconds until it comes again, instead of by the group's policy. `inbox`: remembers what was
+        handled (`ternmq.inbox`) and hands the handler a session. The rest is passed to
         `consumer` (start, prefetch, filter, ordered, …).
         """
         feeding = Feeding(topics, group, options)
 
-        def register(handler: Handler) -> Handler:
+        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
             self._subscribers.append(feeding.of(handler))
             return handler
 

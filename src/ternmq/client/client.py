@@ -6,9 +6,10 @@ word. Every public method is thin: check the life, then hand over to producer, c
 """
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin import Admin
@@ -29,6 +30,8 @@ from ternmq.client.receipt import BatchReceipt, Receipt
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import Closed
 from ternmq.discovery.url import parse_url
+
+T = TypeVar("T")
 
 
 def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
@@ -54,6 +57,7 @@ class Client:
         self._once: OnceSender | None = None
         self._consumers: list[Consumer] = []
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def app(self) -> str:
@@ -76,6 +80,7 @@ class Client:
 
     async def _start(self) -> "Client":
         """Learn the routes, so that a wrong url shows at once."""
+        self._loop = asyncio.get_running_loop()
         try:
             await self._servers().refresh()
         except BaseException:
@@ -243,6 +248,20 @@ class Client:
     def admin(self) -> Admin:
         """Topics, groups, ledger, status."""
         return Admin(self._servers())
+
+    def broker_groups(self) -> list[str]:
+        """The broker groups that take messages, as far as this client knows."""
+        return self._servers().masters()
+
+    def submit(self, job: "Callable[[Client], Coroutine[Any, Any, T]]") -> "Future[T]":
+        """Run `job(mq)` on this client's event loop; any thread may call this."""
+        if self._loop is None or self._life != life.number or self._loop.is_closed():
+            raise Closed("this client is not running in this process")
+
+        async def work() -> T:
+            return await job(self)
+
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     # Parts, made when first used in this process.
 

@@ -6,7 +6,7 @@ Every refusal happens where the decorator is written and names the option.
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from ternmq.client.config import nearest_text
 from ternmq.client.consumer import PREFETCH_MAX, ConsumerOptions, make_plan
@@ -24,6 +24,12 @@ TIMEOUT_MAX_S = 7 * 24 * 3600.0
 PREFETCH_MIN = 100
 
 
+class HandledOnce(Protocol):
+    """What `inbox=` takes: something that calls a handler only for messages not yet handled."""
+
+    def guard(self, handler: Callable[..., Any], group: str, /) -> Handler: ...
+
+
 class SubscriberOptions(TypedDict, total=False):
     """The keywords of `subscriber` besides topics and group; the rest are those of `consumer`."""
 
@@ -36,6 +42,7 @@ class SubscriberOptions(TypedDict, total=False):
     timeout: float | None
     local_retries: int
     retry_after: float | None
+    inbox: HandledOnce | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,10 @@ class Feeding:
         self._batch = _yes_or_no("batch", own.get("batch", False))
         if not self._batch and ("batch_size" in own or "batch_wait" in own):
             raise BadRequest("batch_size and batch_wait are for batch=True")
+        self._inbox: HandledOnce | None = own.get("inbox")
+        if self._inbox is not None and (self._batch or own.get("auto_ack") is False):
+            raise BadRequest("inbox= handles message by message and acks after its own commit: "
+                             "leave out batch= and auto_ack=")  # fmt: skip
         self._checked = {
             "concurrency": _whole("concurrency", own.get("concurrency", 1), 1, CONCURRENCY_MAX),
             "batch_size": self._batch_size(own.get("batch_size", BATCH_SIZE)),
@@ -96,8 +107,10 @@ class Feeding:
         self._group = group
         self._topics = make_plan(topics, group, given, timeout=1).topics  # type: ignore[arg-type]
 
-    def of(self, handler: Handler) -> Subscriber:
+    def of(self, handler: Callable[..., Any]) -> Subscriber:
         """The subscriber; refuses a pool that this kind of handler cannot run in."""
+        if self._inbox is not None:
+            handler = self._inbox.guard(handler, self._group)
         waits = is_coroutine(handler)
         pool: PoolName = self._pool or ("tasks" if waits else "threads")
         if waits and pool == "threads":

@@ -4,11 +4,13 @@
 loop takes them all.
 """
 
+import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.broadcast import BroadcastOptions
@@ -31,6 +33,8 @@ from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
+
+T = TypeVar("T")
 
 
 def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
@@ -185,3 +189,11 @@ class Client:
     def admin(self) -> Admin:
         """Topics, groups, ledger, status."""
         return Admin(loop_thread().call(lambda: self._mq.admin))
+
+    def broker_groups(self) -> list[str]:
+        """The broker groups that take messages, as far as this client knows."""
+        return loop_thread().call(self._mq.broker_groups)
+
+    def submit(self, job: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> "Future[T]":
+        """Run `job` with the async client on its own loop; does not wait for the result."""
+        return asyncio.run_coroutine_threadsafe(job(self._mq), loop_thread().loop)

@@ -1,0 +1,82 @@
+"""Rows with ids of their own to one broker group, each stored once: what outbox and spool send by.
+
+`deliver` tells for each row what became of it. One row that can never be stored does not hurt its
+neighbours: a refused batch is halved until the culprit stands alone. Rows that share the order key
+of a row that failed are not sent at all, so nothing overtakes. Repeating a delivery is always safe:
+the broker group knows the ids it has. Keeps no state, decides nothing about when to try again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.client.once import OnceReceipt
+from ternmq.core.errors import Closed, SendUnknown, TernError, Unavailable
+
+Outcome = OnceReceipt | TernError | None
+"""Its receipt, why it is not (certainly) stored, or None: not sent, it would have overtaken."""
+
+
+class SendsOnce(Protocol):
+    """What a client has to offer."""
+
+    async def send_once(
+        self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
+    ) -> list[OnceReceipt]: ...
+
+    def broker_groups(self) -> list[str]: ...
+
+
+def choose_group(groups: Sequence[str], turn: int, slot: int | None) -> str | None:
+    """The group for a new message: by turns, or the same one for the same order key."""
+    if not groups:
+        return None
+    known = sorted(groups)
+    return known[(turn if slot is None else slot) % len(known)]
+
+
+def away(error: TernError) -> bool:
+    """Is this about the broker group and not about the message?"""
+    return error.retryable or isinstance(error, SendUnknown | Closed)
+
+
+async def deliver(
+    mq: SendsOnce, topic: str, rows: Sequence[Outgoing], *, broker_group: str, timeout: float
+) -> list[Outcome]:
+    """Send rows of one topic to one group; `timeout` is for all of it together."""
+    outcomes: list[Outcome] = [None] * len(rows)
+    stopped: set[str] = set()
+    give_up = asyncio.get_running_loop().time() + timeout
+
+    async def part(chosen: Sequence[int]) -> None:
+        chosen = [at for at in chosen if rows[at].order_key not in stopped]
+        if not chosen:
+            return
+        answer = await _send(mq, topic, [rows[at] for at in chosen], broker_group, give_up)
+        if not isinstance(answer, TernError):
+            for at, receipt in zip(chosen, answer, strict=True):
+                outcomes[at] = receipt
+        elif len(chosen) > 1 and not away(answer):
+            middle = len(chosen) // 2
+            await part(chosen[:middle])
+            await part(chosen[middle:])
+        else:
+            for at in chosen:
+                outcomes[at] = answer
+            stopped.update(key for at in chosen if (key := rows[at].order_key) is not None)
+
+    await part(range(len(rows)))
+    return outcomes
+
+
+async def _send(
+    mq: SendsOnce, topic: str, rows: list[Outgoing], broker_group: str, give_up: float
+) -> list[OnceReceipt] | TernError:
+    try:
+        async with asyncio.timeout_at(give_up):
+            return await mq.send_once(topic, rows, broker_group)
+    except TimeoutError:
+        return Unavailable(f"broker group {broker_group!r} did not answer in time")
+    except TernError as error:
+        return error

@@ -1,0 +1,206 @@
+"""`Inbox`: a handler whose work and whose "handled" record are one transaction.
+
+    @app.subscriber("order.paid", group="billing", inbox=Inbox(engine))
+    async def bill(message, session):
+        session.add(Invoice(order=message.key))
+
+The record is inserted first, then the handler runs with the session, then both are committed, then
+the message is acked. A crash before the commit leaves neither; a crash after it leaves a message
+that comes again, finds its record, and is acked without the handler. Two workers with the same
+message at once: the second waits for the first's commit and skips, or works if that rolled back.
+
+Async handlers take an async engine, plain functions (run in threads) a plain one. `session=False`
+is the plain mode for work that is not in this database: the handler gets the message alone; a
+record with a time limit keeps others away, and only a crash in the middle lets the work be done
+again. Never touches the network; the app acks.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+
+from ternmq.client.message import Message
+from ternmq.core.clock import Clock, SystemClock
+from ternmq.core.errors import BadRequest, Unavailable
+from ternmq.core.ready import Ready
+from ternmq.core.units import DAY_MS
+from ternmq.inbox.records import InboxRecords
+from ternmq.inbox.table import TABLE, make_inbox_table
+
+FORGET_ROWS_MAX = 1_000
+WORKING_S = 300.0
+
+KeyOf = Callable[[Message], str]
+T = TypeVar("T")
+
+
+class Inbox:
+    """Remembers in a database what its groups have handled."""
+
+    def __init__(
+        self,
+        engine: Engine | AsyncEngine,
+        *,
+        table: str | Table = TABLE,
+        key: KeyOf | None = None,
+        session: bool = True,
+        session_maker: Callable[[], Any] | None = None,
+        working: float = WORKING_S,
+        clock: Clock | None = None,
+    ) -> None:
+        """`key`: what makes two messages the same, instead of the message id.
+
+        `session_maker` makes the handler's sessions (a `sessionmaker` or `async_sessionmaker` on
+        this engine). `working`: in the plain mode, seconds after which a worker counts as dead.
+        """
+        self.table = table if isinstance(table, Table) else make_inbox_table(table)
+        self.engine = engine
+        self._key = key
+        self._with_session = session
+        self._make: Callable[[], Any] = session_maker or self._plain_session
+        self._working_ms = int(working * 1000)
+        self._clock: Clock = clock or SystemClock()
+        self._records = InboxRecords(self.table)
+
+    def _plain_session(self) -> Any:
+        if isinstance(self.engine, AsyncEngine):
+            return AsyncSession(self.engine, expire_on_commit=False)
+        return Session(self.engine, expire_on_commit=False)
+
+    def create_tables(self) -> Awaitable[None]:
+        """Make the table where it is missing; await it with an async engine."""
+        return self._run(self.table.metadata.create_all)
+
+    def forget(self, older_than: float = 30 * DAY_MS / 1000) -> Awaitable[int]:
+        """Remove records older than so many seconds, in small steps; longer than any retry takes.
+
+        Await it with an async engine.
+        """
+        before_ms = self._clock.now_ms() - int(older_than * 1000)
+
+        def step(connection: Connection) -> int:
+            return self._records.forget(connection, before_ms=before_ms, rows_max=FORGET_ROWS_MAX)
+
+        if isinstance(self.engine, AsyncEngine):
+            return self._forget_async(step)
+        gone = total = self._begin(step)
+        while gone >= FORGET_ROWS_MAX:
+            gone = self._begin(step)
+            total += gone
+        return Ready(total)
+
+    async def _forget_async(self, step: Callable[[Connection], int]) -> int:
+        gone = total = await self._begin_async(step)
+        while gone >= FORGET_ROWS_MAX:
+            gone = await self._begin_async(step)
+            total += gone
+        return total
+
+    # Handlers.
+
+    def guard(self, handler: Callable[..., Any], group: str) -> Callable[[Message], Any]:
+        """The handler as an app calls it: with a message, at most once effective."""
+        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004
+        )
+        if is_async != isinstance(self.engine, AsyncEngine):
+            raise BadRequest(
+                "an async handler needs an inbox with an async engine (create_async_engine), "
+                "a plain function one with a plain engine (create_engine)"
+            )
+        if is_async:
+            call = self._in_async_session if self._with_session else self._around_async
+
+            async def guarded(message: Message) -> None:
+                await call(handler, group, message)
+
+            return guarded
+        plain = self._in_session if self._with_session else self._around
+        return lambda message: plain(handler, group, message)
+
+    def _key_of(self, message: Message) -> str:
+        if self._key is None:
+            return message.id
+        key = self._key(message)
+        if not isinstance(key, str):
+            raise BadRequest(f"the inbox's key function returned {type(key).__name__}, not str")
+        return key
+
+    async def _in_async_session(
+        self, handler: Callable[..., Any], group: str, message: Message
+    ) -> None:
+        async with self._make() as session, session.begin():
+            if await session.run_sync(self._take, group, self._key_of(message)):
+                await handler(message, session)
+
+    def _in_session(self, handler: Callable[..., Any], group: str, message: Message) -> None:
+        with self._make() as session, session.begin():
+            if self._take(session, group, self._key_of(message)):
+                handler(message, session)
+
+    def _take(self, session: Session, group: str, key: str) -> bool:
+        return self._records.take(session.connection(), group, key, now_ms=self._clock.now_ms())
+
+    # The plain mode.
+
+    def _around(self, handler: Callable[..., Any], group: str, message: Message) -> None:
+        key, until_ms = self._key_of(message), self._clock.now_ms() + self._working_ms
+        if not self._begin(lambda connection: self._start(connection, group, key, until_ms)):
+            return
+        records = self._records
+        try:
+            handler(message)
+        except BaseException:
+            self._begin(lambda one: records.give_up(one, group, key, until_ms=until_ms))
+            raise
+        self._begin(lambda one: records.finish(one, group, key, until_ms=until_ms))
+
+    async def _around_async(
+        self, handler: Callable[..., Any], group: str, message: Message
+    ) -> None:
+        key, until_ms = self._key_of(message), self._clock.now_ms() + self._working_ms
+        if not await self._begin_async(lambda one: self._start(one, group, key, until_ms)):
+            return
+        records = self._records
+        try:
+            await handler(message)
+        except BaseException:
+            await asyncio.shield(
+                self._begin_async(lambda one: records.give_up(one, group, key, until_ms=until_ms))
+            )
+            raise
+        await self._begin_async(lambda one: records.finish(one, group, key, until_ms=until_ms))
+
+    def _start(self, connection: Connection, group: str, key: str, until_ms: int) -> bool:
+        """True: work. False: done before. Raises while somebody else is at it."""
+        now_ms = self._clock.now_ms()
+        records = self._records
+        if records.take(connection, group, key, now_ms=now_ms, until_ms=until_ms):
+            return True
+        if records.take_over(connection, group, key, now_ms=now_ms, until_ms=until_ms):
+            return True
+        if records.done(connection, group, key):
+            return False
+        raise Unavailable(f"another worker of group {group!r} has message {key!r} in hand")
+
+    # One transaction.
+
+    def _begin(self, work: Callable[[Connection], T]) -> T:
+        assert isinstance(self.engine, Engine)
+        with self.engine.begin() as connection:
+            return work(connection)
+
+    async def _begin_async(self, work: Callable[[Connection], T]) -> T:
+        assert isinstance(self.engine, AsyncEngine)
+        async with self.engine.begin() as connection:
+            return await connection.run_sync(work)
+
+    def _run(self, work: Callable[[Connection], T]) -> Awaitable[T]:
+        if isinstance(self.engine, AsyncEngine):
+            return self._begin_async(work)
+        return Ready(self._begin(work))

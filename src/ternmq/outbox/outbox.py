@@ -1,0 +1,319 @@
+"""`Outbox`: messages that exist if and only if the caller's transaction commits.
+
+    outbox = Outbox(engine, mq)
+    with Session(engine) as session, session.begin():
+        session.add(payment)
+        outbox.send(session, "order.paid", b"...", key="o-1")
+
+`send` inserts a row on the session's own connection. When the session commits, the relay of this
+process reads the row back and sends it. Session hooks only wake the relay: what it sends is decided
+by the committed rows in the table alone, so a savepoint that was rolled back, or an outer
+transaction that is still open, cannot send anything. A process that dies leaves rows to a sweeper
+(`start()` in any process, or `tern outbox relay`).
+
+Works with plain and async engines and sessions, and with the async and the blocking client; without
+a client (`mq=None`) it only inserts. Any thread may send.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, Unpack, overload
+
+from sqlalchemy import Engine, Table, event, insert
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+
+from ternmq.client.codec import Codec, CodecName, find_codec
+from ternmq.client.courier import SendsOnce
+from ternmq.client.forked import life
+from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
+from ternmq.core.clock import Clock, SystemClock
+from ternmq.core.errors import BadRequest, TernError, Unavailable
+from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
+from ternmq.core.ready import Ready
+from ternmq.outbox.content import order_hash, pack
+from ternmq.outbox.database import Database
+from ternmq.outbox.ids import MessageIds
+from ternmq.outbox.relay import Counts, Relay, RelaySettings
+from ternmq.outbox.rows import OutboxRows
+from ternmq.outbox.table import TABLE, make_table
+
+FRESH_MAX = 20_000  # Rows that wait to be sent at once; more are left to the sweeper.
+STOP_S = 10.0
+_PENDING = "ternmq.outbox"
+
+log = get_logger()
+
+
+class Messenger(Protocol):
+    """A client, blocking or not: something that runs work with the async client on its loop."""
+
+    def submit(self, job: Any) -> "Future[Any]": ...
+
+
+class Outbox:
+    """The outbox table of one or several databases."""
+
+    def __init__(
+        self,
+        engine: Engine | AsyncEngine | Sequence[Engine | AsyncEngine],
+        mq: Messenger | None = None,
+        *,
+        table: str | Table = TABLE,
+        schema: str | None = None,
+        codec: Codec | CodecName | None = None,
+        settings: RelaySettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        engines = [engine] if isinstance(engine, Engine | AsyncEngine) else list(engine)
+        if not engines:
+            raise BadRequest("an outbox needs at least one engine")
+        self.table = table if isinstance(table, Table) else make_table(table, schema)
+        self._databases = [Database(one) for one in engines]
+        self._mq = mq
+        self._codec = find_codec(codec)
+        self._clock: Clock = clock or SystemClock()
+        self._ids = MessageIds(self._clock)
+        self._settings = settings
+        self._begin()
+        _listen()
+
+    def _begin(self) -> None:
+        """What belongs to this process."""
+        self._life = life.number
+        self._lock = threading.Lock()
+        self._fresh: list[tuple[int, int]] = []
+        self._draining = False
+        self._drained = threading.Event()
+        self._drained.set()
+        self._sweeper: Future[None] | None = None
+        self._swept = threading.Event()
+        self._swept.set()
+        for database in self._databases:
+            database.forget()
+        owner = f"{socket.gethostname()[:32]}.{os.getpid()}.{secrets.token_hex(4)}"
+        self.relay = Relay(
+            self._databases,
+            OutboxRows(self.table),
+            owner=owner,
+            clock=self._clock,
+            settings=self._settings,
+        )
+        if self._mq is not None:
+            self._submit(self._learn)
+
+    async def _learn(self, mq: SendsOnce) -> None:
+        self.relay.learn(mq)
+
+    @property
+    def counts(self) -> Counts:
+        """What this process has sent from the outbox."""
+        return self.relay.counts
+
+    def create_tables(self) -> Awaitable[None]:
+        """Make the table where it is missing; await it with async engines."""
+        made = [
+            database.run_blocking(lambda connection: self.table.metadata.create_all(connection))
+            for database in self._databases
+        ]
+
+        async def wait() -> None:
+            for one in made:
+                await one
+
+        return wait() if any(database.is_async for database in self._databases) else Ready(None)
+
+    # Sending.
+
+    @overload
+    def send(
+        self, session: Session, topic: str, body: Any, **options: Unpack[SendOptions]
+    ) -> str: ...
+
+    @overload
+    def send(
+        self, session: AsyncSession, topic: str, body: Any, **options: Unpack[SendOptions]
+    ) -> Awaitable[str]: ...
+
+    def send(
+        self, session: Session | AsyncSession, topic: str, body: Any, **options: Any
+    ) -> str | Awaitable[str]:
+        """Insert one message in the session's transaction; returns its id.
+
+        Options are those of `mq.send`. Await it with an `AsyncSession`.
+        """
+        values = self.values(topic, body, options)
+        if isinstance(session, AsyncSession):
+            return session.run_sync(self._insert, values)
+        if not isinstance(session, Session):
+            raise BadRequest(
+                f"outbox.send() takes a Session or an AsyncSession, not {type(session).__name__}"
+            )
+        return self._insert(session, values)
+
+    def values(self, topic: str, body: Any, options: Any) -> dict[str, Any]:
+        """The columns of a new row, checked."""
+        if self._life != life.number:
+            self._begin()
+        check_name("topic", topic)
+        now_ms = self._clock.now_ms()
+        message = make_outgoing(make_body(body, call_codec(options, self._codec)), options, now_ms)
+        hashed = order_hash(topic, message.order_key)
+        grace_ms = int(self.relay.settings.grace * 1000) if self._mq is not None else 0
+        return {
+            "message_id": self._ids.take(),
+            "topic": topic,
+            "order_hash": hashed,
+            "broker_group": self.relay.choose(hashed),
+            "content": pack(message),
+            "created_ms": now_ms,
+            "ready_ms": now_ms + grace_ms,
+            "claimed_by": self.relay.owner if self._mq is not None else None,
+        }
+
+    def _insert(self, session: Session, values: dict[str, Any]) -> str:
+        statement = insert(self.table)
+        bind = session.get_bind(clause=statement)
+        number = self._number(bind.engine)
+        result = session.execute(statement, values)
+        if self._mq is not None:
+            row = result.inserted_primary_key[0]  # type: ignore[attr-defined]
+            session.info.setdefault(_PENDING, []).append((self, number, row))
+        return str(values["message_id"])
+
+    def _number(self, engine: Engine) -> int:
+        for number, database in enumerate(self._databases):
+            if database.owns(engine):
+                return number
+        raise BadRequest(
+            "this session's database is none of the outbox's engines; give them all to Outbox([…])"
+        )
+
+    # Waking.
+
+    def wake(self, rows: Sequence[tuple[int, int]]) -> None:
+        """Rows (number of the database, row) may be committed by now: look, and send."""
+        if self._life != life.number:
+            self._begin()
+        with self._lock:
+            self._fresh += rows[: max(0, FRESH_MAX - len(self._fresh))]
+            if self._draining:
+                return
+            self._draining = True
+            self._drained.clear()
+        if not self._submit(self._drain):
+            with self._lock:
+                self._fresh.clear()
+                self._draining = False
+                self._drained.set()
+
+    def _submit(self, job: Any) -> bool:
+        assert self._mq is not None
+        try:
+            self._mq.submit(job)
+        except (TernError, RuntimeError) as error:
+            log.info("outbox rows are left to a sweeper", reason=str(error))
+            return False
+        return True
+
+    async def _drain(self, mq: SendsOnce) -> None:
+        """Send fresh rows until there are none; one at a time, so that order keys keep order."""
+        rows_max = self.relay.settings.rows_max
+        while True:
+            with self._lock:
+                rows, self._fresh = self._fresh[:rows_max], self._fresh[rows_max:]
+                if not rows:
+                    self._draining = False
+                    self._drained.set()
+                    return
+            for number, database in enumerate(self._databases):
+                ids = [row for of, row in rows if of == number]
+                if ids:
+                    try:
+                        await self.relay.send_fresh(mq, database, ids)
+                    except (SQLAlchemyError, TernError) as error:
+                        log.warning("outbox rows are left to a sweeper", reason=str(error))
+
+    # Sweeping, and waiting for all of it.
+
+    def start(self) -> None:
+        """Sweep leftovers, of this process and of dead ones, until `stop`."""
+        if self._mq is None:
+            raise BadRequest("this outbox has no client to send with: Outbox(engine, mq)")
+        if self._life != life.number:
+            self._begin()
+        if self._sweeper is None:
+            self._swept.clear()
+            self._sweeper = self._mq.submit(self._sweep)
+
+    async def _sweep(self, mq: SendsOnce) -> None:
+        try:
+            await self.relay.run(mq)
+        finally:
+            self._swept.set()
+
+    def stop(self) -> None:
+        """End the sweeping, without waiting; rows that are under way stay safe in the table."""
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None and self._life == life.number:
+            sweeper.cancel()
+
+    def flush(self, timeout: float = 10.0) -> None:
+        """Block until all commits of this process so far were looked after."""
+        if not self._drained.wait(timeout):
+            raise Unavailable(f"outbox rows were still being sent after {timeout:g} s")
+
+    async def aflush(self, timeout: float = 10.0) -> None:
+        """The same in a coroutine."""
+        await asyncio.to_thread(self.flush, timeout)
+
+    def __enter__(self) -> "Outbox":
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.flush()
+        self.stop()
+        self._swept.wait(STOP_S)
+
+    async def __aenter__(self) -> "Outbox":
+        self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aflush()
+        self.stop()
+        await asyncio.to_thread(self._swept.wait, STOP_S)
+
+
+def _after_commit(session: Session) -> None:
+    """Savepoints come here too: only the outermost commit makes anything visible."""
+    if session.in_nested_transaction():
+        return
+    pending: list[tuple[Outbox, int, int]] | None = session.info.pop(_PENDING, None)
+    if not pending:
+        return
+    by_outbox: dict[int, tuple[Outbox, list[tuple[int, int]]]] = {}
+    for outbox, number, row in pending:
+        by_outbox.setdefault(id(outbox), (outbox, []))[1].append((number, row))
+    for outbox, rows in by_outbox.values():
+        outbox.wake(rows)
+
+
+def _after_rollback(session: Session) -> None:
+    if not session.in_nested_transaction():
+        session.info.pop(_PENDING, None)
+
+
+def _listen() -> None:
+    """For all sessions, once: a listener per session would cost more than the insert."""
+    if not event.contains(Session, "after_commit", _after_commit):
+        event.listen(Session, "after_commit", _after_commit)
+        event.listen(Session, "after_rollback", _after_rollback)

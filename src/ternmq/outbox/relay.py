@@ -1,0 +1,277 @@
+"""The relay: takes committed rows, sends them, deletes them; fresh ones at once, others by sweep.
+
+Each round is three steps, and a crash between any two of them loses and doubles nothing:
+
+1. one transaction: claim rows (or read the fresh ones of this process, which were born claimed),
+   leave out those that would overtake a row of their order key, decide missing broker groups;
+2. send each (broker group, topic) as one batch, each message once by its id;
+3. one transaction: delete what is stored, give the rest back with a time to try again.
+
+A broker group that fails is left alone for a while, so that others are not kept waiting. A database
+that fails is tried again: rows stay where they are. Several relays may run, here or elsewhere.
+Runs on the event loop of its client. Keeps nothing that the table does not have.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.client.courier import SendsOnce, Outcome, away, choose_group, deliver
+from ternmq.core.clock import Clock
+from ternmq.core.errors import OverLimit, TernError, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.outbox.content import unpack
+from ternmq.outbox.database import Database
+from ternmq.outbox.rows import Claim, OutboxRow, OutboxRows
+from ternmq.outbox.table import PARKED_MS
+from ternmq.outbox.verdict import behind, judge, rest_ms
+
+ERROR_PAUSE_S = 1.0
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelaySettings:
+    """The bounds of a relay; every one may be set."""
+
+    rows_max: int = 1_000
+    """Rows of one round."""
+    lease: float = 60.0
+    """Seconds a claim lasts; longer than `timeout`."""
+    timeout: float = 30.0
+    """Seconds for sending one round."""
+    poll: float = 1.0
+    """Seconds between two looks at an empty table."""
+    grace: float = 10.0
+    """Seconds from its insert for which a row is left to the process that inserted it."""
+    attempts_max: int = 16
+    """Refusals of one message after which it is parked."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a relay has done since it was made."""
+
+    sent: int = 0
+    duplicates: int = 0
+    """Of those sent: the broker had them already."""
+    failed: int = 0
+    parked: int = 0
+
+
+@dataclass(slots=True)
+class _Rest:
+    failures: int = 0
+    until_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Round:
+    """Rows taken in step 1, sorted by what happens to them."""
+
+    ready: list[OutboxRow] = field(default_factory=list)
+    waiting: list[OutboxRow] = field(default_factory=list)
+    """Behind another row of their order key."""
+
+
+class Relay:
+    """Sends the rows of one or several databases."""
+
+    def __init__(
+        self,
+        databases: Sequence[Database],
+        rows: OutboxRows,
+        *,
+        owner: str,
+        clock: Clock,
+        settings: RelaySettings | None = None,
+    ) -> None:
+        self.databases = databases
+        self.rows = rows
+        self.owner = owner
+        self.settings = settings or RelaySettings()
+        self.counts = Counts()
+        self.groups: tuple[str, ...] = ()
+        """Broker groups for new rows: known and not resting."""
+        self._clock = clock
+        self._resting: dict[str, _Rest] = {}
+        self._turn = 0
+
+    # The loops.
+
+    async def run(self, mq: SendsOnce) -> None:
+        """Sweep all databases until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for database in self.databases:
+                group.create_task(self._sweep(mq, database), name="tern-outbox")
+
+    async def _sweep(self, mq: SendsOnce, database: Database) -> None:
+        while True:
+            pause = self.settings.poll
+            try:
+                if await self.sweep_once(mq, database):
+                    pause = 0.0
+            except SQLAlchemyError as error:
+                log.warning("outbox database failed", database=database.name, reason=str(error))
+                pause = ERROR_PAUSE_S
+            await asyncio.sleep(pause)
+
+    async def sweep_once(self, mq: SendsOnce, database: Database) -> int:
+        """Claim what is due and send it; return how many rows were taken."""
+        self.learn(mq)
+        now_ms = self._clock.now_ms()
+        claim = Claim(
+            owner=self.owner,
+            now_ms=now_ms,
+            until_ms=now_ms + int(self.settings.lease * 1000),
+            rows_max=self.settings.rows_max,
+            resting=frozenset(self._resters(now_ms)),
+        )
+        taken = await database.run(
+            lambda connection: self._sort(connection, self.rows.claim(connection, claim))
+        )
+        await self._settle(mq, database, taken)
+        return len(taken.ready)
+
+    async def send_fresh(self, mq: SendsOnce, database: Database, ids: Sequence[int]) -> None:
+        """Send rows that this process has inserted, those of them that are committed."""
+        self.learn(mq)
+        now_ms = self._clock.now_ms()
+
+        def read(connection: Connection) -> _Round:
+            found = self.rows.committed(connection, ids, owner=self.owner, now_ms=now_ms)
+            return self._sort(connection, found)
+
+        await self._settle(mq, database, await database.run(read))
+
+    # Step 1.
+
+    def learn(self, mq: SendsOnce) -> None:
+        """Which broker groups new rows may be given to."""
+        resting = self._resters(self._clock.now_ms())
+        known = mq.broker_groups()
+        self.groups = tuple(group for group in known if group not in resting) or tuple(known)
+
+    def _resters(self, now_ms: int) -> list[str]:
+        return [group for group, rest in self._resting.items() if rest.until_ms > now_ms]
+
+    def _sort(self, connection: Connection, rows: list[OutboxRow]) -> _Round:
+        """Who may be sent now; a missing broker group is decided, safe with this transaction."""
+        done = _Round()
+        blockers = self.rows.blockers(connection, rows)
+        undecided: dict[str, list[int]] = {}
+        for row in rows:
+            first = blockers.get(row.order_hash) if row.order_hash is not None else None
+            if first is not None and first < row.id:
+                done.waiting.append(row)
+                continue
+            if row.broker_group is None:
+                group = self.choose(row.order_hash)
+                if group is not None:
+                    undecided.setdefault(group, []).append(row.id)
+                    row = replace(row, broker_group=group)
+            done.ready.append(row)
+        for group, ids in undecided.items():
+            self.rows.assign(connection, ids, group)
+        return done
+
+    def choose(self, order_hash: int | None) -> str | None:
+        """The broker group for a new row, None while none is known."""
+        self._turn += 1
+        return choose_group(self.groups, self._turn, order_hash)
+
+    # Steps 2 and 3.
+
+    async def _settle(self, mq: SendsOnce, database: Database, taken: _Round) -> None:
+        batches: dict[tuple[str | None, str], list[OutboxRow]] = {}
+        for row in taken.ready:
+            batches.setdefault((row.broker_group, row.topic), []).append(row)
+        results = await asyncio.gather(
+            *(self._send(mq, group, topic, some) for (group, topic), some in batches.items())
+        )
+        outcomes = [pair for result in results for pair in result]
+        if outcomes or taken.waiting:
+            now_ms = self._clock.now_ms()
+            await database.run(
+                lambda connection: self._write(connection, outcomes, taken.waiting, now_ms)
+            )
+
+    async def _send(
+        self, mq: SendsOnce, group: str | None, topic: str, rows: list[OutboxRow]
+    ) -> list[tuple[OutboxRow, Outcome]]:
+        readable: list[tuple[OutboxRow, Outgoing]] = []
+        done: list[tuple[OutboxRow, Outcome]] = []
+        for row in rows:
+            try:
+                readable.append((row, unpack(row.content, row.message_id)))
+            except TernError as error:
+                done.append((row, error))
+        messages = [message for _, message in readable]
+        if group is None:
+            outcomes: list[Outcome] = [Unavailable("no broker group is known yet")] * len(messages)
+        else:
+            timeout = self.settings.timeout
+            outcomes = await deliver(mq, topic, messages, broker_group=group, timeout=timeout)
+            self._watch(group, outcomes)
+        return done + [(row, out) for (row, _), out in zip(readable, outcomes, strict=True)]
+
+    def _watch(self, group: str, outcomes: Sequence[Outcome]) -> None:
+        """Leave a failing broker group alone, longer each time."""
+        failed = [
+            one
+            for one in outcomes
+            if isinstance(one, TernError) and away(one) and not isinstance(one, OverLimit)
+        ]
+        if not failed:
+            self._resting.pop(group, None)
+            return
+        rest = self._resting.setdefault(group, _Rest())
+        rest.failures += 1
+        rest.until_ms = self._clock.now_ms() + rest_ms(rest.failures)
+        log.warning("outbox waits for a broker group", group=group, reason=failed[0].message)
+
+    def _rest_until(self, group: str | None, now_ms: int) -> int:
+        if group is None:
+            return now_ms + rest_ms(1)  # Nobody to send to is known yet.
+        rest = self._resting.get(group)
+        return rest.until_ms if rest is not None else 0
+
+    def _write(
+        self,
+        connection: Connection,
+        outcomes: Sequence[tuple[OutboxRow, Outcome]],
+        waiting: Sequence[OutboxRow],
+        now_ms: int,
+    ) -> None:
+        """What the table must say now."""
+        stored = [(row, out) for row, out in outcomes if out and not isinstance(out, TernError)]
+        self.rows.delete(connection, [row for row, _ in stored])
+        self.counts.sent += len(stored)
+        self.counts.duplicates += sum(out.duplicate for _, out in stored)
+        later = [row.id for row in waiting]
+        changed: dict[tuple[int, int, str], list[int]] = {}
+        for row, out in outcomes:
+            if out is None:
+                later.append(row.id)
+            elif isinstance(out, TernError):
+                verdict = judge(
+                    out,
+                    attempts=row.attempts,
+                    attempts_max=self.settings.attempts_max,
+                    now_ms=now_ms,
+                )
+                ready_ms = max(verdict.ready_ms, self._rest_until(row.broker_group, now_ms))
+                changed.setdefault((ready_ms, verdict.attempts, verdict.error), []).append(row.id)
+                self.counts.failed += 1
+                if ready_ms == PARKED_MS:
+                    self.counts.parked += 1
+                    log.error("outbox row parked", row=row.id, topic=row.topic, reason=out.message)
+        self.rows.release(connection, later, owner=self.owner, values={"ready_ms": behind(now_ms)})
+        for (ready_ms, attempts, error), ids in changed.items():
+            values = {"ready_ms": ready_ms, "attempts": attempts, "error": error}
+            self.rows.release(connection, ids, owner=self.owner, values=values)

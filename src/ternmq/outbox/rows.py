@@ -1,0 +1,210 @@
+"""What is done to outbox rows, as plain SQL on one connection inside the caller's transaction.
+
+Claiming is the only statement that differs by database: PostgreSQL and SQLite claim and read in one
+`UPDATE … RETURNING`, MariaDB locks with `SKIP LOCKED` first. In SQLite the claim is the first
+statement of its transaction, so it waits for the write lock instead of failing in the middle. A
+row is left out while an earlier one of its order key is with somebody else, backs off or is parked;
+`blockers` then finds what another relay claimed in the same moment.
+Deleting names message ids beside row numbers, so a number that a database gives out twice after a
+restart never takes somebody else's row along. Synchronous; knows no network.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy import delete as sql_delete
+
+from ternmq.outbox.table import PARKED_MS
+
+CLAUSE_MAX = 500  # Values in one IN (…); SQLite refuses thousands.
+COLUMNS = (
+    "id", "message_id", "topic", "order_hash", "broker_group", "content",
+    "created_ms", "ready_ms", "claimed_by", "attempts", "error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One row as it was read."""
+
+    id: int
+    message_id: str
+    topic: str
+    order_hash: int | None
+    broker_group: str | None
+    content: bytes
+    created_ms: int
+    ready_ms: int
+    claimed_by: str | None
+    attempts: int
+    error: str | None
+
+    @property
+    def parked(self) -> bool:
+        return self.ready_ms == PARKED_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who takes rows, how many, until when."""
+
+    owner: str
+    now_ms: int
+    until_ms: int
+    rows_max: int
+    resting: frozenset[str] = frozenset()
+    """Broker groups that are left alone for now."""
+
+
+def _rows(found: "Iterable[Row[Any]]") -> list[OutboxRow]:
+    return [OutboxRow(*row) for row in found]  # type: ignore[call-arg]
+
+
+def _chunks(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (values[at : at + CLAUSE_MAX] for at in range(0, len(values), CLAUSE_MAX))
+
+
+class OutboxRows:
+    """The statements for one table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._columns = [table.c[name] for name in COLUMNS]
+
+    # Taking.
+
+    def claim(self, connection: Connection, claim: Claim) -> list[OutboxRow]:
+        """Take rows that are due, oldest first; nobody else takes them before `until_ms`."""
+        table = self.table
+        before = table.alias()
+        overtaken = (
+            before.c.order_hash == table.c.order_hash,
+            before.c.ready_ms > claim.now_ms,
+            before.c.id < table.c.id,
+        )
+        due = [
+            table.c.ready_ms <= claim.now_ms,
+            or_(table.c.order_hash.is_(None), ~exists().where(*overtaken)),
+        ]
+        if claim.resting:
+            resting = table.c.broker_group.not_in(sorted(claim.resting))
+            due.append(or_(table.c.broker_group.is_(None), resting))
+        marks = {"ready_ms": claim.until_ms, "claimed_by": claim.owner}
+        order = (table.c.ready_ms, table.c.id)
+        if connection.dialect.name in ("mysql", "mariadb"):
+            locked = select(*self._columns).where(*due).order_by(*order).limit(claim.rows_max)
+            rows = _rows(connection.execute(locked.with_for_update(skip_locked=True)))
+            for ids in _chunks([row.id for row in rows]):
+                connection.execute(update(table).where(table.c.id.in_(ids)).values(marks))
+        else:
+            oldest = select(table.c.id).where(*due).order_by(*order).limit(claim.rows_max)
+            if connection.dialect.name == "postgresql":
+                oldest = oldest.with_for_update(skip_locked=True)
+            taken = update(table).where(table.c.id.in_(oldest.scalar_subquery())).values(marks)
+            rows = _rows(connection.execute(taken.returning(*self._columns)))
+        return sorted(rows, key=lambda row: row.id)
+
+    def committed(
+        self, connection: Connection, ids: Sequence[int], *, owner: str, now_ms: int
+    ) -> list[OutboxRow]:
+        """Those of the rows that are there and still claimed by `owner`, in order."""
+        table = self.table
+        mine = (table.c.claimed_by == owner, table.c.ready_ms > now_ms)
+        found: list[OutboxRow] = []
+        for some in _chunks(sorted(ids)):
+            query = select(*self._columns).where(table.c.id.in_(some), *mine)
+            found += _rows(connection.execute(query.order_by(table.c.id)))
+        return found
+
+    def blockers(self, connection: Connection, rows: Sequence[OutboxRow]) -> dict[int, int]:
+        """By order hash: number of the first row that is there and not among `rows`."""
+        keyed = [row for row in rows if row.order_hash is not None]
+        if not keyed:
+            return {}
+        table, mine = self.table, {row.id for row in keyed}
+        hashes = sorted({row.order_hash for row in keyed})  # type: ignore[type-var]
+        found: dict[int, int] = {}
+        for some in _chunks(hashes):
+            query = (
+                select(table.c.order_hash, table.c.id)
+                .where(table.c.order_hash.in_(some), table.c.id < max(mine))
+                .order_by(table.c.id)
+            )
+            for hashed, id in connection.execute(query):
+                if id not in mine:
+                    found.setdefault(hashed, id)
+        return found
+
+    # Settling.
+
+    def delete(self, connection: Connection, rows: Sequence[OutboxRow]) -> int:
+        """They are stored: let them go, whoever holds them now."""
+        table, gone = self.table, 0
+        for some in _chunks(rows):
+            gone += connection.execute(
+                sql_delete(table).where(
+                    table.c.id.in_([row.id for row in some]),
+                    table.c.message_id.in_([row.message_id for row in some]),
+                )
+            ).rowcount
+        return gone
+
+    def assign(self, connection: Connection, ids: Sequence[int], broker_group: str) -> None:
+        """Decide where rows go; once decided it stays."""
+        table = self.table
+        for some in _chunks(ids):
+            undecided = (table.c.id.in_(some), table.c.broker_group.is_(None))
+            connection.execute(update(table).where(*undecided).values(broker_group=broker_group))
+
+    def release(
+        self, connection: Connection, ids: Sequence[int], *, owner: str, values: Mapping[str, Any]
+    ) -> None:
+        """Give claimed rows back with new `ready_ms` and so on, unless somebody else has them."""
+        table = self.table
+        for some in _chunks(ids):
+            mine = (table.c.id.in_(some), table.c.claimed_by == owner)
+            connection.execute(update(table).where(*mine).values(claimed_by=None, **values))
+
+    # Looking and repairing, for people.
+
+    def listed(
+        self, connection: Connection, *, chosen: Sequence[ColumnElement[bool]], count: int
+    ) -> list[OutboxRow]:
+        query: Select[Any] = select(*self._columns).where(*chosen).order_by(self.table.c.id)
+        return _rows(connection.execute(query.limit(count)))
+
+    def count(self, connection: Connection, *chosen: ColumnElement[bool]) -> int:
+        query = select(func.count()).select_from(self.table).where(*chosen)
+        return int(connection.execute(query).scalar_one())
+
+    def retry(self, connection: Connection, chosen: ColumnElement[bool], *, now_ms: int) -> int:
+        """Due now, counted from the start again; not those that are being sent."""
+        values = {"ready_ms": now_ms, "claimed_by": None, "attempts": 0}
+        idle = (chosen, self.table.c.claimed_by.is_(None))
+        return connection.execute(update(self.table).where(*idle).values(values)).rowcount
+
+    def move(
+        self, connection: Connection, chosen: ColumnElement[bool], to: str, *, now_ms: int
+    ) -> int:
+        """Another broker group; for rows that nobody is sending."""
+        idle = or_(self.table.c.claimed_by.is_(None), self.table.c.ready_ms <= now_ms)
+        values = {"broker_group": to, "ready_ms": now_ms, "claimed_by": None, "attempts": 0}
+        return connection.execute(update(self.table).where(chosen, idle).values(values)).rowcount
+
+    def remove(self, connection: Connection, chosen: ColumnElement[bool], *, now_ms: int) -> int:
+        """Without sending; for rows that nobody is sending."""
+        idle = or_(self.table.c.claimed_by.is_(None), self.table.c.ready_ms <= now_ms)
+        return connection.execute(sql_delete(self.table).where(chosen, idle)).rowcount

@@ -1,0 +1,81 @@
+"""The outbox table: one row per message that is committed and not yet known to be stored.
+
+| column | means |
+|---|---|
+| id | row number; order of insertion |
+| message_id | the message's id, decided at the insert, the same in every send |
+| topic, order_hash | where it goes; what it must not overtake (see `content.py`) |
+| broker_group | the only group it may be sent to; chosen before the first send |
+| content | body and options |
+| created_ms | when it was inserted |
+| ready_ms | from when on a relay may take it; the largest number: parked, waits for a person |
+| claimed_by | who sends it until `ready_ms` |
+| attempts, error | sends that failed, and why the last did |
+
+A row is born claimed by the process that inserts it, so no relay takes it while that process is
+about to send it. A claim is nothing but a `ready_ms` in the future: whoever dies loses it by time.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from ternmq.core.errors import BadConfig
+
+TABLE = "tern_outbox"
+PARKED_MS = 2**63 - 1
+_MYSQL = ("mysql", "mariadb")
+_BIG = BigInteger().with_variant(Integer, "sqlite")  # Only INTEGER counts up by itself there.
+
+DIALECTS: dict[str, Dialect] = {
+    "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call]
+    "mariadb": mysql.dialect(),
+    "sqlite": sqlite.dialect(),
+}
+
+
+def make_table(name: str = TABLE, schema: str | None = None) -> Table:
+    """The table under the name and in the schema that the application chose."""
+    return Table(
+        name,
+        MetaData(schema=schema),
+        Column("id", _BIG, primary_key=True, autoincrement=True),
+        Column("message_id", String(26), nullable=False),
+        Column("topic", String(127), nullable=False),
+        Column("order_hash", BigInteger),
+        Column("broker_group", String(127)),
+        Column("content", LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL), nullable=False),
+        Column("created_ms", BigInteger, nullable=False),
+        Column("ready_ms", BigInteger, nullable=False),
+        Column("claimed_by", String(64)),
+        Column("attempts", Integer, nullable=False, server_default="0"),
+        Column("error", Text),
+        Index(f"{name}_ready", "ready_ms", "id"),
+        Index(f"{name}_order", "order_hash", "ready_ms", "id"),
+        sqlite_autoincrement=True,  # A number that was committed is never used again.
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+    )
+
+
+def table_sql(table: Table, database: str) -> str:
+    """The statements that make a table, for people and migration tools without SQLAlchemy."""
+    dialect = DIALECTS.get(database)
+    if dialect is None:
+        raise BadConfig(f"{database!r} is not one of {', '.join(DIALECTS)}")
+    made = [str(CreateTable(table).compile(dialect=dialect)).strip()]
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    made += [str(CreateIndex(index).compile(dialect=dialect)).strip() for index in indexes]
+    lines = [line.rstrip().replace("\t", "    ") for one in made for line in f"{one};".split("\n")]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,245 @@
+"""`Outbox`: what is sent is what was committed, nothing else (Q9)."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, select, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from ternmq.core.errors import BadName, BadRequest, Unavailable
+from ternmq.outbox import Outbox, RelaySettings
+from tests.unit.outbox.fake import FakeMq
+
+
+@pytest.fixture
+def outbox(engine: Engine, mq: FakeMq) -> Outbox:
+    made = Outbox(engine, mq)
+    made.create_tables()
+    return made
+
+
+def rows(outbox: Outbox, engine: Engine) -> list[Any]:
+    with engine.connect() as connection:
+        return list(connection.execute(select(outbox.table).order_by(outbox.table.c.id)))
+
+
+def test_a_committed_message_is_sent_at_once_and_its_row_is_gone(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    """Q9."""
+    with Session(engine) as session, session.begin():
+        id = outbox.send(
+            session, "order.paid", b"12", key="o-1", tag="vip", properties={"amount": 12},
+            order_key="k", ttl=timedelta(hours=1), priority=3,
+        )  # fmt: skip
+    outbox.flush()
+
+    (group, topic, row), *more = mq.stored
+    assert (group, topic, len(more)) == ("main", "order.paid", 0)
+    assert (row.body, row.key, row.tag, row.order_key) == (b"12", "o-1", "vip", "k")
+    assert (row.properties, row.priority) == ({"amount": 12}, 3)
+    assert row.expire_at_ms == row.born_at_ms + 3_600_000
+    assert len(id) == 26
+    assert rows(outbox, engine) == []
+
+
+def test_a_rolled_back_message_never_existed(outbox: Outbox, engine: Engine, mq: FakeMq) -> None:
+    with Session(engine) as session:
+        outbox.send(session, "t", b"gone")
+        session.rollback()
+        outbox.send(session, "t", b"kept")
+        session.commit()
+    outbox.flush()
+
+    assert mq.bodies == [b"kept"]
+
+
+def test_a_savepoint_decides_for_its_own_messages(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    with Session(engine) as session, session.begin():
+        outbox.send(session, "t", b"outer")
+        with session.begin_nested():
+            outbox.send(session, "t", b"inner")
+        outbox.flush()
+        assert mq.bodies == []  # Released is not committed.
+        lost = session.begin_nested()
+        outbox.send(session, "t", b"lost")
+        lost.rollback()
+    outbox.flush()
+
+    assert mq.bodies == [b"outer", b"inner"]
+
+
+def test_a_session_inside_an_outer_transaction_sends_nothing_early(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    with engine.connect() as connection:
+        outer = connection.begin()
+        with Session(connection, join_transaction_mode="rollback_only") as session:
+            outbox.send(session, "t", b"gone")
+            session.commit()
+        outbox.flush()
+        outer.rollback()
+
+    assert mq.bodies == []
+    assert rows(outbox, engine) == []
+
+
+async def test_async_sessions_send_too(tmp_path: Path, mq: FakeMq) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'a.db'}")
+    outbox = Outbox(engine, mq)
+    await outbox.create_tables()
+    # The engine belongs to one loop, so its relay has to run on this one.
+    mq.submit = lambda job: asyncio.ensure_future(job(mq))  # type: ignore[method-assign]
+    async with AsyncSession(engine) as session:
+        async with session.begin():
+            await outbox.send(session, "t", b"kept")
+        await outbox.send(session, "t", b"gone")
+        await session.rollback()
+    await outbox.aflush()
+
+    assert mq.bodies == [b"kept"]
+    await engine.dispose()
+
+
+def test_a_broker_that_is_away_costs_time_and_nothing_else(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    away = True
+    mq.refuse = lambda group, row: Unavailable("away") if away else None
+    with Session(engine) as session, session.begin():
+        outbox.send(session, "t", b"1")
+    outbox.flush()
+    (row,) = rows(outbox, engine)
+    assert (row.claimed_by, row.attempts) == (None, 0)
+    assert "away" in row.error
+
+    away = False
+    with outbox:
+        wait_for(lambda: mq.bodies == [b"1"])
+        wait_for(lambda: rows(outbox, engine) == [])
+
+
+def test_an_application_that_dies_leaves_its_rows_to_another(
+    engine: Engine, outbox: Outbox, mq: FakeMq
+) -> None:
+    """The first process commits and is gone: nobody wakes its relay."""
+    dead = Outbox(engine)
+    with Session(engine) as session, session.begin():
+        dead.send(session, "t", b"left")
+
+    with outbox:
+        wait_for(lambda: mq.bodies == [b"left"])
+        wait_for(lambda: rows(outbox, engine) == [])
+
+
+def test_a_message_that_can_never_be_stored_is_parked_and_hurts_nobody(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    mq.refuse = lambda group, row: BadRequest("no") if row.body == b"bad" else None
+    with Session(engine) as session, session.begin():
+        for body in (b"a", b"b", b"bad", b"c", b"d"):
+            outbox.send(session, "t", body)
+    outbox.flush()
+
+    (row,) = rows(outbox, engine)
+    assert (row.ready_ms, row.attempts, row.error) == (2**63 - 1, 1, "bad_request: no")
+    assert mq.bodies == [b"a", b"b", b"c", b"d"]
+    assert outbox.counts.parked == 1
+
+
+def test_nothing_overtakes_a_message_of_its_order_key(
+    outbox: Outbox, engine: Engine, mq: FakeMq
+) -> None:
+    """D8: the key of a parked row waits, others go on; after the repair the order is kept."""
+    bad = {b"x1"}
+    mq.refuse = lambda group, row: BadRequest("no") if row.body in bad else None
+    with Session(engine) as session, session.begin():
+        for key, body in (("x", b"x1"), ("y", b"y1"), ("x", b"x2")):
+            outbox.send(session, "t", body, order_key=key)
+    outbox.flush()
+    with Session(engine) as session, session.begin():
+        outbox.send(session, "t", b"x3", order_key="x")
+        outbox.send(session, "t", b"y2", order_key="y")
+    outbox.flush()
+    assert mq.bodies == [b"y1", b"y2"]
+
+    bad.clear()
+    with engine.begin() as connection:  # As `tern outbox retry` does.
+        connection.execute(text("UPDATE tern_outbox SET ready_ms = 1, claimed_by = NULL"))
+    with outbox:
+        wait_for(lambda: rows(outbox, engine) == [])
+    assert mq.bodies == [b"y1", b"y2", b"x1", b"x2", b"x3"]
+
+
+def test_a_row_keeps_its_broker_group(engine: Engine, outbox: Outbox, mq: FakeMq) -> None:
+    """A row that may have reached one group is never sent to another."""
+    mq.groups = ["b", "a"]
+    mq.refuse = lambda group, row: Unavailable("away") if group == "a" else None
+    with Session(engine) as session, session.begin():
+        for number in range(8):
+            outbox.send(session, "t", b"%d" % number)
+    outbox.flush()
+    before = {row.message_id: row.broker_group for row in rows(outbox, engine)}
+    assert set(before.values()) <= {"a", "main"}
+
+    mq.groups = ["b"]
+    mq.submit(lambda mq: outbox.relay.sweep_once(mq, outbox.relay.databases[0])).result()
+    assert {row.message_id: row.broker_group for row in rows(outbox, engine)} == before
+
+
+def test_sharded_databases_are_several_engines(tmp_path: Path, mq: FakeMq) -> None:
+    engines = [create_engine(f"sqlite:///{tmp_path / name}.db") for name in ("one", "two")]
+    outbox = Outbox(engines, mq, table="messages_out")
+    outbox.create_tables()
+    for number, engine in enumerate(engines):
+        with Session(engine) as session, session.begin():
+            outbox.send(session, "t", b"%d" % number)
+    outbox.flush()
+
+    assert sorted(mq.bodies) == [b"0", b"1"]
+    other = create_engine(f"sqlite:///{tmp_path / 'three.db'}")
+    with Session(other) as session, pytest.raises(BadRequest, match="none of the outbox's engines"):
+        outbox.send(session, "t", b"2")
+    for engine in (*engines, other):
+        engine.dispose()
+
+
+def test_mistakes_are_said_where_they_are_made(outbox: Outbox, engine: Engine) -> None:
+    with Session(engine) as session:
+        with pytest.raises(BadName):
+            outbox.send(session, "a topic", b"")
+        with pytest.raises(BadRequest, match="a body is bytes"):
+            outbox.send(session, "t", {"no": "codec"})
+        with pytest.raises(BadRequest, match="has no option 'kex'"):
+            outbox.send(session, "t", b"", kex="o-1")  # type: ignore[call-overload]
+    with pytest.raises(BadRequest, match="takes a Session"):
+        outbox.send(engine, "t", b"")  # type: ignore[call-overload]
+    with pytest.raises(BadRequest, match="no client"):
+        Outbox(engine).start()
+
+
+def test_a_round_is_bounded(engine: Engine, mq: FakeMq) -> None:
+    outbox = Outbox(engine, mq, settings=RelaySettings(rows_max=10))
+    outbox.create_tables()
+    with Session(engine) as session, session.begin():
+        for number in range(35):
+            outbox.send(session, "t", b"%d" % number)
+    outbox.flush()
+
+    assert mq.calls == [("main", "t", 10)] * 3 + [("main", "t", 5)]
+    assert mq.bodies == [b"%d" % number for number in range(35)]
+
+
+def wait_for(condition: Any, seconds: float = 20.0) -> None:
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
