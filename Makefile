@@ -79,9 +79,21 @@ clean: ## Remove what make made; never touches tern-data
 	  .import_linter_cache .grimp_cache src/*.egg-info
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Fault injection needs strace. Not being root is no failure: the tests that need it say so.
+# Fault injection needs strace; outbox, inbox and registries are tested on real database servers,
+# which tests start themselves: the packages must not start any. Not being root is no failure: the
+# tests that need a tool are skipped and say so.
 test-tools:
-	command -v strace >/dev/null \
-	|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y strace >/dev/null; } \
+	command -v strace >/dev/null || $(call apt,strace) \
 	|| echo "strace is not installed: the fault injection tests will be skipped" \
 	        "(sudo apt-get install strace)" >&2
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
+	|| $(call apt,postgresql) \
+	|| echo "PostgreSQL is not installed: its tests will be skipped (sudo apt-get install postgresql)" >&2
+	ls /usr/sbin/mariadbd >/dev/null 2>&1 || command -v mariadbd >/dev/null || $(call apt,mariadb-server) \
+	|| echo "MariaDB is not installed: its tests will be skipped (sudo apt-get install mariadb-server)" >&2
+
+# RUNLEVEL=1 keeps a package from starting its service.
+define apt
+{ [ "$$(id -u)" = 0 ] && apt-get update -qq \
+  && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $(1) >/dev/null; }
+endef

@@ -38,7 +38,7 @@ class InboxRecords:
         values = {
             "id": row_id(group, key),
             "group_name": group,
-            "message_key": key[:KEY_SHOWN_MAX],
+            "message_key": key[:KEY_SHOWN_MAX].replace("\0", ""),  # PostgreSQL has no NUL.
             "handled_ms": now_ms,
             "working_until_ms": until_ms,
         }

@@ -17,21 +17,30 @@ TABLE = "tern_inbox"
 KEY_SHOWN_MAX = 255
 
 
-def make_inbox_table(name: str = TABLE, schema: str | None = None) -> Table:
-    """The table under the name and in the schema that the application chose."""
+OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
+
+
+def columns() -> list[Column[object]]:
+    """New columns, for a table or a migration."""
     fixed = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
-    return Table(
-        name,
-        MetaData(schema=schema),
+    return [
         Column("id", fixed, primary_key=True),
         Column("group_name", String(127), nullable=False),
         Column("message_key", String(KEY_SHOWN_MAX), nullable=False),
         Column("handled_ms", BigInteger, nullable=False),
         Column("working_until_ms", BigInteger, nullable=False, server_default="0"),
-        Index(f"{name}_handled", "handled_ms"),
-        mysql_engine="InnoDB",
-        mysql_charset="utf8mb4",
-    )
+    ]
+
+
+def indexes(name: str) -> dict[str, list[str]]:
+    """Forgetting looks by age."""
+    return {f"{name}_handled": ["handled_ms"]}
+
+
+def make_inbox_table(name: str = TABLE, schema: str | None = None) -> Table:
+    """The table under the name and in the schema that the application chose."""
+    made = [Index(index, *names) for index, names in indexes(name).items()]
+    return Table(name, MetaData(schema=schema), *columns(), *made, **OPTIONS)
 
 
 def row_id(group: str, key: str) -> bytes:

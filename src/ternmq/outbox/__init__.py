@@ -6,7 +6,7 @@ Needs SQLAlchemy 2 and a driver of the application's database. See docs/outbox.m
 from ternmq.outbox.outbox import Outbox
 from ternmq.outbox.relay import Counts, Relay, RelaySettings
 from ternmq.outbox.rows import OutboxRow, OutboxRows
-from ternmq.outbox.table import make_table, table_sql
+from ternmq.outbox.table import make_table
 
 __all__ = [
     "Counts",
@@ -16,5 +16,4 @@ __all__ = [
     "Relay",
     "RelaySettings",
     "make_table",
-    "table_sql",
 ]

@@ -25,7 +25,6 @@ from concurrent.futures import Future
 from typing import Any, Protocol, Unpack, overload
 
 from sqlalchemy import Engine, Table, event, insert
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
@@ -41,7 +40,7 @@ from ternmq.core.ready import Ready
 from ternmq.outbox.content import order_hash, pack
 from ternmq.outbox.database import Database
 from ternmq.outbox.ids import MessageIds
-from ternmq.outbox.relay import Counts, Relay, RelaySettings
+from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason
 from ternmq.outbox.rows import OutboxRows
 from ternmq.outbox.table import TABLE, make_table
 
@@ -219,7 +218,7 @@ class Outbox:
         try:
             self._mq.submit(job)
         except (TernError, RuntimeError) as error:
-            log.info("outbox rows are left to a sweeper", reason=str(error))
+            log.info("outbox rows are left to a sweeper", reason=reason(error))
             return False
         return True
 
@@ -238,8 +237,8 @@ class Outbox:
                 if ids:
                     try:
                         await self.relay.send_fresh(mq, database, ids)
-                    except (SQLAlchemyError, TernError) as error:
-                        log.warning("outbox rows are left to a sweeper", reason=str(error))
+                    except Exception as error:  # Whatever it was, the rows are in the table.
+                        log.warning("outbox rows are left to a sweeper", reason=reason(error))
 
     # Sweeping, and waiting for all of it.
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.courier import SendsOnce, Outcome, away, choose_group, deliver
@@ -79,6 +78,11 @@ class _Round:
     """Behind another row of their order key."""
 
 
+def reason(error: Exception) -> str:
+    """The first line says it; drivers and SQLAlchemy add links and statements."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
 class Relay:
     """Sends the rows of one or several databases."""
 
@@ -116,8 +120,8 @@ class Relay:
             try:
                 if await self.sweep_once(mq, database):
                     pause = 0.0
-            except SQLAlchemyError as error:
-                log.warning("outbox database failed", database=database.name, reason=str(error))
+            except Exception as error:  # Drivers have words of their own for a lost server.
+                log.warning("outbox sweep failed", database=database.name, reason=reason(error))
                 pause = ERROR_PAUSE_S
             await asyncio.sleep(pause)
 

@@ -19,7 +19,6 @@ about to send it. A claim is nothing but a `ready_ms` in the future: whoever die
 from sqlalchemy import (
     BigInteger,
     Column,
-    Dialect,
     Index,
     Integer,
     LargeBinary,
@@ -28,28 +27,22 @@ from sqlalchemy import (
     Table,
     Text,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.schema import CreateIndex, CreateTable
-
-from ternmq.core.errors import BadConfig
+from sqlalchemy.dialects import mysql
 
 TABLE = "tern_outbox"
 PARKED_MS = 2**63 - 1
+OPTIONS = {
+    "sqlite_autoincrement": True,  # A number that was committed is never used again.
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+}
 _MYSQL = ("mysql", "mariadb")
 _BIG = BigInteger().with_variant(Integer, "sqlite")  # Only INTEGER counts up by itself there.
 
-DIALECTS: dict[str, Dialect] = {
-    "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call]
-    "mariadb": mysql.dialect(),
-    "sqlite": sqlite.dialect(),
-}
 
-
-def make_table(name: str = TABLE, schema: str | None = None) -> Table:
-    """The table under the name and in the schema that the application chose."""
-    return Table(
-        name,
-        MetaData(schema=schema),
+def columns() -> list[Column[object]]:
+    """New columns, for a table or a migration."""
+    return [
         Column("id", _BIG, primary_key=True, autoincrement=True),
         Column("message_id", String(26), nullable=False),
         Column("topic", String(127), nullable=False),
@@ -61,21 +54,18 @@ def make_table(name: str = TABLE, schema: str | None = None) -> Table:
         Column("claimed_by", String(64)),
         Column("attempts", Integer, nullable=False, server_default="0"),
         Column("error", Text),
-        Index(f"{name}_ready", "ready_ms", "id"),
-        Index(f"{name}_order", "order_hash", "ready_ms", "id"),
-        sqlite_autoincrement=True,  # A number that was committed is never used again.
-        mysql_engine="InnoDB",
-        mysql_charset="utf8mb4",
-    )
+    ]
 
 
-def table_sql(table: Table, database: str) -> str:
-    """The statements that make a table, for people and migration tools without SQLAlchemy."""
-    dialect = DIALECTS.get(database)
-    if dialect is None:
-        raise BadConfig(f"{database!r} is not one of {', '.join(DIALECTS)}")
-    made = [str(CreateTable(table).compile(dialect=dialect)).strip()]
-    indexes = sorted(table.indexes, key=lambda index: str(index.name))
-    made += [str(CreateIndex(index).compile(dialect=dialect)).strip() for index in indexes]
-    lines = [line.rstrip().replace("\t", "    ") for one in made for line in f"{one};".split("\n")]
-    return "\n".join(lines) + "\n"
+def indexes(name: str) -> dict[str, list[str]]:
+    """What relays look by: what is due; what of an order key is not due."""
+    return {
+        f"{name}_order": ["order_hash", "ready_ms", "id"],
+        f"{name}_ready": ["ready_ms", "id"],
+    }
+
+
+def make_table(name: str = TABLE, schema: str | None = None) -> Table:
+    """The table under the name and in the schema that the application chose."""
+    made = [Index(index, *names) for index, names in indexes(name).items()]
+    return Table(name, MetaData(schema=schema), *columns(), *made, **OPTIONS)

@@ -30,7 +30,7 @@ class Verdict:
 
 def judge(error: TernError, *, attempts: int, attempts_max: int, now_ms: int) -> Verdict:
     """What to write into a row that was sent `attempts` times in vain before."""
-    text = f"{error.code}: {error.message}"[:ERROR_SIZE_MAX]
+    text = f"{error.code}: {error.message}"[:ERROR_SIZE_MAX].replace("\0", "")
     if isinstance(error, BadRequest | Corrupt):
         return Verdict(PARKED_MS, attempts + 1, text)
     if away(error):

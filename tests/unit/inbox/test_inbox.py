@@ -97,10 +97,10 @@ def test_the_key_may_be_the_application_s_own(engine: Engine) -> None:
     inbox.create_tables()
     guarded = inbox.guard(work, "g")
 
-    for id, key in (("1", "order-1"), ("2", "order-1"), ("3", "Order-1"), ("4", "x" * 5_000)):
+    for id, key in (("1", "order-1"), ("2", "order-1"), ("3", "Order-1"), ("4", "x" * 5_000), ("5", "\0")):
         guarded(message(id, key))
 
-    assert effects(engine) == ["1", "3", "4"]
+    assert effects(engine) == ["1", "3", "4", "5"]
 
 
 def test_of_two_workers_with_one_message_one_works_and_one_waits(engine: Engine) -> None:

@@ -1,0 +1,36 @@
+"""The inbox table as Alembic operations, and as SQL text for people without Alembic.
+
+    from alembic import op
+    from ternmq.inbox.migrations import create_inbox, drop_inbox
+
+    def upgrade(): create_inbox(op)
+    def downgrade(): drop_inbox(op)
+
+They work offline (`alembic upgrade --sql`) too. The SQL files lie beside this one.
+"""
+
+from importlib.resources import files
+from typing import Any
+
+from ternmq.core.errors import BadRequest
+from ternmq.inbox.table import OPTIONS, TABLE, columns, indexes
+
+DATABASES = ("postgresql", "mariadb", "sqlite")
+
+
+def create_inbox(op: Any, table: str = TABLE, schema: str | None = None) -> None:
+    """`op` is alembic's."""
+    op.create_table(table, *columns(), schema=schema, **OPTIONS)
+    for name, names in indexes(table).items():
+        op.create_index(name, table, names, schema=schema)
+
+
+def drop_inbox(op: Any, table: str = TABLE, schema: str | None = None) -> None:
+    op.drop_table(table, schema=schema)
+
+
+def inbox_sql(database: str) -> str:
+    """The statements for one kind of database."""
+    if database not in DATABASES:
+        raise BadRequest(f"{database!r} is none of {', '.join(DATABASES)}")
+    return (files("ternmq.inbox") / f"{database}.sql").read_text(encoding="utf-8")
