@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["database", "servers"]  # Fixtures that live in a file of their own.
 
+
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
     """A shell starts background jobs with SIGINT ignored, and children inherit that: undo it."""

@@ -9,6 +9,7 @@
 """
 
 from hashlib import sha256
+from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, String, Table
 from sqlalchemy.dialects import mysql
@@ -17,10 +18,10 @@ TABLE = "tern_inbox"
 KEY_SHOWN_MAX = 255
 
 
-OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
+OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"}
 
 
-def columns() -> list[Column[object]]:
+def columns() -> list[Column[Any]]:
     """New columns, for a table or a migration."""
     fixed = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
     return [

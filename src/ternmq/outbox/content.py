@@ -58,16 +58,8 @@ def pack(message: Outgoing) -> bytes:
 
 
 def unpack(data: bytes, message_id: str) -> Outgoing:
-    """The message again, with its id; `Corrupt` when these bytes are not ours."""
-    try:
-        content = _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Corrupt(f"the content of outbox row {message_id} cannot be read: {error}") from error
-    if content.version != VERSION:
-        raise Corrupt(
-            f"outbox row {message_id} has content version {content.version}; this release reads "
-            f"{VERSION}: update the relay before the applications"
-        )
+    """The message as a relay sends it when it is due; `Corrupt` when these bytes are not ours."""
+    content = read(data, message_id)
     properties = {
         name: value_from_text(kind, text) for name, kind, text in content.properties or ()
     }
@@ -79,10 +71,23 @@ def unpack(data: bytes, message_id: str) -> Outgoing:
         order_key=content.order_key,
         priority=content.priority,
         expire_at_ms=content.expire_at_ms,
-        due_at_ms=content.due_at_ms,
         born_at_ms=content.born_at_ms,
         explicit_id=id_from_text(message_id).to_bytes(16, "big"),
     )
+
+
+def read(data: bytes, message_id: str) -> Content:
+    """Everything in the column; `Corrupt` when these bytes are not ours."""
+    try:
+        content = _decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Corrupt(f"the content of outbox row {message_id} cannot be read: {error}") from error
+    if content.version != VERSION:
+        raise Corrupt(
+            f"outbox row {message_id} has content version {content.version}; this release reads "
+            f"{VERSION}: update the relay before the applications"
+        )
+    return content
 
 
 def order_hash(topic: str, order_key: str | None) -> int | None:

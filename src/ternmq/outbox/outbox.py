@@ -158,23 +158,30 @@ class Outbox:
         return self._insert(session, values)
 
     def values(self, topic: str, body: Any, options: Any) -> dict[str, Any]:
-        """The columns of a new row, checked."""
+        """The columns of a new row, checked.
+
+        A message for later waits in the table until it is due: handing it to a delay server could
+        not be recognised as a repeat after a crash. It keeps no order and has no sender yet.
+        """
         if self._life != life.number:
             self._begin()
         check_name("topic", topic)
         now_ms = self._clock.now_ms()
         message = make_outgoing(make_body(body, call_codec(options, self._codec)), options, now_ms)
-        hashed = order_hash(topic, message.order_key)
-        grace_ms = int(self.relay.settings.grace * 1000) if self._mq is not None else 0
+        if message.delay_ms is not None:
+            message.due_at_ms, message.delay_ms = now_ms + message.delay_ms, None
+        mine = self._mq is not None and message.due_at_ms is None
+        hashed = order_hash(topic, message.order_key) if message.due_at_ms is None else None
+        ready_ms = now_ms + int(self.relay.settings.grace * 1000) if mine else now_ms
         return {
             "message_id": self._ids.take(),
             "topic": topic,
             "order_hash": hashed,
-            "broker_group": self.relay.choose(hashed),
+            "broker_group": self.relay.choose(hashed) if mine else None,
             "content": pack(message),
             "created_ms": now_ms,
-            "ready_ms": now_ms + grace_ms,
-            "claimed_by": self.relay.owner if self._mq is not None else None,
+            "ready_ms": message.due_at_ms or ready_ms,
+            "claimed_by": self.relay.owner if mine else None,
         }
 
     def _insert(self, session: Session, values: dict[str, Any]) -> str:
@@ -182,7 +189,7 @@ class Outbox:
         bind = session.get_bind(clause=statement)
         number = self._number(bind.engine)
         result = session.execute(statement, values)
-        if self._mq is not None:
+        if values["claimed_by"] is not None:
             row = result.inserted_primary_key[0]  # type: ignore[attr-defined]
             session.info.setdefault(_PENDING, []).append((self, number, row))
         return str(values["message_id"])

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import Connection
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.courier import SendsOnce, Outcome, away, choose_group, deliver
+from ternmq.client.courier import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger

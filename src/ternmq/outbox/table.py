@@ -16,6 +16,8 @@ A row is born claimed by the process that inserts it, so no relay takes it while
 about to send it. A claim is nothing but a `ready_ms` in the future: whoever dies loses it by time.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -31,7 +33,7 @@ from sqlalchemy.dialects import mysql
 
 TABLE = "tern_outbox"
 PARKED_MS = 2**63 - 1
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "sqlite_autoincrement": True,  # A number that was committed is never used again.
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
@@ -40,7 +42,7 @@ _MYSQL = ("mysql", "mariadb")
 _BIG = BigInteger().with_variant(Integer, "sqlite")  # Only INTEGER counts up by itself there.
 
 
-def columns() -> list[Column[object]]:
+def columns() -> list[Column[Any]]:
     """New columns, for a table or a migration."""
     return [
         Column("id", _BIG, primary_key=True, autoincrement=True),

@@ -97,7 +97,13 @@ def test_the_key_may_be_the_application_s_own(engine: Engine) -> None:
     inbox.create_tables()
     guarded = inbox.guard(work, "g")
 
-    for id, key in (("1", "order-1"), ("2", "order-1"), ("3", "Order-1"), ("4", "x" * 5_000), ("5", "\0")):
+    for id, key in (
+        ("1", "order-1"),
+        ("2", "order-1"),
+        ("3", "Order-1"),
+        ("4", "x" * 5_000),
+        ("5", "\0"),
+    ):
         guarded(message(id, key))
 
     assert effects(engine) == ["1", "3", "4", "5"]

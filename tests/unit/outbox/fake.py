@@ -58,9 +58,13 @@ class FakeMq:
                 self.stored.append((broker_group, topic, row))
             receipts.append(
                 OnceReceipt(
-                    id=explicit_id_text(row.explicit_id), topic=topic, broker_group=broker_group,
-                    sequence=0, stored_at_ms=0, duplicate=known,
-                )  # fmt: skip
+                    id=explicit_id_text(row.explicit_id),
+                    topic=topic,
+                    broker_group=broker_group,
+                    sequence=0,
+                    stored_at_ms=0,
+                    duplicate=known,
+                )
             )
         return receipts
 

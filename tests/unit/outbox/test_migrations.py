@@ -1,4 +1,4 @@
-"""The three ways to make the outbox table make the same one: `create_tables`, Alembic, SQL files."""
+"""Three ways to make the outbox table make the same: `create_tables`, Alembic, SQL files."""
 
 import io
 from pathlib import Path

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from ternmq.core.errors import BadName, BadRequest, Unavailable
 from ternmq.outbox import Outbox, RelaySettings
+from ternmq.testing import TurnedClock
 from tests.unit.outbox.fake import FakeMq
 
 
@@ -208,6 +209,26 @@ def test_sharded_databases_are_several_engines(tmp_path: Path, mq: FakeMq) -> No
         outbox.send(session, "t", b"2")
     for engine in (*engines, other):
         engine.dispose()
+
+
+def test_a_message_for_later_waits_in_the_table(engine: Engine, mq: FakeMq) -> None:
+    clock = TurnedClock()
+    outbox = Outbox(engine, mq, clock=clock)
+    outbox.create_tables()
+    with Session(engine) as session, session.begin():
+        outbox.send(session, "t", b"later", delay=60, order_key="k")
+        outbox.send(session, "t", b"now", order_key="k")
+    outbox.flush()
+    assert mq.bodies == [b"now"]
+
+    clock.turn(59)
+    database = outbox.relay.databases[0]
+    mq.submit(lambda mq: outbox.relay.sweep_once(mq, database)).result()
+    assert mq.bodies == [b"now"]
+    clock.turn(1)
+    mq.submit(lambda mq: outbox.relay.sweep_once(mq, database)).result()
+    assert mq.bodies == [b"now", b"later"]
+    assert rows(outbox, engine) == []
 
 
 def test_mistakes_are_said_where_they_are_made(outbox: Outbox, engine: Engine) -> None:
