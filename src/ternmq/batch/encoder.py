@@ -83,7 +83,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class _Piece:
+class Piece:
     """One buffer of one column."""
 
     column: int
@@ -107,9 +107,9 @@ def encode_bodies(
     count, attributes = len(bodies), 0
     if due is not None:
         times = np.full(count, due.ms, "<i8").tobytes()
-        pieces.append(_Piece(Column.DUE, Part.VALUES, Type.INT64, times))
+        pieces.append(Piece(Column.DUE, Part.VALUES, Type.INT64, times))
         attributes = int(Attribute.RELATIVE) if due.relative else 0
-    batch = _assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
+    batch = assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
     return _checked(batch, len(bodies), BATCH_SIZE_MAX)
 
 
@@ -130,10 +130,10 @@ def encode_messages(
     born = messages[0].born_at_ms
     if any(message.born_at_ms != born for message in messages):
         values = np.fromiter((message.born_at_ms for message in messages), "<i8", len(messages))
-        pieces.append(_Piece(Column.BORN, Part.VALUES, Type.INT64, values.tobytes()))
+        pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, values.tobytes()))
     if any(message.priority for message in messages):
         priorities = bytes(message.priority for message in messages)
-        pieces.append(_Piece(Column.PRIORITY, Part.VALUES, Type.UINT8, priorities))
+        pieces.append(Piece(Column.PRIORITY, Part.VALUES, Type.UINT8, priorities))
     pieces += _time_pieces(Column.EXPIRE, [message.expire_at_ms for message in messages])
     relative = messages[0].delay_ms is not None
     pieces += _due_pieces(messages, relative=relative)
@@ -142,7 +142,7 @@ def encode_messages(
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
     expires = any(message.expire_at_ms is not None for message in messages)
     attributes = (Attribute.EXPIRES if expires else 0) | (Attribute.RELATIVE if relative else 0)
-    batch = _assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
+    batch = assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
     return _checked(batch, len(messages), size_max)
 
 
@@ -163,7 +163,7 @@ def split_rows(
     return ranges
 
 
-def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[_Piece], int]:
+def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[Piece], int]:
     count = len(bodies)
     if not 0 < count <= ROWS_MAX:
         raise TooLarge(f"a batch holds 1 to {ROWS_MAX} messages, not {count}")
@@ -177,13 +177,13 @@ def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[_Pie
         if smaller is not None:
             table, compressed = smaller
             return [
-                _Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
-                _Piece(Column.BODY, Part.CHUNKS, Type.BINARY, table),
-                _Piece(Column.BODY, Part.DATA, Type.BINARY, compressed, encoding),
+                Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
+                Piece(Column.BODY, Part.CHUNKS, Type.BINARY, table),
+                Piece(Column.BODY, Part.DATA, Type.BINARY, compressed, encoding),
             ], len(data)
     return [
-        _Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
-        _Piece(Column.BODY, Part.DATA, Type.BINARY, data),
+        Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
+        Piece(Column.BODY, Part.DATA, Type.BINARY, data),
     ], len(data)
 
 
@@ -203,45 +203,45 @@ def validity_bits(present: Sequence[bool]) -> bytes:
     return np.packbits(np.asarray(present, dtype=bool), bitorder="little").tobytes()
 
 
-def _text_pieces(column: Column, values: list[str | None]) -> list[_Piece]:
+def _text_pieces(column: Column, values: list[str | None]) -> list[Piece]:
     if not any(value is not None for value in values):
         return []
     encoded = [None if value is None else value.encode() for value in values]
     return _binary_pieces(column, Type.UTF8, encoded)
 
 
-def _binary_pieces(column: Column, kind: Type, values: list[bytes | None]) -> list[_Piece]:
-    pieces: list[_Piece] = []
+def _binary_pieces(column: Column, kind: Type, values: list[bytes | None]) -> list[Piece]:
+    pieces: list[Piece] = []
     if None in values:
         present = [value is not None for value in values]
-        pieces.append(_Piece(column, Part.VALIDITY, kind, validity_bits(present)))
+        pieces.append(Piece(column, Part.VALIDITY, kind, validity_bits(present)))
     filled = [value or b"" for value in values]
     packed, _ = _offsets(map(len, filled), len(filled))
-    pieces.append(_Piece(column, Part.OFFSETS, kind, packed))
-    pieces.append(_Piece(column, Part.DATA, kind, b"".join(filled)))
+    pieces.append(Piece(column, Part.OFFSETS, kind, packed))
+    pieces.append(Piece(column, Part.DATA, kind, b"".join(filled)))
     return pieces
 
 
-def _tag_pieces(tags: list[str | None]) -> list[_Piece]:
+def _tag_pieces(tags: list[str | None]) -> list[Piece]:
     if not any(tag is not None for tag in tags):
         return []
     codes: dict[str, int] = {}
     values = [0 if tag is None else codes.setdefault(tag, len(codes)) for tag in tags]
     words = [tag.encode() for tag in codes]
     packed, _ = _offsets(map(len, words), len(words))
-    pieces: list[_Piece] = []
+    pieces: list[Piece] = []
     if None in tags:
         present = validity_bits([tag is not None for tag in tags])
-        pieces.append(_Piece(Column.TAG, Part.VALIDITY, Type.DICTIONARY, present))
+        pieces.append(Piece(Column.TAG, Part.VALIDITY, Type.DICTIONARY, present))
     return [
         *pieces,
-        _Piece(Column.TAG, Part.VALUES, Type.DICTIONARY, struct.pack(f"<{len(values)}i", *values)),
-        _Piece(Column.TAG, Part.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
-        _Piece(Column.TAG, Part.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
+        Piece(Column.TAG, Part.VALUES, Type.DICTIONARY, struct.pack(f"<{len(values)}i", *values)),
+        Piece(Column.TAG, Part.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
+        Piece(Column.TAG, Part.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
     ]
 
 
-def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[_Piece]:
+def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[Piece]:
     if not any(rows):
         return []
     names: list[bytes] = []
@@ -264,22 +264,22 @@ def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[_Pi
         (Part.VALUE_DATA, b"".join(values)),
         (Part.VALUE_TYPES, bytes(types)),
     ]
-    return [_Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
+    return [Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
 
 
-def _time_pieces(column: Column, values: list[int | None]) -> list[_Piece]:
+def _time_pieces(column: Column, values: list[int | None]) -> list[Piece]:
     if not any(value is not None for value in values):
         return []
-    pieces: list[_Piece] = []
+    pieces: list[Piece] = []
     if None in values:
         present = validity_bits([value is not None for value in values])
-        pieces.append(_Piece(column, Part.VALIDITY, Type.INT64, present))
+        pieces.append(Piece(column, Part.VALIDITY, Type.INT64, present))
     packed = struct.pack(f"<{len(values)}q", *(value or 0 for value in values))
-    pieces.append(_Piece(column, Part.VALUES, Type.INT64, packed))
+    pieces.append(Piece(column, Part.VALUES, Type.INT64, packed))
     return pieces
 
 
-def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[_Piece]:
+def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[Piece]:
     """All rows or none have a due time, and all of them the same kind of it."""
     times = [message.due_at_ms for message in messages]
     delays = [message.delay_ms for message in messages]
@@ -290,8 +290,8 @@ def _due_pieces(messages: Sequence[Outgoing], *, relative: bool) -> list[_Piece]
     return _time_pieces(Column.DUE, wanted)
 
 
-def _assemble(
-    pieces: list[_Piece],
+def assemble(
+    pieces: list[Piece],
     count: int,
     body_size: int,
     origin: Origin,

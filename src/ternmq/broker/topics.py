@@ -10,6 +10,7 @@ from ternmq.wire.commands import Topic, TopicSettings
 log = get_logger()
 
 RESERVED = "%"
+DISPATCHER = "%delay"
 DEAD_PREFIX = "%dead."
 LANE_PREFIX = "%lane."
 REFUSED_PREFIX = "%refused."
@@ -81,6 +82,8 @@ class Topics:
     def check_app(self, topic: Topic, peer: Peer) -> None:
         """A closed topic serves only the applications it names."""
         app = peer.hello.app if peer.hello else ""
+        if app == DISPATCHER:
+            return  # The delay server asked when the message came.
         if topic.settings.closed and app not in topic.settings.apps:
             raise Unauthorized(
                 f"topic {topic.name!r} is closed and application {app!r} is not on its list; "

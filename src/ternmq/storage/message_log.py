@@ -12,6 +12,7 @@ or above `safe_offset` can be read.
 """
 
 import struct
+from typing import Protocol
 
 from crc32c import crc32c
 
@@ -28,7 +29,7 @@ from ternmq.core.errors import Corrupt, DiskFull, TernError
 from ternmq.core.units import MIB
 from ternmq.storage.append import Append, Staged
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.disk import Buffer
 from ternmq.storage.index import MessageIndex
 from ternmq.storage.producers import ProducerTable, Stored
 from ternmq.storage.segmented_log import SegmentedLog
@@ -42,15 +43,25 @@ _OFFSET = struct.Struct("<Q")
 _pack_stamp = STAMP.pack
 
 
+class Sequences(Protocol):
+    """Who counts the rows of each topic: a broker's consume log, or the delay server's counts."""
+
+    ends: dict[int, int]
+
+    def commit(self, appends: list[Append], ends: dict[int, int], rolls: list[int]) -> Buffer:
+        """These batches are safe; `rolls` is where new segments began. Returns their packed
+        consume records, for the index."""
+
+
 class MessageLog:
     """Appends and reads batches."""
 
     def __init__(
         self,
         source: SegmentedLog,
-        consume: ConsumeLog,
+        consume: Sequences,
         producers: ProducerTable,
-        index: MessageIndex,
+        index: MessageIndex | None,
         *,
         clock: Clock,
         epoch: int,
@@ -84,6 +95,11 @@ class MessageLog:
     def failed(self) -> TernError | None:
         """Set after an fsync error: nothing can be appended until a restart; reads go on."""
         return self._log.failed
+
+    @property
+    def idle(self) -> bool:
+        """No group is on its way to the disk."""
+        return self._in_flight is None
 
     # Appending
 
@@ -138,7 +154,8 @@ class MessageLog:
                 Stored(append.topic_id, append.base_sequence, append.stored_at_ms),
             )  # fmt: skip
         records = self._consume.commit(staged.appends, staged.ends, staged.plan.rolls)
-        self._index.add(staged.appends, bytes(records), staged.plan.end)
+        if self._index is not None:
+            self._index.add(staged.appends, bytes(records), staged.plan.end)
         self.safe_offset = staged.plan.end
         self.stored_at_ms = staged.stored_at_ms
         self._in_flight = None

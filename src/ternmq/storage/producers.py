@@ -30,6 +30,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ternmq.core.errors import BadRequest, Corrupt
+from ternmq.core.ids import START_BITS
 from ternmq.core.log import get_logger
 from ternmq.storage.consume_entry import RECORD, Location
 from ternmq.storage.disk import Buffer
@@ -44,7 +45,14 @@ BATCH = struct.Struct("<QI4xQQq")  # first sequence, count, topic id, base seque
 _LOST = int(Location.LOST)
 _SLACK = 64  # Old batches are dropped this many at a time.
 
+DURABLE = 1 << (START_BITS - 1)  # No clock gets there before the year 6429.
+
 ProducerKey = tuple[int, int]
+
+
+def durable_start(start_ms: int) -> int:
+    """The start of a producer that may repeat itself at any later time."""
+    return start_ms | DURABLE
 
 
 class Stored(NamedTuple):
@@ -69,11 +77,17 @@ class ProducerTable:
     """Remembers what was stored; changed only when a batch is safe."""
 
     def __init__(
-        self, *, batches_max: int = 512, producers_max: int = 100_000, silence_ms: int = 86_400_000
+        self,
+        *,
+        batches_max: int = 512,
+        producers_max: int = 100_000,
+        silence_ms: int = 86_400_000,
+        durable_max: int = 10_000,
     ) -> None:
         self._batches_max = batches_max
         self._producers_max = producers_max
         self._silence_ms = silence_ms
+        self._durable_max = durable_max
         self._windows: dict[ProducerKey, _Window] = {}
 
     def __len__(self) -> int:
@@ -160,11 +174,16 @@ class ProducerTable:
 
     def forget_silent(self, now_ms: int) -> int:
         """Drop the longest silent producers beyond the limit; return how many."""
-        excess = len(self._windows) - self._producers_max
+        windows = list(self._windows.items())
+        durable = sorted((w.seen_at_ms, key) for key, w in windows if key[0] & DURABLE)
+        for _, key in durable[: max(0, len(durable) - self._durable_max)]:
+            self._windows.pop(key, None)
+            log.warning("a durable producer is forgotten: there are too many", producer=key)
+        by_silence = sorted((w.seen_at_ms, key) for key, w in windows if not key[0] & DURABLE)
+        excess = len(by_silence) - self._producers_max
         if excess <= 0:
             return 0
-        by_silence = sorted((w.seen_at_ms, key) for key, w in list(self._windows.items()))
-        forced = max(0, len(self._windows) - 2 * self._producers_max)
+        forced = max(0, len(by_silence) - 2 * self._producers_max)
         gone = 0
         for seen_at_ms, key in by_silence[:excess]:
             if gone >= forced and now_ms - seen_at_ms <= self._silence_ms:

@@ -21,10 +21,9 @@ import msgspec
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB, align8
-from ternmq.storage.disk import Disk, write_all
+from ternmq.storage.disk import Disk, File, write_all
 from ternmq.storage.paths import Paths
 from ternmq.storage.report import Cut, Hole, RecoveryReport
-from ternmq.storage.segmented_log import SegmentedLog
 
 log = get_logger()
 
@@ -42,6 +41,36 @@ class Format(Protocol):
 
     def check(self, data: memoryview, offset: int) -> int:
         """Check everything of the record at the start of `data`; return its `durable_to`."""
+
+
+class Segments(Protocol):
+    """The files of one log: `SegmentedLog`, or a log that is a single file."""
+
+    bases: list[int]
+    end: int
+    synced: int
+
+    @property
+    def disk(self) -> Disk: ...
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def active_base(self) -> int: ...
+
+    def file(self, base: int) -> File: ...
+
+    def physical_end(self, at: int) -> int: ...
+
+    def read(self, offset: int, size: int) -> bytes: ...
+
+    def cut(self, offset: int) -> None: ...
+
+    def continue_at(self, offset: int) -> None: ...
 
 
 Visit = Callable[[int, memoryview, Corrupt | None], None]
@@ -83,7 +112,7 @@ class Verdict:
 class _Window:
     """Bytes of one segment file from a moving place on."""
 
-    def __init__(self, source: SegmentedLog, at: int, end: int) -> None:
+    def __init__(self, source: Segments, at: int, end: int) -> None:
         self._file = source.file(source.bases[at])
         self._base = source.bases[at]
         self._end = end
@@ -121,7 +150,7 @@ class _Window:
 
 
 def scan(
-    source: SegmentedLog,
+    source: Segments,
     *,
     start: int,
     durable: int,
@@ -213,7 +242,7 @@ def decide(found: Scan) -> Verdict:
 
 
 def repair(
-    source: SegmentedLog, found: Scan, verdict: Verdict, paths: Paths, report: RecoveryReport
+    source: Segments, found: Scan, verdict: Verdict, paths: Paths, report: RecoveryReport
 ) -> None:
     """Make the files agree with the verdict; afterwards everything that is left is on disk."""
     name = source.directory.name
@@ -238,9 +267,7 @@ def repair(
     _write_again(source, max(found.durable, source.active_base), verdict.end)
 
 
-def keep_holes(
-    source: SegmentedLog, holes: list[Gap], paths: Paths, report: RecoveryReport
-) -> None:
+def keep_holes(source: Segments, holes: list[Gap], paths: Paths, report: RecoveryReport) -> None:
     """Copy what was safe and cannot be read to quarantine, and report it."""
     name = source.directory.name
     quarantine = Quarantine(source.disk, paths)
@@ -254,7 +281,7 @@ def keep_holes(
                   size=gap.end - gap.start, reason=gap.reason, copied_to=copied)  # fmt: skip
 
 
-def _write_again(source: SegmentedLog, start: int, end: int) -> None:
+def _write_again(source: Segments, start: int, end: int) -> None:
     file = source.file(source.active_base)
     for at in range(start, end, CHUNK_SIZE):
         data = source.read(at, min(CHUNK_SIZE, end - at))
@@ -271,7 +298,7 @@ class Quarantine:
         self._disk = disk
         self._paths = paths
 
-    def copy(self, source: SegmentedLog, gap: Gap, *, kind: str) -> str:
+    def copy(self, source: Segments, gap: Gap, *, kind: str) -> str:
         """Copy what is left of a gap, with a report beside it; return the copy's path, or ''."""
         stem = f"{source.directory.name}-{gap.start:020d}-{kind}"
         target = self._paths.quarantined(stem + ".bad")

@@ -1,0 +1,192 @@
+"""The broker groups that messages are dispatched to: one line each, which never waits for another.
+
+A batch in a line has a synced intent for this very group, so it stays in the line until the group
+answers, for days if need be, always with the same producer and numbers, so that a repeat is
+recognised:
+
+1. No answer, connection lost: sent again, with back-off. The line takes nothing new meanwhile.
+2. Refused for now or for good, on the first try: certainly not stored. The rows are released and
+   may go to another group. After a try that got no answer a refusal proves nothing: sent again.
+3. A line never runs so far ahead of its oldest batch that the broker could forget that one.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ternmq.client.link import back_off
+from ternmq.client.links import Links
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Closed, PutAside, TernError, Unavailable
+from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
+from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
+from ternmq.delay.collect import APP
+from ternmq.delay.dispatch_log import Decision
+from ternmq.storage.producers import durable_start
+from ternmq.wire.commands import Command
+
+log = get_logger()
+
+ANSWER_WITHIN_S = 10.0
+AHEAD_MAX = 256  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
+UNDER_WAY_SIZE = 32 * MIB  # Unanswered bytes of one line; old intents may be more.
+REFRESH_S = 5.0
+
+Told = Callable[[int, Decision, TernError | None], None]
+"""(hour, intent, why not): the broker has it, or it certainly has not."""
+
+
+@dataclass(slots=True)
+class _Parcel:
+    hour: int
+    intent: Decision
+    batch: bytearray
+    serial: int
+    told: Told
+    tries: int = 0
+
+
+class Line:
+    """What goes to one broker group."""
+
+    def __init__(self, group: str, links: Links, clock: Clock) -> None:
+        self.group = group
+        self._link = links.broker(group)
+        start = durable_start(clock.now_ms() & (2 ** (START_BITS - 1) - 1))
+        self.producer = ProducerId(start, secrets.randbits(RANDOM_BITS))
+        self.next_sequence = 0
+        self.healthy = False
+        self._serial = 0
+        self._open: dict[int, _Parcel] = {}
+        self._size = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def has_room(self) -> bool:
+        oldest = next(iter(self._open), self._serial)
+        return self.healthy and self._serial - oldest < AHEAD_MAX and self._size < UNDER_WAY_SIZE
+
+    @property
+    def under_way(self) -> int:
+        return len(self._open)
+
+    def numbers(self, count: int) -> int:
+        """The producer's next numbers; not all of them need be used."""
+        first = self.next_sequence
+        self.next_sequence += count
+        return first
+
+    def send(self, hour: int, intent: Decision, batch: bytearray, told: Told) -> None:
+        """Send until answered."""
+        parcel = _Parcel(hour, intent, batch, self._serial, told)
+        self._serial += 1
+        self._open[parcel.serial] = parcel
+        self._size += len(batch)
+        task = asyncio.get_running_loop().create_task(self._deliver(parcel), name="tern-dispatch")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, parcel: _Parcel) -> None:
+        error: TernError | None = None
+        while True:
+            try:
+                await self._try(parcel)
+                break
+            except Unavailable as lost:
+                parcel.tries += 1
+                if self.healthy:
+                    log.warning("a broker group does not answer", group=self.group,
+                                reason=lost.message)  # fmt: skip
+                self.healthy = False
+            except PutAside:
+                break  # Over a limit, and the topic's owner wants such messages kept apart: it is.
+            except Closed:
+                return  # This server stops; the intent stays open.
+            except TernError as refused:
+                parcel.tries += 1
+                if parcel.tries == 1:
+                    error = refused
+                    break
+                log.warning("a broker group refuses a repeat", group=self.group,
+                            reason=refused.message)  # fmt: skip
+            await asyncio.sleep(back_off(parcel.tries))
+        del self._open[parcel.serial]
+        self._size -= len(parcel.batch)
+        parcel.told(parcel.hour, parcel.intent, error)
+
+    async def _try(self, parcel: _Parcel) -> None:
+        connection = await self._link.get()
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await connection.call(Command.PUBLISH, parcel.batch)
+        except TimeoutError:
+            raise Unavailable(f"no answer within {ANSWER_WITHIN_S:g} s") from None
+        except RuntimeError as closed:
+            raise Unavailable(f"the connection is closing: {closed}") from closed
+        except TernError as error:
+            if connection.closed and not isinstance(error, Unavailable):
+                raise Unavailable(error.message) from error
+            raise
+        self.healthy = True
+
+    async def probe(self) -> None:
+        """Is it there? Asked of lines that have nothing under way."""
+        try:
+            await self._link.get()
+            self.healthy = True
+        except TernError:
+            self.healthy = False
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class Brokers:
+    """All lines; new groups are found, lost ones kept while something is under way to them."""
+
+    def __init__(self, url: str, *, clock: Clock, timeout: float = 5.0) -> None:
+        self._links = Links(url, app=APP, timeout=timeout)
+        self._clock = clock
+        self._lines: dict[str, Line] = {}
+        self._turn = 0
+        self.changed = asyncio.Event()
+
+    def line(self, group: str) -> Line:
+        """The line of a group, also of one that is away."""
+        if group not in self._lines:
+            self._lines[group] = Line(group, self._links, self._clock)
+        return self._lines[group]
+
+    def pick(self) -> Line | None:
+        """A group that takes messages now, in turn; None while there is none."""
+        masters = set(self._links.masters())
+        able = [line for line in self._lines.values() if line.has_room and line.group in masters]
+        if not able:
+            return None
+        self._turn += 1
+        return able[self._turn % len(able)]
+
+    async def run(self) -> None:
+        """Ask for routes and look after lines that are not well."""
+        while True:
+            try:
+                await self._links.refresh()
+            except TernError as error:
+                log.debug("routes are not refreshed", reason=error.message)
+            for group in self._links.masters():
+                self.line(group)
+            idle = [line for line in self._lines.values() if not line.healthy]
+            await asyncio.gather(*(line.probe() for line in idle))
+            self.changed.set()
+            well = bool(self._lines) and all(line.healthy for line in self._lines.values())
+            await asyncio.sleep(REFRESH_S if well else 0.2)
+
+    async def close(self) -> None:
+        for line in self._lines.values():
+            await line.stop()
+        await self._links.close()

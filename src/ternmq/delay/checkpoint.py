@@ -1,0 +1,82 @@
+"""The delay server's checkpoint: how far each file was on disk, and what has left for good.
+
+    at  size  field
+     0     4  magic     b"DCKP"
+     4     4  crc       CRC-32C of bytes 8..
+     8     .  msgpack of `Checkpoint` (an array, fields in order)
+
+Replaced as a whole. Losing it costs time (all schedule logs are read again) and the counts of hours
+that are gone; never a message.
+"""
+
+import struct
+
+import msgspec
+from crc32c import crc32c
+
+from ternmq.core.errors import Corrupt
+
+MAGIC = b"DCKP"
+_FRAME = struct.Struct("<4sI")
+
+
+class KnownHour(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One schedule log, as far as it was on disk."""
+
+    start: int
+    length: int
+    rows: int
+    wal_offset: int
+    wal_pieces: int
+    next_due: int
+    topics: list[tuple[int, int]]
+
+
+class KnownTopic(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The counts of a topic."""
+
+    id: int
+    name: str
+    accepted: int
+    dispatched: int
+    """In hours that are gone."""
+    cancelled: int
+
+
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Marks, all of them true at the time of writing."""
+
+    version: int = 1
+    clean: bool = False
+    hour_ms: int = 0
+    wal_durable: int = 0
+    scheduled: int = 0
+    """The message log below this lies in schedule logs, on disk."""
+    stored_at_ms: int = 0
+    """No message will be stored with an earlier time."""
+    hours: list[KnownHour] = []
+    topics: list[KnownTopic] = []
+    dropping: list[int] = []
+    """Hours whose rows are counted in `topics` and whose files are being removed."""
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    body = msgspec.msgpack.encode(checkpoint)
+    return _FRAME.pack(MAGIC, crc32c(body)) + body
+
+
+def decode(content: bytes) -> Checkpoint:
+    """Raises `Corrupt` when this is not a whole checkpoint."""
+    if len(content) < _FRAME.size:
+        raise Corrupt("the delay checkpoint is too short")
+    magic, crc = _FRAME.unpack_from(content)
+    body = content[_FRAME.size :]
+    if magic != MAGIC or crc != crc32c(body):
+        raise Corrupt("the delay checkpoint does not match its checksum")
+    try:
+        found = msgspec.msgpack.decode(body, type=Checkpoint)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the delay checkpoint cannot be read: {error}") from error
+    if found.version != 1:
+        raise Corrupt(f"the delay checkpoint has version {found.version}, this is version 1")
+    return found

@@ -1,0 +1,86 @@
+"""From rows that are due to the batch that goes to a broker; blocks, runs on a worker thread.
+
+Rows that follow each other in a record are one piece of work for numpy. A batch ends where its
+bodies reach `BODIES_SIZE`, so that it fits a frame; what is left over waits for the next one. Rows
+whose record cannot be read are told apart: they cost only themselves.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ternmq.batch.encoder import Origin
+from ternmq.batch.layout import Column, Part
+from ternmq.batch.merge import Chosen, merge
+from ternmq.core.errors import Corrupt
+from ternmq.core.ids import ProducerId
+from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
+from ternmq.delay.engine import Place
+from ternmq.delay.store import DelayStore
+
+log = get_logger()
+
+APP = "%delay"
+BODIES_SIZE = 2 * MIB
+
+
+class Collected(NamedTuple):
+    """A batch of some of the rows that were asked for."""
+
+    batch: bytearray | None
+    rows: np.ndarray
+    left: np.ndarray
+    """Did not fit."""
+    unreadable: np.ndarray
+
+
+def collect(
+    store: DelayStore,
+    places: Sequence[Place],
+    producer: ProducerId,
+    first_sequence: int,
+    size_max: int | None = BODIES_SIZE,
+) -> Collected:
+    """One batch, about `size_max` bytes of bodies; None takes all rows whatever their size."""
+    chosen: list[Chosen] = []
+    taken: list[np.ndarray] = []
+    left: list[np.ndarray] = []
+    unreadable: list[np.ndarray] = []
+    room = size_max if size_max is not None else 2**62
+    for place in places:
+        if room <= 0:
+            left.append(place.rows)
+            continue
+        try:
+            view = store.record(place.hour, place.offset, place.size)
+        except Corrupt as problem:
+            log.error("messages cannot be dispatched: their bytes are damaged", hour=place.hour,
+                      rows=len(place.rows), reason=problem.message)  # fmt: skip
+            unreadable.append(place.rows)
+            continue
+        rows = place.rows.astype(np.int64) - place.first_row
+        packed = view.buffer(Column.BODY, Part.OFFSETS)
+        assert packed is not None
+        offsets = np.frombuffer(packed, "<i4")
+        ends = np.cumsum(offsets[rows + 1].astype(np.int64) - offsets[rows])
+        fits = int(np.searchsorted(ends, room, side="right"))
+        fits = max(fits, 0 if chosen else 1)
+        if fits < len(rows):
+            left.append(place.rows[fits:])
+            rows, room = rows[:fits], 0
+        else:
+            room -= int(ends[-1])
+        if fits:
+            chosen.append(Chosen(view, rows))
+            taken.append(place.rows[:fits])
+    batch = None
+    if chosen:
+        origin = Origin(topic=chosen[0].view.topic, app=APP, producer=producer)
+        batch = merge(chosen, origin=origin, first_sequence=first_sequence)
+    return Collected(batch, _join(taken), _join(left), _join(unreadable))
+
+
+def _join(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint32)

@@ -1,0 +1,142 @@
+"""Workers that bring due rows to brokers: collect, decide by a synced intent, send.
+
+A worker takes rows of one fragment, makes a batch of them (on a thread), has the intent synced, and
+hands the batch to a broker group's line, which sends it until answered; the worker goes on at once.
+While no group takes messages no intents are made, so the rows stay free for whichever group comes
+back first. Intents of an earlier life go first, each to its own group only.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import TernError
+from ternmq.core.ids import ProducerId
+from ternmq.core.log import get_logger
+from ternmq.delay.brokers import Brokers, Line
+from ternmq.delay.collect import collect
+from ternmq.delay.decisions import Decisions
+from ternmq.delay.dispatch_log import Decision, Kind
+from ternmq.delay.engine import Engine, Work
+
+log = get_logger()
+
+REFUSED_WAIT_S = 1.0  # A topic whose messages are refused waits so long before the next try.
+WAIT_S = 1.0
+
+
+class Dispatcher:
+    """The workers."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        decisions: Decisions,
+        brokers: Brokers,
+        *,
+        clock: Clock,
+        workers: int,
+    ) -> None:
+        self._engine = engine
+        self._decisions = decisions
+        self._brokers = brokers
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tern-delay-worker")
+        self._work = asyncio.Event()
+        self.workers = workers
+        self.dispatched = 0
+
+    def wake(self) -> None:
+        """Rows are ready."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """One worker."""
+        while True:
+            line = self._brokers.pick()
+            if self._engine.unresolved:
+                await self._repeat(*self._engine.unresolved.pop())
+                continue
+            work = self._engine.next_work(self._clock.now_ms()) if line is not None else None
+            if work is None or line is None:
+                await self._wait()
+                continue
+            try:
+                await self._dispatch(work, line)
+            finally:
+                self._engine.ready.done(work.fragment)
+                self._work.set()
+
+    async def _wait(self) -> None:
+        self._work.clear()
+        try:
+            async with asyncio.timeout(WAIT_S if self._engine.ready.rows == 0 else 0.05):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+    async def _dispatch(self, work: Work, line: Line) -> None:
+        engine = self._engine
+        first = line.numbers(len(work.rows))
+        found = await self._loop.run_in_executor(
+            self._pool, collect, engine.store, engine.places(work.hour, work.rows), line.producer,
+            first,
+        )  # fmt: skip
+        if len(found.unreadable):
+            engine.set_aside(work, found.unreadable)
+        if len(found.left):
+            engine.leave(work, found.left)
+        if found.batch is None:
+            return
+        intent = Decision(
+            kind=Kind.INTENT, at_ms=self._clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
+            producer=(line.producer.start_ms, line.producer.random), first_sequence=first,
+            group=line.group,
+        )  # fmt: skip
+        error = await self._decisions.put(work.hour, intent)
+        if error is None:
+            line.send(work.hour, intent, found.batch, self._told)
+        elif engine.store.failed is None:
+            log.warning("an intent could not be written", reason=error.message)
+            engine.give_back(work, found.rows, self._clock.now_ms())
+            await asyncio.sleep(WAIT_S)
+
+    async def _repeat(self, hour: int, intent: Decision) -> None:
+        """An intent of which nobody knows how it ended: again, to the same group."""
+        engine = self._engine
+        if not engine.is_open(hour, intent):
+            return
+        found = await self._loop.run_in_executor(
+            self._pool,
+            partial(
+                collect, engine.store, engine.places(hour, intent.rows),
+                ProducerId(*intent.producer), intent.first_sequence, None,
+            ),
+        )  # fmt: skip
+        if found.batch is None or len(found.rows) != len(intent.rows):
+            log.error("an open intent cannot be repeated: its rows are damaged", hour=hour)
+            return
+        self._brokers.line(intent.group).send(hour, intent, found.batch, self._told)
+
+    def _told(self, hour: int, intent: Decision, error: TernError | None) -> None:
+        now_ms = self._clock.now_ms()
+        if error is None:
+            self.dispatched += len(intent.rows)
+            done = Decision(kind=Kind.DONE, at_ms=now_ms, value=intent.offset)
+            self._decisions.put(hour, done)
+        else:
+            log.warning("a broker group refuses delayed messages", group=intent.group,
+                        rows=len(intent.rows), reason=error.message)  # fmt: skip
+            self._loop.call_later(REFUSED_WAIT_S, self._release, hour, intent)
+        self._work.set()
+
+    def _release(self, hour: int, intent: Decision) -> None:
+        if self._engine.is_open(hour, intent):
+            now_ms = self._clock.now_ms()
+            released = Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset)
+            self._decisions.put(hour, released)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)

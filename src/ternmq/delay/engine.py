@@ -1,0 +1,358 @@
+"""The state of a delay server: which hours there are, what is due, what becomes of it.
+
+Lives on the event loop and never blocks: the blocking half of each step is in `store`, its result
+is handed in here. One order of steps, whoever drives them (a server with threads, a test without):
+
+    store.schedule -> scheduled        rows of the message log are in their hours
+    begin_loading, store.load -> loaded    an hour comes near: its rows go onto the wheel
+    tick                               rows that are due wait for a worker
+    next_work, gather -> intend        a worker takes some, a synced intent decides
+    sent: arrived | refused            the broker has them, or will not have them
+
+The ledger is exact at every moment: accepted = pending + dispatched + cancelled.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ternmq.core.log import get_logger
+from ternmq.delay.checkpoint import Checkpoint, KnownHour, KnownTopic
+from ternmq.delay.dispatch_log import Decision, Kind
+from ternmq.delay.hour_index import Entry, HourIndex
+from ternmq.delay.hours import NEVER, Hour
+from ternmq.delay.intent import PENDING, STATE, IntentBook
+from ternmq.delay.ready import Batch, Ready
+from ternmq.delay.schedule_log import Loaded, Scheduled
+from ternmq.delay.store import Deciding, DelayStore
+from ternmq.delay.wheel import Wheel
+
+log = get_logger()
+
+READY_MAX = 200_000  # Rows between wheel and intent; beyond, they wait on the wheel.
+LATE_RATE = 100_000  # Late rows a second, so that what is due now finds room.
+WORK_ROWS_MAX = 16_384
+
+
+@dataclass(slots=True)
+class Work:
+    """Rows of one topic in one hour that a worker holds."""
+
+    hour: int
+    topic_id: int
+    rows: np.ndarray
+    """Ascending."""
+    fragment: int = -1
+
+
+class Place(NamedTuple):
+    """Rows of one record."""
+
+    hour: int
+    offset: int
+    size: int
+    first_row: int
+    rows: np.ndarray
+
+
+class LedgerLine(NamedTuple):
+    accepted: int
+    pending: int
+    dispatched: int
+    cancelled: int
+
+
+class Engine:
+    """Everything but files and sockets."""
+
+    def __init__(
+        self, store: DelayStore, *, hour_ms: int, fragments: int, names: dict[int, str]
+    ) -> None:
+        self.store = store
+        self.hours = store.hours
+        self.hour_ms = hour_ms
+        self.names = names
+        self.wheel = Wheel()
+        self.ready = Ready(fragments)
+        self.scheduled_to = store.scheduled_to
+        self.stored_at_ms = store.known.stored_at_ms
+        self.unresolved: list[tuple[int, Decision]] = []
+        """Intents of an earlier life: to be sent again before anything else."""
+        self._late_tokens = 0.0
+        self._ticked_at: float | None = None
+        self._dropping: set[int] = set()
+        self.requested: set[int] = set()
+        """Hours that somebody asks about."""
+        self.gone_dispatched: Counter[int] = Counter()
+        self.gone_cancelled: Counter[int] = Counter()
+        for topic in store.known.topics:
+            names.setdefault(topic.id, topic.name)
+            self.gone_dispatched[topic.id] = topic.dispatched
+            self.gone_cancelled[topic.id] = topic.cancelled
+
+    # Scheduling and loading
+
+    def near(self) -> frozenset[int]:
+        """Hours whose new rows must be synced at once."""
+        return frozenset(start for start, hour in self.hours.items() if hour.index is not None)
+
+    def scheduled(self, step: Scheduled) -> None:
+        """Rows were added to schedule logs."""
+        for start, entry in step.entries:
+            hour = self.hours.get(start)
+            if hour is None:
+                hour = self.hours[start] = Hour(start)
+            hour.grew(entry)
+            if hour.loaded:
+                self._take_in(hour, [entry])
+        self.scheduled_to = step.upto
+        self.stored_at_ms = max(self.stored_at_ms, step.stored_at_ms)
+
+    def wanted(self, before_ms: int) -> Hour | None:
+        """The next hour to be loaded: it has open intents, or rows due before `before_ms`."""
+        waiting = [
+            hour
+            for hour in self.hours.values()
+            if not hour.loaded
+            and (
+                hour.loading
+                or hour.start in self.requested
+                or (hour.pending > 0 and (hour.book is not None or hour.next_due < before_ms))
+            )
+        ]
+        return min(waiting, key=lambda hour: (not hour.loading, hour.next_due), default=None)
+
+    def begin_loading(self, hour: Hour, book: IntentBook) -> None:
+        hour.index = HourIndex()
+        hour.book = book
+        hour.take_counts(book)
+        hour.loading = True
+
+    def loaded(self, hour: Hour, step: Loaded) -> None:
+        """Some records of an hour were read; at the end it takes part."""
+        hour.damaged += step.damaged
+        self._take_in(hour, step.entries)
+        if hour.index is not None and not step.whole:
+            hour.index.end = step.upto
+        if step.whole:
+            hour.loading = False
+            hour.next_due = self._next_due(hour)
+            assert hour.book is not None
+            self.unresolved += [(hour.start, intent) for intent in hour.book.intents.values()]
+            log.info("hour loaded", hour=hour.start, rows=hour.rows, pending=hour.pending)
+
+    def _take_in(self, hour: Hour, entries: list[Entry]) -> None:
+        index, book = hour.index, hour.book
+        assert index is not None
+        assert book is not None
+        rows, due_ms = [], []
+        for entry in entries:
+            index.add(entry)
+            book.grow(entry.first_row + entry.row_count)
+            mine = np.arange(entry.first_row, entry.first_row + entry.row_count, dtype=np.uint32)
+            states = book.states[entry.first_row : entry.first_row + entry.row_count]
+            plain = states == PENDING
+            whole = bool(plain.all())
+            rows.append(mine if whole else mine[plain])
+            due_ms.append(entry.due_ms if whole else entry.due_ms[plain])
+            if not whole:
+                moved = [row for row in mine[(states & STATE) == PENDING].tolist()
+                         if row in book.moves]  # fmt: skip
+                rows.append(np.array(moved, np.uint32))
+                due_ms.append(np.array([book.moves[row][0] for row in moved], np.int64))
+        if rows:
+            self.wheel.add(hour.start, np.concatenate(rows), np.concatenate(due_ms))
+
+    def unload(self, after_ms: int) -> None:
+        """Let go of hours in which nothing happens before `after_ms`."""
+        for hour in self.hours.values():
+            if not hour.loaded or hour.waiting or hour.start in self.requested:
+                continue
+            if hour.book is None or hour.book.intents or hour.deciding:
+                continue
+            next_due = self._next_due(hour)
+            if next_due >= after_ms:
+                hour.next_due = next_due
+                hour.index = hour.book = None
+                self.wheel.drop(hour.start)
+
+    def _next_due(self, hour: Hour) -> int:
+        due = self.wheel.next_due(hour.start)
+        return NEVER if due is None else due
+
+    # Firing
+
+    def tick(self, now_ms: int, monotonic: float) -> int:
+        """Rows that are due get ready; returns how many."""
+        passed = 0.0 if self._ticked_at is None else monotonic - self._ticked_at
+        self._ticked_at = monotonic
+        self._late_tokens = min(LATE_RATE, self._late_tokens + passed * LATE_RATE)
+        late_room = READY_MAX // 2 - self.ready.late_rows
+        fresh, late = self.wheel.pop(
+            now_ms,
+            fresh_max=max(0, READY_MAX - self.ready.rows),
+            late_max=max(0, min(int(self._late_tokens) + 1, late_room)),
+        )
+        count = 0
+        for kind, found in ((False, fresh), (True, late)):
+            for due in found:
+                hour = self.hours[due.hour]
+                assert hour.book is not None
+                rows = due.rows[hour.book.pending(due.rows, due.due_ms)]
+                count += self._make_ready(hour, rows, late=kind)
+                self._late_tokens -= len(rows) if kind else 0
+        return count
+
+    def _make_ready(self, hour: Hour, rows: np.ndarray, *, late: bool) -> int:
+        if not len(rows):
+            return 0
+        assert hour.index is not None
+        topics = hour.index.topics_of(rows)
+        for number in np.unique(topics).tolist():
+            mine = rows[topics == number]
+            hour.waiting += len(mine)
+            self.ready.put(Batch(hour.start, hour.index.topic_ids[number], mine), late=late)
+        return len(rows)
+
+    def next_work(self, now_ms: int) -> Work | None:
+        """Rows for a worker; nobody else decides about them until it says how it went."""
+        while (taken := self.ready.take(WORK_ROWS_MAX)) is not None:
+            fragment, batch = taken
+            hour = self.hours[batch.hour]
+            assert hour.book is not None
+            rows = hour.book.hold(np.unique(batch.rows), now_ms)
+            hour.waiting -= len(batch.rows) - len(rows)
+            if len(rows):
+                return Work(batch.hour, batch.topic_id, rows, fragment)
+            self.ready.done(fragment)
+        return None
+
+    def places(self, start: int, rows: np.ndarray) -> list[Place]:
+        """Which records to read for these rows (ascending)."""
+        index = self.hours[start].index
+        assert index is not None
+        records = index.records_of(rows)
+        breaks = np.flatnonzero(np.diff(records)) + 1
+        return [
+            Place(start, *index.place(int(index.records_of(mine[:1])[0])), mine)
+            for mine in np.split(rows, breaks)
+        ]
+
+    def leave(self, work: Work, rows: np.ndarray) -> None:
+        """These rows of a work did not fit: they wait for the next worker."""
+        hour = self.hours[work.hour]
+        assert hour.book is not None
+        hour.book.free(rows)
+        self.ready.put(Batch(work.hour, work.topic_id, rows), late=False)
+
+    def give_back(self, work: Work, rows: np.ndarray, now_ms: int) -> None:
+        """Nothing was decided about these rows of a work: they are due again at once."""
+        hour = self.hours[work.hour]
+        assert hour.book is not None
+        hour.book.free(rows)
+        hour.waiting -= len(rows)
+        self._again(hour, rows, now_ms)
+
+    def _again(self, hour: Hour, rows: np.ndarray, now_ms: int) -> None:
+        assert hour.book is not None
+        due_ms = np.full(len(rows), now_ms, np.int64)
+        for at, row in enumerate(rows.tolist() if hour.book.moves else ()):
+            due_ms[at] = hour.book.due_of(row, now_ms)
+        self.wheel.add(hour.start, rows, due_ms)
+
+    def set_aside(self, work: Work, rows: np.ndarray) -> None:
+        """These rows cannot be read: they stay pending and are tried again after a restart."""
+        self.hours[work.hour].waiting -= len(rows)
+
+    # What was decided
+
+    def decided(self, item: Deciding, now_ms: int) -> None:
+        """A decision is on disk, or is not (`item.error`)."""
+        hour, decision = self.hours[item.hour], item.decision
+        book = hour.book
+        assert book is not None
+        if item.error is None:
+            intent = book.intents.get(decision.value)
+            book.apply(decision)
+            if decision.kind is Kind.MOVED:
+                self.wheel.add(
+                    hour.start, decision.rows, np.full(len(decision.rows), decision.value)
+                )
+            elif decision.kind is Kind.RELEASED and intent is not None:
+                self._again(hour, intent.rows, now_ms)
+            elif decision.kind is Kind.INTENT:
+                hour.waiting -= len(decision.rows)
+
+    def is_open(self, start: int, intent: Decision) -> bool:
+        """Whether nobody has said yet what became of this intent."""
+        hour = self.hours.get(start)
+        return hour is not None and hour.book is not None and intent.offset in hour.book.intents
+
+    # Counting
+
+    def ledger(self) -> dict[int, LedgerLine]:
+        """Per topic: accepted = pending + dispatched + cancelled."""
+        dispatched, cancelled = self.gone_dispatched.copy(), self.gone_cancelled.copy()
+        for hour in self.hours.values():
+            dispatched.update(hour.dispatched)
+            cancelled.update(hour.cancelled)
+        return {
+            topic_id: LedgerLine(
+                accepted, accepted - dispatched[topic_id] - cancelled[topic_id],
+                dispatched[topic_id], cancelled[topic_id],
+            )
+            for topic_id, accepted in self.store.wal.counts.ends.items()
+        }  # fmt: skip
+
+    # Checkpoints and clean-up
+
+    def snapshot(self, now_ms: int, *, clean: bool = False) -> Checkpoint:
+        """How far everything is; hours that are over leave, and are named in `dropping`."""
+        messages = self.store.wal.messages
+        if self.scheduled_to == messages.safe_offset and messages.idle:
+            messages.stored_at_ms = max(messages.stored_at_ms, now_ms)
+            self.stored_at_ms = max(self.stored_at_ms, messages.stored_at_ms)
+        for start in [start for start, hour in self.hours.items() if self._over(hour)]:
+            hour = self.hours.pop(start)
+            self.wheel.drop(start)
+            self.gone_dispatched.update(hour.dispatched)
+            self.gone_cancelled.update(hour.cancelled)
+            self._dropping.add(start)
+        return Checkpoint(
+            clean=clean, hour_ms=self.hour_ms, wal_durable=messages.safe_offset,
+            scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
+            hours=[_known(hour) for hour in self.hours.values()],
+            topics=[
+                KnownTopic(
+                    id=topic_id, name=self.names.get(topic_id, ""), accepted=accepted,
+                    dispatched=self.gone_dispatched[topic_id],
+                    cancelled=self.gone_cancelled[topic_id],
+                )
+                for topic_id, accepted in self.store.wal.counts.ends.items()
+            ],
+            dropping=sorted(self._dropping),
+        )  # fmt: skip
+
+    def _over(self, hour: Hour) -> bool:
+        """All of it is settled, and a durable mark says that it gets no more rows."""
+        known = self.store.known
+        return (
+            hour.pending == 0
+            and not hour.loading
+            and not hour.waiting
+            and hour.start + self.hour_ms <= known.stored_at_ms
+            and hour.wal_offset < known.scheduled
+        )
+
+    def dropped(self, hours: list[int]) -> None:
+        """Their files are gone."""
+        self._dropping.difference_update(hours)
+
+
+def _known(hour: Hour) -> KnownHour:
+    return KnownHour(
+        start=hour.start, length=hour.length, rows=hour.rows, wal_offset=hour.wal_offset,
+        wal_pieces=hour.wal_pieces, next_due=hour.next_due, topics=list(hour.topics.items()),
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""Where the rows of a loaded hour lie in its schedule log, and which row has which id. Pure memory.
+
+Per record (a batch): offset, first row, topic, producer and first message number, in packed arrays;
+28 bytes. Per row nothing, except for rows whose ids do not follow from their batch (merged ones):
+a 64-bit hash and the row, 12 bytes. `find` gives candidates; the reader of the record compares ids.
+"""
+
+from array import array
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from ternmq.batch.due import due_times
+from ternmq.batch.layout import Attribute, Column, Part
+from ternmq.batch.merge import ids_of
+from ternmq.batch.view import BatchView
+from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Entry(NamedTuple):
+    """One record of a schedule log, as loading or scheduling saw it."""
+
+    offset: int
+    size: int
+    row_count: int
+    first_row: int
+    topic_id: int
+    wal_offset: int
+    producer: tuple[int, int]
+    first_sequence: int
+    due_ms: np.ndarray
+    hashes: np.ndarray | None
+    """Of the ids, where they do not follow from producer and first sequence."""
+
+
+def entry_of(data: memoryview | bytes | bytearray) -> Entry:
+    """Read what the index wants of a placed piece."""
+    view = BatchView(data)
+    stamped = view.stamp
+    hashes = None
+    if view.attributes & Attribute.MERGED or view.buffer(Column.EXPLICIT_ID, Part.DATA) is not None:
+        hashes = hash_ids(*ids_of(view, np.arange(view.count)))
+    return Entry(
+        stamped.offset, view.size, view.count, stamped.base_sequence, stamped.topic_id,
+        stamped.epoch, (view.producer.start_ms, view.producer.random), view.first_sequence,
+        np.array(due_times(view, stamped.received_at_ms)), hashes,
+    )  # fmt: skip
+
+
+def hash_ids(sizes: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """64 bits for each id."""
+    if len(sizes) and int(sizes.min()) == int(sizes.max()) == 16:
+        halves = np.frombuffer(data.tobytes(), "<u8").reshape(-1, 2)
+        with np.errstate(over="ignore"):
+            mixed: np.ndarray = (halves[:, 0] * _MIX) ^ (halves[:, 1] + _MIX)
+        return mixed
+    ends = np.cumsum(sizes)
+    whole = data.tobytes()
+    return np.array(
+        [_hash(whole[end - size : end]) for end, size in zip(ends, sizes, strict=True)], np.uint64
+    )
+
+
+def _hash(value: bytes) -> int:
+    if len(value) == 16:
+        return int(hash_ids(np.array([16]), np.frombuffer(value, np.uint8))[0])
+    return (crc32c(value) << 32) | crc32c(value, 1)
+
+
+class HourIndex:
+    """The records of one hour."""
+
+    def __init__(self) -> None:
+        self._offsets = array("Q")
+        self._firsts = array("I")
+        self._topics = array("I")
+        self._producers = array("I")
+        self._sequences = array("Q")
+        self.topic_ids: list[int] = []
+        self._topic_numbers: dict[int, int] = {}
+        self._producer_numbers: dict[tuple[int, int], int] = {}
+        self._hashed: list[tuple[np.ndarray, int]] = []
+        self._sorted: tuple[np.ndarray, np.ndarray] | None = None
+        self.rows = 0
+        self.end = 0
+        """Bytes of the file that are in here."""
+
+    def add(self, entry: Entry) -> None:
+        """The next record."""
+        if entry.topic_id not in self._topic_numbers:
+            self._topic_numbers[entry.topic_id] = len(self.topic_ids)
+            self.topic_ids.append(entry.topic_id)
+        numbers = self._producer_numbers
+        self._offsets.append(entry.offset)
+        self._firsts.append(entry.first_row)
+        self._topics.append(self._topic_numbers[entry.topic_id])
+        self._producers.append(numbers.setdefault(entry.producer, len(numbers)))
+        self._sequences.append(entry.first_sequence)
+        if entry.hashes is not None:
+            self._hashed.append((entry.hashes, entry.first_row))
+            self._sorted = None
+        self.rows = entry.first_row + entry.row_count
+        self.end = entry.offset + entry.size
+
+    def records_of(self, rows: np.ndarray) -> np.ndarray:
+        """The number of the record that holds each row."""
+        firsts = np.frombuffer(self._firsts, np.uint32)
+        return np.searchsorted(firsts, rows, side="right") - 1
+
+    def topics_of(self, rows: np.ndarray) -> np.ndarray:
+        """Numbers into `topic_ids`."""
+        topics: np.ndarray = np.frombuffer(self._topics, np.uint32)[self.records_of(rows)]
+        return topics
+
+    def place(self, record: int) -> tuple[int, int, int]:
+        """(offset, size, first row) of a record."""
+        last = record + 1 == len(self._offsets)
+        end = self.end if last else self._offsets[record + 1]
+        return self._offsets[record], end - self._offsets[record], self._firsts[record]
+
+    def find(self, message_id: bytes) -> list[int]:
+        """Rows that may have this id."""
+        found = self._find_hashed(message_id)
+        if len(message_id) == 16:
+            found += self._find_numbered(int.from_bytes(message_id, "big"))
+        return found
+
+    def _find_numbered(self, number: int) -> list[int]:
+        high, sequence = number >> SEQUENCE_BITS, number & ((1 << SEQUENCE_BITS) - 1)
+        producer = (high >> RANDOM_BITS, high & ((1 << RANDOM_BITS) - 1))
+        known = self._producer_numbers.get(producer)
+        if known is None:
+            return []
+        firsts = np.frombuffer(self._firsts, np.uint32).astype(np.int64)
+        counts = np.diff(np.r_[firsts, self.rows])
+        starts = np.frombuffer(self._sequences, np.uint64).astype(np.int64)
+        mine = np.frombuffer(self._producers, np.uint32) == known
+        hit = np.flatnonzero(mine & (starts <= sequence) & (sequence < starts + counts))
+        return [int(firsts[at] + sequence - starts[at]) for at in hit]
+
+    def _find_hashed(self, message_id: bytes) -> list[int]:
+        if not self._hashed:
+            return []
+        if self._sorted is None:
+            hashes = np.concatenate([hashes for hashes, _ in self._hashed])
+            rows = np.concatenate(
+                [np.arange(first, first + len(hashes)) for hashes, first in self._hashed]
+            ).astype(np.uint32)
+            order = np.argsort(hashes, kind="stable")
+            self._sorted = hashes[order], rows[order]
+        hashes, rows = self._sorted
+        wanted = np.uint64(_hash(message_id))
+        low = int(np.searchsorted(hashes, wanted, side="left"))
+        high = int(np.searchsorted(hashes, wanted, side="right"))
+        return [int(row) for row in rows[low:high]]

@@ -1,0 +1,76 @@
+"""Every hour that has messages, loaded or not. Plain memory: some hundred bytes an hour.
+
+An hour is known by the UTC millisecond it starts at. Loaded, it also has its `HourIndex` (where
+rows lie) and `IntentBook` (what became of them). `next_due` is never later than the first pending
+row, so an hour that is loaded by it is loaded in time, whatever moved in it.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ternmq.delay.hour_index import Entry, HourIndex
+from ternmq.delay.intent import IntentBook
+
+NEVER = 2**62
+
+
+@dataclass(slots=True)
+class Hour:
+    """One hour of the schedule."""
+
+    start: int
+    rows: int = 0
+    length: int = 0
+    """Bytes of its schedule log."""
+    wal_offset: int = -1
+    """The last batch that rows in here came from."""
+    wal_pieces: int = 0
+    """How many pieces of that batch are in here."""
+    next_due: int = NEVER
+    topics: Counter[int] = field(default_factory=Counter)
+    """Rows per topic, whatever became of them."""
+    dispatched: Counter[int] = field(default_factory=Counter)
+    cancelled: Counter[int] = field(default_factory=Counter)
+    moves: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """(due, topic) of rows that were moved and are not settled."""
+    damaged: int = 0
+    """Bytes that cannot be read; their rows stay pending for somebody to look at."""
+    waiting: int = 0
+    """Rows on their way between the wheel and a synced intent."""
+    index: HourIndex | None = None
+    book: IntentBook | None = None
+    loading: bool = False
+    deciding: int = 0
+    """Decisions about its rows that are on their way to the disk."""
+
+    @property
+    def loaded(self) -> bool:
+        return self.index is not None and not self.loading
+
+    @property
+    def settled(self) -> int:
+        return self.dispatched.total() + self.cancelled.total()
+
+    @property
+    def pending(self) -> int:
+        """Rows that are not yet with a broker and not cancelled."""
+        return self.rows - self.settled
+
+    def pending_of(self, topic_id: int) -> int:
+        return self.topics[topic_id] - self.dispatched[topic_id] - self.cancelled[topic_id]
+
+    def grew(self, entry: Entry) -> None:
+        """A record was added to its schedule log."""
+        same = entry.wal_offset == self.wal_offset
+        self.wal_pieces = self.wal_pieces + 1 if same else 1
+        self.wal_offset = entry.wal_offset
+        self.rows = entry.first_row + entry.row_count
+        self.length = entry.offset + entry.size
+        self.topics[entry.topic_id] += entry.row_count
+        self.next_due = min(self.next_due, int(entry.due_ms.min()))
+
+    def take_counts(self, book: IntentBook) -> None:
+        """Count by this book from now on, also when the hour is not loaded any more."""
+        self.dispatched = book.dispatched
+        self.cancelled = book.cancelled
+        self.moves = book.moves

@@ -1,0 +1,159 @@
+"""The scheduling thread's work, step by step: schedule what arrived, load hours in time, clean up.
+
+One thread, small steps, taken in turns: a large hour is loaded some megabytes at a time between
+batches that arrive, so neither holds up the other. Hours are loaded when their first row is due
+within the look-ahead, half an hour by default. Every few seconds a checkpoint; then hours that are
+over and old parts of the message log are removed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import TernError
+from ternmq.core.log import get_logger
+from ternmq.core.units import MINUTE_MS
+from ternmq.delay.engine import Engine
+from ternmq.delay.hours import Hour
+
+log = get_logger()
+
+LOOK_AHEAD_MAX_MS = 30 * MINUTE_MS
+IDLE_S = 1.0
+AFTER_ERROR_S = 1.0
+UNLOAD_EACH_S = 10.0
+T = TypeVar("T")
+
+
+def look_ahead_ms(hour_ms: int) -> int:
+    """How long before its first row an hour is loaded."""
+    return max(MINUTE_MS, min(hour_ms // 2, LOOK_AHEAD_MAX_MS))
+
+
+class Loader:
+    """Drives the scheduling thread."""
+
+    def __init__(self, engine: Engine, *, clock: Clock, checkpoint_interval_s: float) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._interval = checkpoint_interval_s
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-schedule")
+        self._more = asyncio.Event()
+        self._progress = asyncio.Event()
+        self.on_rows: Callable[[], None] = lambda: None
+        """Rows came onto the wheel."""
+
+    def wake(self) -> None:
+        """Messages arrived, or somebody asks for an hour."""
+        self._more.set()
+
+    async def scheduled(self) -> None:
+        """Wait until everything that is safe now lies in its hours."""
+        end = self._engine.store.wal.messages.safe_offset
+        while self._engine.scheduled_to < end:
+            await self._next_progress()
+
+    async def load(self, hour: Hour) -> None:
+        """Wait until an hour is loaded; it stays so until `let_go`."""
+        self._engine.requested.add(hour.start)
+        while not hour.loaded:
+            self._more.set()
+            await self._next_progress()
+
+    def let_go(self, hour: Hour) -> None:
+        self._engine.requested.discard(hour.start)
+
+    async def _next_progress(self) -> None:
+        self._progress.clear()
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._progress.wait()
+        except TimeoutError:
+            pass
+
+    async def run(self) -> None:
+        """Steps until cancelled."""
+        checkpoint_at = self._loop.time() + self._interval
+        unload_at = self._loop.time() + UNLOAD_EACH_S
+        while True:
+            try:
+                busy = await self._schedule()
+                busy |= await self._load()
+                if self._loop.time() >= checkpoint_at:
+                    checkpoint_at = self._loop.time() + self._interval
+                    await self.checkpoint()
+                if self._loop.time() >= unload_at:
+                    unload_at = self._loop.time() + UNLOAD_EACH_S
+                    ahead = 2 * look_ahead_ms(self._engine.hour_ms)
+                    self._engine.unload(self._clock.now_ms() + ahead)
+            except TernError as error:
+                log.error("scheduling failed; trying again", reason=error.message)
+                await asyncio.sleep(AFTER_ERROR_S)
+                continue
+            self._progress.set()
+            if not busy:
+                await self._idle(min(checkpoint_at, unload_at))
+
+    async def _idle(self, until: float) -> None:
+        self._more.clear()
+        if self._waiting():
+            return
+        try:
+            async with asyncio.timeout(max(0.01, min(IDLE_S, until - self._loop.time()))):
+                await self._more.wait()
+        except TimeoutError:
+            pass
+
+    def _waiting(self) -> bool:
+        engine = self._engine
+        return engine.scheduled_to < engine.store.wal.messages.safe_offset
+
+    async def _schedule(self) -> bool:
+        engine = self._engine
+        if not self._waiting():
+            return False
+        step = await self._on_thread(engine.store.schedule, engine.near())
+        engine.scheduled(step)
+        self.on_rows()
+        if step.error is not None:
+            raise step.error
+        return True
+
+    async def _load(self) -> bool:
+        engine = self._engine
+        hour = engine.wanted(self._clock.now_ms() + look_ahead_ms(engine.hour_ms))
+        if hour is None:
+            return False
+        store = engine.store
+        if hour.index is None:
+            book = hour.book
+            if book is None:
+                book = await self._on_thread(store.read_book, hour.start, hour.rows)
+            engine.begin_loading(hour, book)
+        assert hour.index is not None
+        step = await self._on_thread(store.schedule_log.load, hour.start, hour.index.end)
+        engine.loaded(hour, step)
+        if step.whole:
+            self.on_rows()
+        return True
+
+    async def checkpoint(self, *, clean: bool = False) -> None:
+        """Write down how far everything is and remove what is over."""
+        engine, store = self._engine, self._engine.store
+        now = engine.snapshot(self._clock.now_ms(), clean=clean)
+        if now == store.known and not clean:
+            return
+        await self._on_thread(store.checkpoint, now)
+        if store.known is now:
+            await self._on_thread(store.remove, now.dropping)
+            await self._on_thread(store.trim)
+            engine.dropped(now.dropping)
+
+    async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._pool, job, *arguments)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)

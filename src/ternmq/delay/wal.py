@@ -1,0 +1,152 @@
+"""The delay server's message log: every delayed batch in arrival order, safe before it is answered.
+
+The bytes and the three steps (stage, write, commit) are those of a broker's message log; instead of
+a consume log there is only a count of rows per topic, which numbers them and is the ledger's
+`accepted`. A start reads what came after the checkpoint. A batch leaves once it lies in the
+schedule logs and a checkpoint says so; `forget_before` then removes whole segments.
+"""
+
+from dataclasses import dataclass, field
+
+from ternmq.batch.layout import STORED_SIZE_MAX
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt
+from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
+from ternmq.delay.paths import DelayPaths
+from ternmq.storage import recovery
+from ternmq.storage.append import Append
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_entry import RECORD, Location
+from ternmq.storage.disk import Disk
+from ternmq.storage.message_format import Collector, MessageFormat
+from ternmq.storage.message_log import MessageLog
+from ternmq.storage.producers import ProducerTable
+from ternmq.storage.report import RecoveryReport
+from ternmq.storage.segmented_log import SegmentedLog
+
+log = get_logger()
+
+SEGMENT_SIZE_MAX = 256 * MIB  # Space comes back a segment at a time.
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    """How many delayed messages each topic ever had: `storage.message_log.Sequences`."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def commit(self, appends: list[Append], ends: dict[int, int], rolls: list[int]) -> bytes:
+        self.ends.update(ends)
+        return b""  # There is no index of messages: they leave soon.
+
+    def at_least(self, ends: dict[int, int]) -> None:
+        for topic_id, end in ends.items():
+            self.ends[topic_id] = max(self.ends.get(topic_id, 0), end)
+
+
+class Wal:
+    """The message log of one delay server with what goes with it."""
+
+    def __init__(
+        self,
+        source: SegmentedLog,
+        counts: TopicCounts,
+        producers: ProducerTable,
+        *,
+        clock: Clock,
+        config: StorageConfig,
+        producers_to: int,
+    ) -> None:
+        """Use `open_wal`."""
+        self.producers_to = producers_to
+        """What the producers file covers."""
+        self.source = source
+        self.counts = counts
+        self.producers = producers
+        self.messages = MessageLog(source, counts, producers, None, clock=clock, epoch=1, config=config)
+
+    def forget_before(self, offset: int) -> int:
+        """Remove segments that end at or before `offset`; blocks."""
+        return self.source.drop_before(offset)
+
+    def read(self, offset: int, size_max: int) -> bytes:
+        """Whole safe batches from `offset` on, about `size_max` bytes; blocks."""
+        end = min(self.messages.safe_offset, offset + size_max + STORED_SIZE_MAX)
+        base = self.source.base_of(offset)
+        later = [start for start in self.source.bases if start > base]
+        end = min(end, later[0]) if later else end
+        data = self.source.read(offset, end - offset)
+        if end < self.messages.safe_offset and not (later and end == later[0]):
+            data = data[: _whole(data, size_max)]
+        return data
+
+
+def _whole(data: bytes, size_max: int) -> int:
+    """How much of `data` is whole batches, the last of which starts below `size_max`."""
+    form, at, view = MessageFormat(), 0, memoryview(data)
+    while at < size_max and at < len(data):
+        try:
+            size = form.size(view[at:])
+        except Corrupt:
+            break
+        if at + size > len(data):
+            break
+        at += size
+    return at or len(data)
+
+
+def open_wal(
+    disk: Disk,
+    paths: DelayPaths,
+    *,
+    clock: Clock,
+    durable: int,
+    ends: dict[int, int],
+    segment_size: int,
+    min_free: int,
+    report: RecoveryReport,
+) -> Wal:
+    """Open and recover; everything from the producers' snapshot or `durable` on is read."""
+    size = max(STORED_SIZE_MAX, min(segment_size, SEGMENT_SIZE_MAX))
+    config = StorageConfig(segment_size=size, min_free=min_free)
+    source = SegmentedLog(disk, paths.wal, segment_size=size)
+    producers = ProducerTable()
+    covered = _load_producers(disk, paths, producers, report)
+    start = max(source.start, min(covered, durable))
+    start = start if start <= source.end else source.active_base
+    collector = Collector()
+    found = recovery.scan(
+        source, start=start, durable=durable, form=MessageFormat(), visit=collector.visit
+    )
+    verdict = recovery.decide(found)
+    recovery.repair(source, found, verdict, paths.for_recovery(), report)
+    counts = TopicCounts()
+    counts.at_least(ends)
+    stored_at_ms = 0
+    records = bytearray()
+    for fields in RECORD.iter_unpack(collector.records):
+        if fields[2] >= verdict.end:
+            break
+        records += RECORD.pack(*fields)
+        counts.at_least({fields[0]: fields[1] + fields[4]})
+        stored_at_ms = max(stored_at_ms, fields[5])
+        if fields[8] == Location.LOST:
+            log.error("delayed messages lost to a damaged log", topic_id=fields[0], rows=fields[4])
+    producers.restore_records(records, from_offset=covered)
+    wal = Wal(source, counts, producers, None, clock=clock, config=config, producers_to=covered)
+    wal.messages.stored_at_ms = stored_at_ms
+    return wal
+
+
+def _load_producers(
+    disk: Disk, paths: DelayPaths, producers: ProducerTable, report: RecoveryReport
+) -> int:
+    if not disk.exists(paths.producers):
+        return 0
+    try:
+        return producers.restore(disk.read(paths.producers))
+    except Corrupt as error:
+        log.error("the producers file is bad; what is in the log is read", error=error.message)
+        report.notes.append(error.message)
+        return 0

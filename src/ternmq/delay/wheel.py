@@ -1,0 +1,151 @@
+"""Which rows are due: positions in memory for the hours about to fire. Pure, numpy.
+
+A *run* is some rows of one hour sorted by due time: 12 bytes a row. Loading an hour makes large
+runs, rows that arrive later small ones, and runs of similar size are merged, so that an hour has
+few of them. `pop` takes two kinds of rows:
+
+- *fresh*: due, and not for longer than `LATE_MS`. They come first.
+- *late*: due for longer, after an outage; oldest first, as many as the caller allows.
+
+So a backlog of any size waits in here, not as work in progress, and does not hold up what is due
+now. Nothing is popped before its time; an entry may be stale (cancelled, moved): the book knows.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+LATE_MS = 2_000
+LATE_STEP = 4096  # Late rows taken from one run before the others are looked at again.
+RUNS_MAX = 8  # Of one hour, before the small ones are merged.
+
+
+class Due(NamedTuple):
+    """Rows of one hour that are due, by due time."""
+
+    hour: int
+    rows: np.ndarray
+    due_ms: np.ndarray
+
+
+class _Run:
+    __slots__ = ("due_ms", "high", "late", "rows")
+
+    def __init__(self, due_ms: np.ndarray, rows: np.ndarray) -> None:
+        self.due_ms = due_ms
+        self.rows = rows
+        self.high = 0  # Rows below were popped, or are in `late`.
+        self.late: deque[tuple[int, int]] = deque()
+
+    @property
+    def left(self) -> int:
+        return len(self.rows) - self.high + sum(end - first for first, end in self.late)
+
+    def advance(self, late_before_ms: int) -> None:
+        """What has waited too long joins the late ones."""
+        end = int(np.searchsorted(self.due_ms, late_before_ms, side="left"))
+        if end > self.high:
+            self.late.append((self.high, end))
+            self.high = end
+
+    def pieces(self) -> list[np.ndarray]:
+        """Positions of everything not popped."""
+        kept = [np.arange(first, end) for first, end in self.late]
+        return [*kept, np.arange(self.high, len(self.rows))]
+
+
+class Wheel:
+    """All loaded hours."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, list[_Run]] = {}
+
+    def __len__(self) -> int:
+        """Rows not popped yet."""
+        return sum(run.left for runs in self._runs.values() for run in runs)
+
+    def add(self, hour: int, rows: np.ndarray, due_ms: np.ndarray) -> None:
+        """More rows of an hour, in any order."""
+        if not len(rows):
+            return
+        order = np.argsort(due_ms, kind="stable")
+        runs = self._runs.setdefault(hour, [])
+        runs.append(_Run(due_ms[order].astype(np.int64), rows[order].astype(np.uint32)))
+        if len(runs) > RUNS_MAX:
+            self._merge(runs)
+
+    def _merge(self, runs: list[_Run]) -> None:
+        """The smaller half of the runs becomes one."""
+        runs.sort(key=lambda run: run.left, reverse=True)
+        small = runs[RUNS_MAX // 2 :]
+        due_ms, rows = [], []
+        for run in small:
+            for places in run.pieces():
+                due_ms.append(run.due_ms[places])
+                rows.append(run.rows[places])
+        del runs[RUNS_MAX // 2 :]
+        all_due, all_rows = np.concatenate(due_ms), np.concatenate(rows)
+        order = np.argsort(all_due, kind="stable")
+        runs.append(_Run(all_due[order], all_rows[order]))
+
+    def drop(self, hour: int) -> None:
+        self._runs.pop(hour, None)
+
+    def next_due(self, hour: int | None = None) -> int | None:
+        """When the next row is due; of one hour or of all."""
+        runs = (
+            [run for all_runs in self._runs.values() for run in all_runs]
+            if hour is None
+            else self._runs.get(hour, [])
+        )
+        dues = [int(run.due_ms[run.late[0][0]]) for run in runs if run.late]
+        dues += [int(run.due_ms[run.high]) for run in runs if run.high < len(run.rows)]
+        return min(dues, default=None)
+
+    def pop(self, now_ms: int, *, fresh_max: int, late_max: int) -> tuple[list[Due], list[Due]]:
+        """(fresh, late) rows that are due at `now_ms`, at most so many."""
+        for runs in self._runs.values():
+            for run in runs:
+                run.advance(now_ms - LATE_MS)
+        fresh = self._pop_fresh(now_ms, fresh_max)
+        late = self._pop_late(late_max)
+        for hour in [hour for hour, runs in self._runs.items() if not any(r.left for r in runs)]:
+            del self._runs[hour]
+        return fresh, late
+
+    def _pop_fresh(self, now_ms: int, most: int) -> list[Due]:
+        found: list[Due] = []
+        for hour, runs in self._runs.items():
+            for run in runs:
+                end = int(np.searchsorted(run.due_ms, now_ms, side="right"))
+                end = min(end, run.high + most)
+                if end > run.high:
+                    found.append(Due(hour, run.rows[run.high : end], run.due_ms[run.high : end]))
+                    most -= end - run.high
+                    run.high = end
+        return found
+
+    def _pop_late(self, most: int) -> list[Due]:
+        """The oldest first, over all hours."""
+        found: list[Due] = []
+        while most > 0:
+            oldest = min(
+                (
+                    (int(run.due_ms[run.late[0][0]]), hour, at)
+                    for hour, runs in self._runs.items()
+                    for at, run in enumerate(runs)
+                    if run.late
+                ),
+                default=None,
+            )
+            if oldest is None:
+                break
+            run = self._runs[oldest[1]][oldest[2]]
+            first, end = run.late.popleft()
+            upto = min(end, first + max(1, min(most, LATE_STEP)))
+            found.append(Due(oldest[1], run.rows[first:upto], run.due_ms[first:upto]))
+            if upto < end:
+                run.late.appendleft((upto, end))
+            most -= upto - first
+        return found
