@@ -5,12 +5,11 @@ from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.commands import DISPATCHER, Topic, TopicSettings
 
 log = get_logger()
 
 RESERVED = "%"
-DISPATCHER = "%delay"
 DEAD_PREFIX = "%dead."
 LANE_PREFIX = "%lane."
 REFUSED_PREFIX = "%refused."

@@ -28,7 +28,7 @@ from ternmq.core.errors import (
 from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.rounds import Rounds
-from ternmq.delay.wal import Wal
+from ternmq.delay.store import DelayStore
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.append import Append, Staged
@@ -60,17 +60,16 @@ class Acceptor:
 
     def __init__(
         self,
-        wal: Wal,
+        store: DelayStore,
         *,
         directory: Directory,
         clock: Clock,
         max_days: int,
         auto_create: bool,
         on_safe: Callable[[], None],
-        names: dict[int, str],
-        failed: Callable[[], TernError | None],
     ) -> None:
-        self._wal = wal
+        self._store = store
+        self._wal = store.wal
         self._directory = directory
         self._now_ms = clock.now_ms
         self._max_days = max_days
@@ -78,9 +77,7 @@ class Acceptor:
         self._on_safe = on_safe
         self._pending: dict[Key, Pending] = {}
         self._making: set[asyncio.Task[None]] = set()
-        self._names = names
-        self._failed = failed
-        messages = wal.messages
+        messages = store.wal.messages
         self.rounds: Rounds[Pending, Staged] = Rounds(
             "tern-delay-wal",
             stage=lambda items: messages.stage([item.append for item in items]),
@@ -98,7 +95,7 @@ class Acceptor:
             self._accept(peer, frame, incoming, topic)
 
     def _check(self, batch: bytearray | memoryview, incoming: Incoming) -> None:
-        failed = self._failed()
+        failed = self._store.failed
         if failed is not None:
             raise type(failed)(failed.message)
         if not incoming.delayed:
@@ -166,7 +163,7 @@ class Acceptor:
             server_port=peer.server_address[1], producer=incoming.producer,
             first_sequence=incoming.first_sequence,
         )  # fmt: skip
-        self._names[topic.id] = topic.name
+        self._store.names[topic.id] = topic.name
         pending = Pending(append, key, peer, frame.correlation)
         self._pending[key] = pending
         peer.hold(pending.size)

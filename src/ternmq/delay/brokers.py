@@ -22,10 +22,9 @@ from ternmq.core.errors import Closed, PutAside, TernError, Unavailable
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
-from ternmq.delay.collect import APP
 from ternmq.delay.dispatch_log import Decision
 from ternmq.storage.producers import durable_start
-from ternmq.wire.commands import Command
+from ternmq.wire.commands import DISPATCHER, Command
 
 log = get_logger()
 
@@ -150,7 +149,7 @@ class Brokers:
     """All lines; new groups are found, lost ones kept while something is under way to them."""
 
     def __init__(self, url: str, *, clock: Clock, timeout: float = 5.0) -> None:
-        self._links = Links(url, app=APP, timeout=timeout)
+        self._links = Links(url, app=DISPATCHER, timeout=timeout)
         self._clock = clock
         self._lines: dict[str, Line] = {}
         self._turn = 0

@@ -19,10 +19,10 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.engine import Place
 from ternmq.delay.store import DelayStore
+from ternmq.wire.commands import DISPATCHER
 
 log = get_logger()
 
-APP = "%delay"
 BODIES_SIZE = 2 * MIB
 
 
@@ -77,7 +77,7 @@ def collect(
             taken.append(place.rows[:fits])
     batch = None
     if chosen:
-        origin = Origin(topic=chosen[0].view.topic, app=APP, producer=producer)
+        origin = Origin(topic=chosen[0].view.topic, app=DISPATCHER, producer=producer)
         batch = merge(chosen, origin=origin, first_sequence=first_sequence)
     return Collected(batch, _join(taken), _join(left), _join(unreadable))
 

@@ -67,13 +67,11 @@ class LedgerLine(NamedTuple):
 class Engine:
     """Everything but files and sockets."""
 
-    def __init__(
-        self, store: DelayStore, *, hour_ms: int, fragments: int, names: dict[int, str]
-    ) -> None:
+    def __init__(self, store: DelayStore, *, hour_ms: int, fragments: int) -> None:
         self.store = store
         self.hours = store.hours
         self.hour_ms = hour_ms
-        self.names = names
+        self.names = store.names
         self.wheel = Wheel()
         self.ready = Ready(fragments)
         self.scheduled_to = store.scheduled_to
@@ -88,7 +86,7 @@ class Engine:
         self.gone_dispatched: Counter[int] = Counter()
         self.gone_cancelled: Counter[int] = Counter()
         for topic in store.known.topics:
-            names.setdefault(topic.id, topic.name)
+            self.names.setdefault(topic.id, topic.name)
             self.gone_dispatched[topic.id] = topic.dispatched
             self.gone_cancelled[topic.id] = topic.cancelled
 

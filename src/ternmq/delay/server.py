@@ -138,17 +138,13 @@ class Parts:
         self._started_at_ms = clock.now_ms()
         self.listener: Listener | None = None
         self.store = store
-        names: dict[int, str] = {}
-        self.engine = Engine(
-            store, hour_ms=config.delay_hour_ms, fragments=config.delay_fragments, names=names
-        )
+        self.engine = Engine(store, hour_ms=config.delay_hour_ms, fragments=config.delay_fragments)
         self.loader = Loader(
             self.engine, clock=clock, checkpoint_interval_s=config.checkpoint_interval_ms / 1000
         )
         self.acceptor = Acceptor(
-            store.wal, directory=directory, clock=clock, max_days=config.delay_max_days,
-            auto_create=config.auto_create_topics, on_safe=self.loader.wake, names=names,
-            failed=lambda: store.failed,
+            store, directory=directory, clock=clock, max_days=config.delay_max_days,
+            auto_create=config.auto_create_topics, on_safe=self.loader.wake,
         )  # fmt: skip
         self.decisions = Decisions(self.engine, clock)
         self.brokers = Brokers(url, clock=clock)

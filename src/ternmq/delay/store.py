@@ -19,7 +19,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ternmq.batch.layout import check_whole
+from ternmq.batch.layout import STORED_SIZE_MAX, check_whole
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
@@ -34,7 +34,8 @@ from ternmq.delay.hours import Hour
 from ternmq.delay.intent import IntentBook
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.schedule_log import Scheduled, ScheduleLog
-from ternmq.delay.wal import Wal, open_wal
+from ternmq.delay.wal import SEGMENT_SIZE_MAX, Wal, open_wal
+from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Disk
 from ternmq.storage.message_format import MessageFormat
 from ternmq.storage.report import RecoveryReport
@@ -70,6 +71,8 @@ class DelayStore:
         self.wal: Wal
         self.schedule_log: ScheduleLog
         self.hours: dict[int, Hour] = {}
+        self.names: dict[int, str] = {}
+        """Topic names by id, for people; filled in by whoever accepts messages."""
         self.known = Checkpoint()
         self.scheduled_to = 0
         self._records: OrderedDict[tuple[int, int], BatchView] = OrderedDict()
@@ -97,14 +100,13 @@ class DelayStore:
         """Open and recover. Raises `DiskFull` or `DiskFailed`."""
         store = cls(disk, paths)
         store._prepare()
-        known = store.known
         store.wal = open_wal(
-            disk, paths, clock=clock, durable=known.wal_durable,
-            ends={topic.id: topic.accepted for topic in known.topics},
-            segment_size=segment_size, min_free=min_free, report=store.report,
+            disk, paths, clock=clock, known=store.known, report=store.report,
+            config=StorageConfig(
+                segment_size=max(STORED_SIZE_MAX, min(segment_size, SEGMENT_SIZE_MAX)),
+                min_free=min_free,
+            ),
         )  # fmt: skip
-        messages = store.wal.messages
-        messages.stored_at_ms = max(messages.stored_at_ms, known.stored_at_ms)
         store._open_schedules()
         store._open_dispatches()
         store._catch_up(hour_ms)

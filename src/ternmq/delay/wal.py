@@ -13,6 +13,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
+from ternmq.delay.checkpoint import Checkpoint
 from ternmq.delay.paths import DelayPaths
 from ternmq.storage import recovery
 from ternmq.storage.append import Append
@@ -64,7 +65,9 @@ class Wal:
         self.source = source
         self.counts = counts
         self.producers = producers
-        self.messages = MessageLog(source, counts, producers, None, clock=clock, epoch=1, config=config)
+        self.messages = MessageLog(
+            source, counts, producers, None, clock=clock, epoch=1, config=config
+        )
 
     def forget_before(self, offset: int) -> int:
         """Remove segments that end at or before `offset`; blocks."""
@@ -101,16 +104,13 @@ def open_wal(
     paths: DelayPaths,
     *,
     clock: Clock,
-    durable: int,
-    ends: dict[int, int],
-    segment_size: int,
-    min_free: int,
+    known: Checkpoint,
+    config: StorageConfig,
     report: RecoveryReport,
 ) -> Wal:
-    """Open and recover; everything from the producers' snapshot or `durable` on is read."""
-    size = max(STORED_SIZE_MAX, min(segment_size, SEGMENT_SIZE_MAX))
-    config = StorageConfig(segment_size=size, min_free=min_free)
-    source = SegmentedLog(disk, paths.wal, segment_size=size)
+    """Open and recover; what is behind the checkpoint or the producers' snapshot is read."""
+    source = SegmentedLog(disk, paths.wal, segment_size=config.segment_size)
+    durable = known.wal_durable
     producers = ProducerTable()
     covered = _load_producers(disk, paths, producers, report)
     start = max(source.start, min(covered, durable))
@@ -122,8 +122,8 @@ def open_wal(
     verdict = recovery.decide(found)
     recovery.repair(source, found, verdict, paths.for_recovery(), report)
     counts = TopicCounts()
-    counts.at_least(ends)
-    stored_at_ms = 0
+    counts.at_least({topic.id: topic.accepted for topic in known.topics})
+    stored_at_ms = known.stored_at_ms
     records = bytearray()
     for fields in RECORD.iter_unpack(collector.records):
         if fields[2] >= verdict.end:
@@ -134,7 +134,7 @@ def open_wal(
         if fields[8] == Location.LOST:
             log.error("delayed messages lost to a damaged log", topic_id=fields[0], rows=fields[4])
     producers.restore_records(records, from_offset=covered)
-    wal = Wal(source, counts, producers, None, clock=clock, config=config, producers_to=covered)
+    wal = Wal(source, counts, producers, clock=clock, config=config, producers_to=covered)
     wal.messages.stored_at_ms = stored_at_ms
     return wal
 

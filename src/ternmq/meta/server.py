@@ -25,6 +25,7 @@ from ternmq.meta.service import MetaService
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.commands import (
+    DISPATCHER,
     PROTOCOL_VERSION,
     Command,
     Flag,
@@ -79,7 +80,8 @@ class MetaHandler:
         self._connections = 0
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        check_name("application", hello.app)
+        if hello.app != DISPATCHER:
+            check_name("application", hello.app)
         self._connections += 1
         return Welcome(
             protocol=PROTOCOL_VERSION,

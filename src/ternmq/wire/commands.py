@@ -16,6 +16,8 @@ from ternmq.wire.command import Command as Command
 from ternmq.wire.command import Flag as Flag
 
 PROTOCOL_VERSION = 1
+DISPATCHER = "%delay"
+"""The application that a delay server is, towards the others."""
 
 PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
 PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
