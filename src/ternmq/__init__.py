@@ -13,6 +13,7 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.consumer import Consumer
 from ternmq.client.delays import CancelResult
 from ternmq.client.finding import Finding
+from ternmq.client.last_error import LastError
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.once import OnceReceipt
 from ternmq.client.producer import Stats
@@ -74,6 +75,7 @@ __all__ = [
     "FilterConflict",
     "Finding",
     "GroupNotFound",
+    "LastError",
     "LeaseLost",
     "Message",
     "MessageBatch",

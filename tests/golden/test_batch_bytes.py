@@ -7,7 +7,7 @@ The stored files were written by version 1. If a change here is wanted, it is a 
 from pathlib import Path
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.envelope import pack_envelope, read_envelopes
+from ternmq.batch.envelope import ALONE, WHOLE, pack_envelope, read_envelopes, read_errors
 from ternmq.batch.layout import Encoding, check_whole
 from ternmq.batch.view import BatchView
 from tests.unit.batch.making import a_batch, rows_of
@@ -48,10 +48,42 @@ def test_an_envelope_is_written_as_version_1_wrote_it() -> None:
 
     head = pack_envelope(
         lease=5, lane=3, selection=[(0, 1), (2, 3)], attempts=[2, 1],
-        batch_size=len(batch), whole=True,
+        batch_size=len(batch), flags=WHOLE,
     )  # fmt: skip
 
     assert head == stored("envelope_v1.hex")
     envelope = read_envelopes(head + batch, 1)[0]
     assert (envelope.lease, envelope.lane, envelope.whole) == (5, 3, True)
     assert (envelope.selection, envelope.attempts) == ([(0, 1), (2, 3)], [2, 1])
+
+
+def test_the_errors_of_an_envelope_are_written_as_version_1_wrote_them() -> None:
+    batch = the_batch()
+    errors = [(7, 9, "ValueError", "bad é", "Traceback …", 1234), (9, 10, "", "later", "", 5)]
+
+    head = pack_envelope(
+        lease=5, lane=3, selection=[(0, 3)], attempts=[2, 2, 3],
+        batch_size=len(batch), flags=WHOLE | ALONE, errors=errors,
+    )  # fmt: skip
+
+    assert head == stored("envelope_errors_v1.hex")
+    envelope = read_envelopes(head + batch, 1)[0]
+    assert (envelope.alone, envelope.attempts) == (True, [2, 2, 3])
+    assert read_errors(envelope.errors) == errors
+    assert rows_of(envelope.batch) == rows_of(BatchView(batch))
+
+
+def test_errors_of_a_version_to_come_are_passed_over() -> None:
+    batch = the_batch()
+    head = bytearray(
+        pack_envelope(
+            lease=5, lane=3, selection=[(0, 3)], attempts=[],
+            batch_size=len(batch), flags=WHOLE, errors=[(7, 9, "T", "t", "", 1)],
+        )
+    )  # fmt: skip
+    head[44] = 2
+
+    envelope = read_envelopes(head + batch, 1)[0]
+
+    assert read_errors(envelope.errors) == []
+    assert rows_of(envelope.batch) == rows_of(BatchView(batch))

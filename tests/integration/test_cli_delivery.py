@@ -112,3 +112,23 @@ def test_a_filter_is_a_flag_and_a_wrong_one_names_the_place(shared_node: Node, t
 
     assert passed.out == "15\n"
     assert "column 9" in wrong.err
+
+
+def test_a_dead_letter_shows_what_the_handler_raised(shared_node: Node, topic: str) -> None:
+    """R13: type, text and traceback, from a real consumer to the command line."""
+    url, group = shared_node.url, f"g-{topic}"
+    with ternmq.sync.connect(url, app="shop") as mq:
+        mq.send(topic, b"x")
+        with mq.consumer(topic, group=group, attempts_max=1) as consumer:
+            message = next(consumer)
+            try:
+                raise LookupError("no such order")
+            except LookupError as error:
+                message.retry(error=error)
+            consumer.flush()
+
+    [letter] = tern("dead", "list", group, "--json", url=url).json()
+    shown = tern("dead", "show", group, letter["id"], url=url).json()
+
+    assert (shown["error"]["type"], shown["error"]["text"]) == ("LookupError", "no such order")
+    assert 'raise LookupError("no such order")' in shown["error"]["traceback"]

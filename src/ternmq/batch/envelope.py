@@ -4,13 +4,23 @@
      0     4  size           of the envelope with its batch; a multiple of 8
      4     4  flags          bit 0: the batch is whole (the producer's checksum from end to end)
                              bit 1: handed out alone; its verdict is waited for
+                             bit 2: errors follow the attempts
      8     8  lease          0 for a read
     16     8  lane           which of the group's sequences the rows count in
     24     4  range_count
     28     4  attempt_count  0: every row is at its first attempt
     32     .  ranges         first row u32, end row u32: the rows of the batch that are delivered
      .     .  attempts       u16 per delivered row, then zeros to a multiple of 8
+     .     .  errors         only with bit 2: why rows failed the last time
      .     .  the batch, whole or cut
+
+Errors, a multiple of 8 bytes. A reader that does not know the version passes over them:
+
+    at  size  field
+     0     4  size           all of it
+     4     2  version        1
+     6     2  padding        zeros at the end
+     8     .  msgpack: a list of (first sequence, end, type, text, traceback, at in ms)
 
 A cut batch knows its own sequences (see `batch.cut`), so the envelope repeats none of them.
 """
@@ -18,6 +28,8 @@ A cut batch knows its own sequences (see `batch.cut`), so the envelope repeats n
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
@@ -27,6 +39,11 @@ ENVELOPE = struct.Struct("<IIQQII")
 RANGE = struct.Struct("<II")
 WHOLE = 1
 ALONE = 2
+ERRORS = 4
+ERRORS_HEAD = struct.Struct("<IHH")
+ERRORS_VERSION = 1
+ErrorRow = tuple[int, int, str, str, str, int]
+_error_rows = msgspec.msgpack.Decoder(list[ErrorRow])
 _PADDING = [bytes(n) for n in range(8)]
 
 assert ENVELOPE.size == 32
@@ -42,6 +59,8 @@ class Envelope(NamedTuple):
     attempts: list[int]
     whole: bool
     alone: bool = False
+    errors: Buffer = b""
+    """See `read_errors`; most have none."""
 
 
 def pack_envelope(
@@ -51,18 +70,43 @@ def pack_envelope(
     selection: Sequence[tuple[int, int]],
     attempts: Sequence[int],
     batch_size: int,
-    whole: bool,
-    alone: bool = False,
+    flags: int,
+    errors: Sequence[ErrorRow] = (),
 ) -> bytes:
-    """The bytes in front of the batch; the batch itself is sent as it lies in memory."""
+    """The bytes in front of the batch; the batch itself is sent as it lies in memory.
+
+    `flags`: WHOLE, ALONE.
+    """
     padding = _PADDING[-2 * len(attempts) & 7]
+    said = _pack_errors(errors) if errors else b""
     size = ENVELOPE.size + RANGE.size * len(selection) + 2 * len(attempts) + len(padding)
-    flags = (WHOLE if whole else 0) | (ALONE if alone else 0)
+    size += len(said)
+    flags |= ERRORS if said else 0
     head = ENVELOPE.pack(size + batch_size, flags, lease, lane, len(selection), len(attempts))
     ranges = b"".join([RANGE.pack(first, end) for first, end in selection])
     if not attempts:
-        return head + ranges
-    return head + ranges + struct.pack(f"<{len(attempts)}H", *attempts) + padding
+        return head + ranges + said
+    return head + ranges + struct.pack(f"<{len(attempts)}H", *attempts) + padding + said
+
+
+def _pack_errors(errors: Sequence[ErrorRow]) -> bytes:
+    payload = msgspec.msgpack.encode(list(errors))
+    padding = _PADDING[-len(payload) & 7]
+    size = ERRORS_HEAD.size + len(payload) + len(padding)
+    return ERRORS_HEAD.pack(size, ERRORS_VERSION, len(padding)) + payload + padding
+
+
+def read_errors(section: Buffer) -> list[ErrorRow]:
+    """Why rows failed the last time; empty where that cannot be read."""
+    if len(section) < ERRORS_HEAD.size:
+        return []
+    _, version, padding = ERRORS_HEAD.unpack_from(section)
+    if version != ERRORS_VERSION:
+        return []
+    try:
+        return _error_rows.decode(section[ERRORS_HEAD.size : len(section) - padding])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return []
 
 
 def read_envelopes(payload: Buffer, count: int, at: int = 0) -> list[Envelope]:
@@ -75,7 +119,9 @@ def read_envelopes(payload: Buffer, count: int, at: int = 0) -> list[Envelope]:
         size, flags, lease, lane, range_count, attempt_count = ENVELOPE.unpack_from(view, at)
         ranges_at = at + ENVELOPE.size
         attempts_at = ranges_at + RANGE.size * range_count
-        batch_at = attempts_at + ((2 * attempt_count + 7) & ~7)
+        errors_at = batch_at = attempts_at + ((2 * attempt_count + 7) & ~7)
+        if flags & ERRORS and batch_at + ERRORS_HEAD.size <= len(view):
+            batch_at += ERRORS_HEAD.unpack_from(view, errors_at)[0]
         if not batch_at < at + size <= len(view):
             raise Corrupt("an envelope's sizes do not add up")
         selection = list(RANGE.iter_unpack(view[ranges_at:attempts_at]))
@@ -84,6 +130,7 @@ def read_envelopes(payload: Buffer, count: int, at: int = 0) -> list[Envelope]:
         if any(not first < end <= batch.count for first, end in selection):
             raise Corrupt("an envelope selects rows that its batch does not have")
         whole, alone = bool(flags & WHOLE), bool(flags & ALONE)
-        found.append(Envelope(lease, lane, batch, selection, attempts, whole, alone))
+        errors = view[errors_at:batch_at]
+        found.append(Envelope(lease, lane, batch, selection, attempts, whole, alone, errors))
         at += size
     return found

@@ -6,6 +6,7 @@ gives the same lane (`replay.apply`). Plain values; nothing here acts.
 
 from typing import NamedTuple
 
+from ternmq.broker.notes import Note
 from ternmq.storage.pull_log import Kind
 
 Piece = tuple[int, int, int]  # first, end, attempt
@@ -22,6 +23,8 @@ class Change(NamedTuple):
     session: bytes = NO_SESSION
     argument: int = 0
     text: bytes = b""
+    note: Note | None = None
+    """Told where the text lies, once it does."""
 
 
 class Settled(NamedTuple):

@@ -8,14 +8,16 @@ a thread, and the group is fed again when they are there.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
+from ternmq.batch.envelope import ErrorRow
 from ternmq.batch.view import BatchView
 from ternmq.broker.change import Change, Piece
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.lease import Lease
+from ternmq.broker.notes import NOTES_PER_PULL, Note
 from ternmq.broker.order import Order
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
@@ -46,6 +48,10 @@ class Handout(NamedTuple):
     slices: list[Slice]
     alone: bool = False
     """A suspect (see `isolate`): its consumer holds nothing else."""
+    notes: Sequence[tuple[int, int, Note]] = ()
+    """Where it says why rows failed before."""
+    errors: Sequence[ErrorRow] = ()
+    """The same, read."""
 
 
 NOBODY: tuple[None, int, int] = (None, 0, 0)
@@ -133,7 +139,12 @@ class Chooser:
         self._groups.write(group, changes)
         self._groups.wake(group, lease.deadline)
         size = sum(piece.entry.size for piece in slices)
-        return Handout(group, lease.id, slices), lease.rows.count, size
+        notes: list[tuple[int, int, Note]] = []
+        if group.lane.notes.count:
+            for first, end, attempt in lease.rows:
+                if attempt > 1:
+                    notes += group.lane.notes.overlap(first, end)
+        return Handout(group, lease.id, slices, notes=notes), lease.rows.count, size
 
     def _take_matching(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
         """New rows that pass the group's filter; batches that cannot hold one are not read."""
@@ -320,9 +331,12 @@ class Chooser:
         """Where rows lie; those that are gone are counted, those beyond `size_max` left out."""
         taken: list[Piece] = []
         slices: list[Slice] = []
-        size = 0
+        size = noted = 0
         for first, end, attempt in pieces:
             at = first
+            noted += len(group.lane.notes.overlap(first, end))
+            if taken and noted > NOTES_PER_PULL:
+                break
             while at < end:
                 entries = self._consume.entries_nowait(group.topic_id, at, rows_max=1, size_max=1)
                 if entries is None:

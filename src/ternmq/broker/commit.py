@@ -29,6 +29,8 @@ PROGRESS_DELAY_S = 0.05
 PROGRESS_SYNC_S = 1.0
 
 Told = Callable[[Append, TernError | None], None]
+Placed = Callable[[int | None], None]
+"""Hears where a record lies, or that it could not be written."""
 Job = Callable[[], Any]
 
 
@@ -40,6 +42,7 @@ class _Round(NamedTuple):
     records: StagedPulls | None
     decisions: list[asyncio.Future[None]]
     sync_records: bool
+    placed: list[tuple[int, Placed]]
 
 
 class Written(NamedTuple):
@@ -59,6 +62,7 @@ class Committer:
         self._appends: list[tuple[Append, Told]] = []
         self._records: list[PullRecord] = []
         self._decisions: list[asyncio.Future[None]] = []
+        self._placed: list[tuple[int, Placed]] = []  # By the number of the record in `_records`.
         self._exclusive: list[tuple[Job, asyncio.Future[None]]] = []
         self._busy = False
         self._kicked = False
@@ -79,8 +83,10 @@ class Committer:
         if not self._busy and not self._kicked:
             self._kick()
 
-    def progress(self, record: PullRecord) -> None:
+    def progress(self, record: PullRecord, placed: Placed | None = None) -> None:
         """Write soon; losing it means that rows are handed out again."""
+        if placed is not None:
+            self._placed.append((len(self._records), placed))
         self._records.append(record)
         if self._timer is None and not self._busy:
             self._timer = self._loop.call_later(PROGRESS_DELAY_S, self._kick)
@@ -136,17 +142,20 @@ class Committer:
         appends, self._appends = self._appends, []
         records, self._records = self._records, []
         decisions, self._decisions = self._decisions, []
+        placed, self._placed = self._placed, []
         if not appends and not records and not decisions:
             return
         staged = self._stage(appends)
         if staged is None:
             appends = []
         staged_records = self._stage_records(records, decisions)
+        if staged_records is None:
+            _tell_placed(placed, None)
         if staged is None and staged_records is None:
             self._next()
             return
         sync_records = bool(decisions) or self._progress_is_old()
-        now = _Round(appends, staged, staged_records, decisions, sync_records)
+        now = _Round(appends, staged, staged_records, decisions, sync_records, placed)
         self._busy = True
         self._jobs.put(lambda: self._write(now))
 
@@ -237,7 +246,9 @@ class Committer:
             return
         if error is None:
             self._store.pulls.commit(now.records)
+            _tell_placed(now.placed, now.records.offsets)
         else:
+            _tell_placed(now.placed, None)
             self._store.pulls.abandon(now.records)
             harmless = isinstance(error, DiskFull) and not now.decisions
             (log.warning if harmless else log.error)(
@@ -261,6 +272,11 @@ class Committer:
     def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
         return self._broken or self._store.messages.failed
+
+
+def _tell_placed(placed: list[tuple[int, Placed]], offsets: list[int] | None) -> None:
+    for number, tell in placed:
+        tell(None if offsets is None else offsets[number])
 
 
 def _guarded(tell: Callable[..., None], *arguments: Any) -> None:

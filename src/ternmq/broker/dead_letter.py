@@ -6,7 +6,7 @@ where it came from, how often it was tried and why it was refused as properties 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ternmq.batch.encoder import Outgoing
@@ -15,7 +15,9 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.change import Piece
 from ternmq.broker.commit import Committer
 from ternmq.broker.groups import Group, Groups
+from ternmq.broker.lane import NO_REASON, Why
 from ternmq.broker.letters import LetterWriter
+from ternmq.broker.notes import Failed, Noticeboard, read_failure
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
@@ -23,6 +25,7 @@ from ternmq.core.errors import Corrupt, TernError
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
 AGAIN_MS = 5_000
+ERROR_NOTES = ("%error_type", "%error_text", "%error_traceback", "%error_at")
 T = TypeVar("T")
 
 
@@ -33,6 +36,8 @@ class Death:
     group: Group
     pieces: list[Piece]
     reason: str
+    why: Why = NO_REASON
+    """What the consumer said this time; without it, what was said the time before is kept."""
     expired: bool = False
 
 
@@ -47,7 +52,9 @@ class Undertaker:
         committer: Committer,
         clock: Clock,
         writer: LetterWriter,
+        board: Noticeboard,
     ) -> None:
+        self._board = board
         self._writer = writer
         self._topics = topics
         self._groups = groups
@@ -60,12 +67,12 @@ class Undertaker:
         What cannot be copied waits a moment and comes again; the first failure is raised.
         """
         failed: TernError | None = None
-        group, reason = death.group, death.reason
+        group = death.group
         for first, end, attempt in death.pieces:
             for at in range(first, end, ROWS_AT_ONCE):
                 stop = min(end, at + ROWS_AT_ONCE)
                 try:
-                    await self._copy(group, at, stop, attempt, reason)
+                    await self._copy(death, at, stop, attempt)
                 except TernError as error:
                     failed = failed or error
                     after = self._groups.now() + AGAIN_MS
@@ -80,18 +87,35 @@ class Undertaker:
         if failed is not None:
             raise failed
 
-    async def _copy(self, group: Group, first: int, end: int, attempt: int, reason: str) -> None:
+    async def _copy(self, death: Death, first: int, end: int, attempt: int) -> None:
+        group = death.group
         letters: list[Outgoing] = []
+        errors = await self._errors(death, first, end)
         at = first
         while at < end:
             entry, view = await self._writer.look(group.topic_id, at)
             stop = min(end, entry.base_sequence + entry.count)
             for sequence in range(at, stop):
                 row = sequence - entry.base_sequence
-                letters.append(self._letter(group, view, row, attempt, reason))
+                letter = self._letter(group, view, row, attempt, death.reason)
+                letters.append(with_error(letter, errors.get(sequence)))
             at = stop
         topic = await self._topics.dead_letters_of(group.name)
         await self._writer.store(topic, letters)
+
+    async def _errors(self, death: Death, first: int, end: int) -> dict[int, Failed]:
+        """The last error of each row, as far as it is known."""
+        if death.why.text:
+            said = read_failure(death.why.text, death.why.at_ms)
+            return dict.fromkeys(range(first, end), said) if said is not None else {}
+        notes = death.group.lane.notes.overlap(first, end)
+        known = await self._board.read({note for _, _, note in notes}) if notes else {}
+        return {
+            sequence: known[note]
+            for a, b, note in notes
+            if note in known
+            for sequence in range(a, b)
+        }
 
     def _letter(
         self, group: Group, view: BatchView, row: int, attempt: int, reason: str
@@ -127,3 +151,11 @@ class Undertaker:
         if damage:
             properties["%damaged"] = "; ".join(damage)
         return letter
+
+
+def with_error(letter: Outgoing, failed: Failed | None) -> Outgoing:
+    """A letter keeps the last error besides the reason; an older one of an earlier death goes."""
+    notes = {n: v for n, v in (letter.properties or {}).items() if n not in ERROR_NOTES}
+    if failed is not None:
+        notes |= dict(zip(ERROR_NOTES, failed, strict=True))
+    return replace(letter, properties=notes)

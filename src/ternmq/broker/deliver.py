@@ -13,11 +13,11 @@ the answer follows; rows whose bytes turn out to be damaged are counted as expir
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ternmq.batch.cut import cut
-from ternmq.batch.envelope import pack_envelope
+from ternmq.batch.envelope import ALONE, WHOLE, ErrorRow, pack_envelope
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
@@ -25,6 +25,7 @@ from ternmq.broker.choose import Chooser, Handout, Slice
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.isolate import Admission, admit, note_alone
+from ternmq.broker.notes import Noticeboard
 from ternmq.broker.throttle import Throttle
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -71,11 +72,13 @@ class Deliverer:
         consume: ConsumeLog,
         fetcher: Fetcher,
         throttle: Throttle,
+        board: Noticeboard,
         lease_ms: int,
     ) -> None:
         self._groups = groups
         self._throttle = throttle
         self._fetcher = fetcher
+        self._board = board
         self._chooser = Chooser(
             groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
         )
@@ -215,7 +218,7 @@ class Deliverer:
     def _answer(self, waiter: Waiter, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
         try:
-            batches = self._fetcher.now(entries)
+            batches = None if any(h.notes for h in handouts) else self._fetcher.now(entries)
         except Corrupt:
             batches = None  # The thread finds out which ones.
         if batches is not None:
@@ -231,13 +234,22 @@ class Deliverer:
     async def _answer_later(
         self, waiter: Waiter, handouts: list[Handout], entries: list[Entry]
     ) -> None:
+        handouts = [await self._explained(handout) for handout in handouts]
         try:
-            batches = await self._fetcher.later(entries)
+            batches = self._fetcher.now(entries) or await self._fetcher.later(entries)
         except TernError as error:
             log.error("stored messages cannot be read", reason=error.message)
             await self._answer_readable(waiter, handouts)
             return
         self._send(waiter, handouts, batches)
+
+    async def _explained(self, handout: Handout) -> Handout:
+        """With why its rows failed before, as far as that is known."""
+        if not handout.notes:
+            return handout
+        known = await self._board.read({note for _, _, note in handout.notes})
+        errors = [(a, b, *known[note]) for a, b, note in handout.notes if note in known]
+        return handout._replace(errors=errors)
 
     async def _answer_readable(self, waiter: Waiter, handouts: list[Handout]) -> None:
         """Read one by one; what is damaged is lost and counted, the rest is handed out."""
@@ -273,8 +285,7 @@ class Deliverer:
                 index += 1
                 kept = self._unexpired(handout, piece, batch) if may_expire(batch) else piece
                 if kept is not None:
-                    lane = handout.group.topic_id
-                    buffers += enveloped(kept, batch, handout.lease, lane, alone=handout.alone)
+                    buffers += handed_over(kept, batch, handout)
                     count += 1
         buffers[0] = DELIVERED.pack(count, 0, 0)
         waiter.member.peer.answer(_PULL, waiter.correlation, *buffers)
@@ -314,8 +325,22 @@ class Deliverer:
                     group.waiters.remove(waiter)
 
 
+def handed_over(piece: Slice, batch: Buffer, handout: Handout) -> list[Buffer]:
+    """One slice of a hand-out."""
+    first, end = piece.entry.base_sequence, piece.entry.base_sequence + piece.entry.count
+    errors = [row for row in handout.errors if row[0] < end and row[1] > first]
+    lane = handout.group.topic_id
+    return enveloped(piece, batch, handout.lease, lane, alone=handout.alone, errors=errors)
+
+
 def enveloped(
-    piece: Slice, batch: Buffer, lease: int, lane: int, *, alone: bool = False
+    piece: Slice,
+    batch: Buffer,
+    lease: int,
+    lane: int,
+    *,
+    alone: bool = False,
+    errors: Sequence[ErrorRow] = (),
 ) -> list[Buffer]:
     """The envelope and the batch, cut where most of it is not wanted."""
     entry, selection, attempts = piece
@@ -331,6 +356,7 @@ def enveloped(
         whole = True
     head = pack_envelope(
         lease=lease, lane=lane, selection=selection, attempts=attempts,
-        batch_size=len(batch), whole=whole, alone=alone,
+        batch_size=len(batch), errors=errors,
+        flags=(WHOLE if whole else 0) | (ALONE if alone else 0),
     )  # fmt: skip
     return [head, batch]

@@ -44,6 +44,10 @@ LANE_KINDS = frozenset(
 SETTLING = frozenset({Kind.ACKED, Kind.RESET, Kind.CUT, *STATES})
 
 
+Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
+"""Writes a record soon; whoever is named hears where it lies, or that it could not be written."""
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     """A consumer that is there: one JOIN of one connection."""
@@ -106,7 +110,7 @@ def lane_owner(name: str) -> int:
 class Groups:
     """All groups, found by topic and name."""
 
-    def __init__(self, *, clock: Clock, record: Callable[[PullRecord], None]) -> None:
+    def __init__(self, *, clock: Clock, record: Recorder) -> None:
         self._clock = clock
         self._record = record
         self._by_topic: dict[int, dict[str, Group]] = {}
@@ -178,7 +182,8 @@ class Groups:
         written = list(changes)
         for change in written:
             group.records += 1
-            self._record(self.to_record(group, change))
+            told = None if change.note is None else change.note.written
+            self._record(self.to_record(group, change), told)
         if group.order is not None:
             group.order.apply(written, group.lane)
 
@@ -294,7 +299,7 @@ class Groups:
                 group = by_id[key]
                 apply(
                     group.lane, change,
-                    now=now, waited_ms=waited_ms, grace_until=now + grace_ms,
+                    now=now, waited_ms=waited_ms, grace_until=now + grace_ms, offset=offset,
                 )  # fmt: skip
                 group.unacked.note(change)
                 group.records += 1
@@ -302,7 +307,7 @@ class Groups:
             name = topics.get(group.topic_id)
             if name is None:
                 log.info("group of a deleted topic dropped", group=group.name)
-                self._record(self.death_record(group))
+                self._record(self.death_record(group), None)
                 snapshots.pop(key, None)
                 continue
             group.topic = name

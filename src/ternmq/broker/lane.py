@@ -17,10 +17,12 @@ Rules
 
 from collections.abc import Iterable
 from heapq import heappop
+from typing import NamedTuple
 
 from ternmq.broker.change import BY_POLICY, Change, Piece, Settled
 from ternmq.broker.lease import Lease, RetryRule, Wait
 from ternmq.broker.losses import was_alone
+from ternmq.broker.notes import Note, pack_failure
 from ternmq.broker.places import Line, Places
 from ternmq.core.ranges import RangeSet
 from ternmq.storage.pull_log import Kind
@@ -28,6 +30,17 @@ from ternmq.storage.pull_log import Kind
 __all__ = ["BY_POLICY", "Change", "Lane", "Lease", "Line", "Piece", "RetryRule", "Settled", "Wait"]
 
 BY_DEFAULT = RetryRule("default", 0)
+VANISHED = pack_failure("ConsumerLost", "its consumer vanished while handling it", "")
+
+
+class Why(NamedTuple):
+    """What rows failed of, packed by `notes`, and the time of day."""
+
+    text: bytes
+    at_ms: int
+
+
+NO_REASON = Why(b"", 0)
 RANGES_TOGETHER = 50_000  # A record of the pull log names at most 65,535.
 
 
@@ -135,7 +148,16 @@ class Lane(Places):
         changes = [Change(Kind.ACKED, pieces, lease_id)] if pieces else []
         return Settled(changes, count, max(0, end - first - count))
 
-    def retry(self, lease_id: int, first: int, end: int, *, rule: RetryRule, now: int) -> Settled:
+    def retry(
+        self,
+        lease_id: int,
+        first: int,
+        end: int,
+        *,
+        rule: RetryRule,
+        now: int,
+        why: Why = NO_REASON,
+    ) -> Settled:
         """Rows come again after a while, to this group only, as the next attempt.
 
         Those whose last attempt this was begin to die instead.
@@ -146,7 +168,7 @@ class Lane(Places):
         dying: list[Piece] = []
         for piece in taken:
             self.losses.forget(piece[0], piece[1])
-            change = self._failed(piece, Kind.RETRY, lease_id, rule=rule, now=now)
+            change = self._failed(piece, Kind.RETRY, lease_id, rule=rule, now=now, why=why)
             if change is None:
                 dying.append(piece)
             else:
@@ -154,7 +176,7 @@ class Lane(Places):
         return Settled(changes, count, max(0, end - first - count), tuple(dying))
 
     def _failed(
-        self, piece: Piece, kind: Kind, lease_id: int, *, rule: RetryRule, now: int
+        self, piece: Piece, kind: Kind, lease_id: int, *, rule: RetryRule, now: int, why: Why
     ) -> Change | None:
         """An attempt failed: the rows wait for the next one; None if that was the last."""
         first, end, attempt = piece
@@ -165,7 +187,10 @@ class Lane(Places):
         by_policy = rule.explicit_ms < 0
         self.wait(first, end, attempt + 1, now + after_ms, now if by_policy else None)
         argument = after_ms | (BY_POLICY if by_policy else 0)
-        return Change(kind, ((first, end, attempt + 1),), lease_id, argument=argument)
+        note = Note(text=why.text, at_ms=why.at_ms) if why.text else None
+        self.note(first, end, note)
+        ranges = ((first, end, attempt + 1),)
+        return Change(kind, ranges, lease_id, argument=argument, text=why.text, note=note)
 
     def reschedule(self, rule: RetryRule) -> None:
         """The policy changed: what waits because of it waits by the new one (R12)."""
@@ -251,12 +276,12 @@ class Lane(Places):
             changes += self._end_lease(lease)
         return changes
 
-    def tick(self, now: int, rule: RetryRule = BY_DEFAULT) -> Settled:
+    def tick(self, now: int, rule: RetryRule = BY_DEFAULT, now_ms: int = 0) -> Settled:
         """Leases past their deadline are lost; retries that are due become ready."""
         changes: list[Change] = []
         dying: list[Piece] = []
         for lease in [x for x in self.leases.values() if x.deadline <= now]:
-            changes += self._lost(lease, dying, rule=rule, now=now)
+            changes += self._lost(lease, dying, rule=rule, now=now, why=Why(VANISHED, now_ms))
         while self._due and self._due[0][0] <= now:
             due, first, end = heappop(self._due)
             for a, b, wait in self.waiting.cut(first, end):
@@ -267,7 +292,7 @@ class Lane(Places):
         return Settled(changes, 0, 0, tuple(dying))
 
     def _lost(
-        self, lease: Lease, dying: list[Piece], *, rule: RetryRule, now: int
+        self, lease: Lease, dying: list[Piece], *, rule: RetryRule, now: int, why: Why
     ) -> Iterable[Change]:
         """A consumer vanished: its rows come back uncounted, but one that was alone with it is
         what it died of (see `losses`)."""
@@ -284,7 +309,7 @@ class Lane(Places):
                     self.returned.put(*piece)
                     back.append(piece)
                     continue
-                change = self._failed(piece, Kind.KILLED, lease.id, rule=rule, now=now)
+                change = self._failed(piece, Kind.KILLED, lease.id, rule=rule, now=now, why=why)
                 if change is None:
                     dying.append(piece)
                 else:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ternmq.broker.change import Change, Piece
 from ternmq.broker.lease import Lease, Wait
 from ternmq.broker.losses import Losses
+from ternmq.broker.notes import NOTES_MAX, Note
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
 from ternmq.storage.pull_log import Kind
@@ -53,6 +54,7 @@ class Places:
         self.leases: dict[int, Lease] = {}
         self.dying: PieceMap[int] = PieceMap()  # Value: attempt.
         self.losses = Losses()
+        self.notes: PieceMap[Note] = PieceMap()  # Why unsettled rows failed the last time.
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0
         self._due: list[tuple[int, int, int]] = []  # Heap of due, first, end; may be out of date.
@@ -104,6 +106,7 @@ class Places:
         self.dying.cut(end, beyond)
         self._cut_leases(end, beyond)
         self.losses.forget(end, beyond)
+        self.notes.cut(end, beyond)
         self.start = min(self.start, end)
         self.next, self.end = min(self.next, end), end
 
@@ -126,7 +129,15 @@ class Places:
 
     def _finish(self, first: int, end: int) -> int:
         self.losses.forget(first, end)
+        self.notes.cut(first, end)
         return self.done.add(first, end)
+
+    def note(self, first: int, end: int, note: Note | None) -> None:
+        """Why rows failed; beyond the bound, and without a reason, nothing is known."""
+        if note is not None and len(self.notes) < NOTES_MAX:
+            self.notes.put(first, end, note)
+        else:
+            self.notes.cut(first, end)
 
     def _cut_lease(self, lease_id: int, first: int, end: int) -> list[Piece]:
         lease = self.leases.get(lease_id)
@@ -190,6 +201,7 @@ class Places:
         self.returned.clear()
         self.waiting.clear()
         self.losses.clear()
+        self.notes.clear()
         self._due.clear()
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0

@@ -172,7 +172,7 @@ def _projected(piece: Slice, batch: Buffer, place: Place) -> list[Buffer]:
     smaller = project(batch, place.columns)
     head = pack_envelope(
         lease=0, lane=place.topic_id, selection=piece.selection, attempts=[],
-        batch_size=len(smaller), whole=False,
+        batch_size=len(smaller), flags=0,
     )  # fmt: skip
     return [head, smaller]
 

@@ -10,6 +10,7 @@ says how often it was sent again (`%resent`).
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
+from ternmq.broker.dead_letter import ERROR_NOTES
 from ternmq.broker.groups import Group, Groups
 from ternmq.broker.letters import LetterWriter, copy_of
 from ternmq.broker.members import Members
@@ -19,7 +20,7 @@ from ternmq.core.ids import check_name
 from ternmq.wire import commands as wire
 
 HANDLED = "%handled"
-DEATH_NOTES = ("%sequence", "%attempt", "%reason", "%died_at")
+DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
 
 
 class DeadLetters:

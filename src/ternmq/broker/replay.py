@@ -8,10 +8,13 @@ them become ready: handed out again, never forgotten.
 from ternmq.broker.change import BY_POLICY, Change
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import Lease
+from ternmq.broker.notes import Note
 from ternmq.storage.pull_log import Kind
 
 
-def apply(lane: Lane, change: Change, *, now: int, waited_ms: int, grace_until: int) -> None:
+def apply(
+    lane: Lane, change: Change, *, now: int, waited_ms: int, grace_until: int, offset: int = -1
+) -> None:
     """Do again what the pull log says was done. `waited_ms`: how long ago it was written."""
     highest = max((piece[1] for piece in change.ranges), default=0)
     if change.kind not in (Kind.RESET, Kind.CUT):
@@ -32,6 +35,7 @@ def apply(lane: Lane, change: Change, *, now: int, waited_ms: int, grace_until: 
                     lane.losses.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, due, failed_at)
+                lane.note(first, end, Note(offset=offset) if change.text else None)
         case Kind.RETURNED | Kind.LOST:
             for first, end, attempt in change.ranges:
                 if change.kind is Kind.LOST:
@@ -61,6 +65,7 @@ def _settled(lane: Lane, change: Change) -> None:
     for first, end, _ in change.ranges:
         lane.forget(first, end)
         lane.losses.forget(first, end)
+        lane.notes.cut(first, end)
         added = lane.done.add(first, end)
         if change.kind is Kind.DEAD:
             lane.dead += added

@@ -27,6 +27,7 @@ from ternmq.broker.groups import Groups
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.limits import SendLimits
 from ternmq.broker.members import Members
+from ternmq.broker.notes import Noticeboard
 from ternmq.broker.once import OncePublisher
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
@@ -186,10 +187,11 @@ class Parts:
         self.topics = Topics(
             directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
         )
+        board = Noticeboard(pulls=store.pulls, fetcher=self.fetcher)
         self.deliverer = Deliverer(
             groups=self.groups, consume=store.consume, fetcher=self.fetcher,
             throttle=Throttle(find=directory.topic, figures=self.figures, now=clock.monotonic),
-            lease_ms=config.lease_ms,
+            board=board, lease_ms=config.lease_ms,
         )  # fmt: skip
         self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
         self.members = Members(
@@ -202,7 +204,7 @@ class Parts:
         )
         undertaker = Undertaker(
             topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
-            writer=writer,
+            writer=writer, board=board,
         )  # fmt: skip
         dead = DeadLetters(
             topics=self.topics, groups=self.groups, members=self.members,

@@ -13,7 +13,9 @@ from ternmq.broker.dead_letter import Death, Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
 from ternmq.broker.isolate import isolating
+from ternmq.broker.lane import NO_REASON, VANISHED, Why
 from ternmq.broker.losses import deaths
+from ternmq.broker.notes import pack_failure
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
@@ -71,7 +73,7 @@ class Settler:
             times = deaths(group.lane.losses.rows.get(piece[0]) or 0)
             often = "once" if times == 1 else f"{times} times"
             reason = f"its consumer died {often} while handling it"
-            self._bury([Death(group, [piece], reason)])
+            self._bury([Death(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
 
     async def finish(self) -> None:
         """Wait for burials that have begun."""
@@ -83,6 +85,7 @@ class Settler:
         dying: list[Death] = []
         touched: dict[int, Group] = {}
         freed: list[Group] = []
+        now, chance = self._groups.now(), random.random()  # Together they stay one range.
         for item in done:
             group = _group_of(member, item.lease)
             if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
@@ -96,12 +99,12 @@ class Settler:
                 result = lane.ack(item.lease, item.first, item.end, strict=strict)
             elif item.kind == "retry":
                 after = min(max(item.after_ms, -1), AFTER_MAX_MS)
-                rule = group.retry_rule(after, random.random())
-                now = self._groups.now()
-                result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now)
+                rule = group.retry_rule(after, chance)
+                why = self._why(item)
+                result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
                 if result.dying:
                     reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
-                    dying.append(Death(group, list(result.dying), reason))
+                    dying.append(Death(group, list(result.dying), reason, why))
                 touched[group.id] = group
             else:
                 pieces = lane.begin_dying(item.lease, item.first, item.end)
@@ -109,7 +112,7 @@ class Settler:
                 settled += count
                 late += item.end - item.first - count
                 if pieces:
-                    dying.append(Death(group, pieces, item.reason))
+                    dying.append(Death(group, pieces, item.reason, self._why(item)))
                 continue
             settled += result.settled
             late += result.late
@@ -133,6 +136,12 @@ class Settler:
         if group.full:
             group.full = False
             self._deliverer.feed(group)
+
+    def _why(self, item: Done) -> Why:
+        """What a consumer said, as it is kept."""
+        if item.error is None:
+            return NO_REASON
+        return Why(pack_failure(*item.error), self._groups.now_ms())
 
     def _bury(self, dying: list[Death]) -> asyncio.Task[None]:
         async def bury() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import Lease
 from ternmq.broker.losses import Losses
+from ternmq.broker.notes import Note
 from ternmq.broker.unacked import Unacked
 from ternmq.core.errors import Corrupt
 from ternmq.core.pieces import PieceMap
@@ -52,6 +53,8 @@ class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """first, end, kind of the change that settled these rows; the newest ones"""
     unacked_floor: int = -1
     """Below this the list is not complete; -1 in snapshots that are older than the list."""
+    notes: list[Piece] = []
+    """first, end, where in the pull log it says why these rows failed"""
 
     def unacked_rows(self) -> Unacked:
         """How rows were settled where not by an ack, as far as it is known."""
@@ -110,6 +113,7 @@ def save(
         losses=list(lane.losses.rows),
         unacked=pieces,
         unacked_floor=floor,
+        notes=[(a, b, note.offset) for a, b, note in lane.notes if note.offset >= 0],
     )
     return _encoder.encode(state)
 
@@ -129,6 +133,7 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
         rows: PieceMap[int] = PieceMap(lease.rows)
         lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
     lane.losses = Losses(state.losses)
+    lane.notes = PieceMap((a, b, Note(offset=offset)) for a, b, offset in state.notes)
     lane.dead, lane.skipped = state.dead, state.skipped
     lane.expired, lane.filtered = state.expired, state.filtered
     return state, lane

@@ -90,7 +90,9 @@ class Upkeep:
                     log.error("a deadline failed by a bug", group=group.name, error=repr(bug))
 
     def _tick(self, group: Group, now: int) -> None:
-        ticked = group.lane.tick(now, group.retry_rule(chance=random.random()))
+        ticked = group.lane.tick(
+            now, group.retry_rule(chance=random.random()), self._groups.now_ms()
+        )
         self._groups.write(group, ticked.changes)
         if ticked.dying:
             self._settler.killed(group, ticked.dying)

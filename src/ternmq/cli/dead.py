@@ -236,4 +236,12 @@ def _fields(letter: Any) -> dict[str, Any]:
         "reason": notes.get("%reason"),
         "died_at": utc(int(notes.get("%died_at", 0))),
         "sent_again": notes.get("%resent", 0),
+        "error": None
+        if "%error_at" not in notes
+        else {
+            "type": notes.get("%error_type"),
+            "text": notes.get("%error_text"),
+            "traceback": notes.get("%error_traceback"),
+            "at": utc(int(notes["%error_at"])),
+        },
     }

@@ -7,9 +7,10 @@ delivery is shared by all message objects made from it; it never copies a body.
 from collections.abc import Generator
 from typing import Any, Protocol
 
-from ternmq.batch.envelope import Envelope
+from ternmq.batch.envelope import Envelope, read_errors
 from ternmq.client.codec import Codec
-from ternmq.client.times import shown
+from ternmq.client.last_error import LastError, report, writable
+from ternmq.client.times import shown, time_from_ms
 from ternmq.core.errors import BadRequest
 
 
@@ -46,40 +47,40 @@ class Source(Protocol):
 REASON_SIZE_MAX = 1024
 
 
-def writable(reason: object) -> str:
-    """Any reason as text that UTF-8 can write: one odd letter must not hold up the acks."""
-    try:
-        text = str(reason)
-    except Exception as error:  # A reason is often an exception, and these may be anything.
-        text = f"a {type(reason).__name__} that cannot be shown: {type(error).__name__}"
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
 class Verdict:
     """What became of rows: 'ack', 'retry' after some time, or 'reject' for good."""
 
-    __slots__ = ("after_ms", "kind", "reason")
+    __slots__ = ("after_ms", "error", "kind", "reason")
 
-    def __init__(self, kind: str, after_ms: int = 0, reason: object = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        after_ms: int = 0,
+        reason: object = "",
+        error: BaseException | None = None,
+    ) -> None:
         self.kind = kind
         self.after_ms = after_ms
+        if error is not None and not reason:
+            reason = f"{type(error).__name__}: {writable(error)}"
         self.reason = writable(reason)[:REASON_SIZE_MAX]
+        self.error = report(error, self.reason if kind == "retry" else "")
 
 
 ACK = Verdict("ack")
 
 
-def retry_verdict(after: float | None, reason: str) -> Verdict:
+def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Verdict:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
     if after is None:
-        return Verdict("retry", -1, reason)
+        return Verdict("retry", -1, reason, error)
     if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
         raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
-    return Verdict("retry", int(after * 1000), reason)
+    return Verdict("retry", int(after * 1000), reason, error)
 
 
-def reject_verdict(reason: str) -> Verdict:
-    return Verdict("reject", 0, reason)
+def reject_verdict(reason: str, error: BaseException | None = None) -> Verdict:
+    return Verdict("reject", 0, reason, error)
 
 
 class Delivery:
@@ -91,6 +92,7 @@ class Delivery:
         "base",
         "batch",
         "codec",
+        "errors",
         "lane",
         "lease",
         "lost",
@@ -112,6 +114,7 @@ class Delivery:
         """The broker waits for this verdict before it hands out anything else (see losses)."""
         self.selection = envelope.selection
         self.attempts = envelope.attempts
+        self.errors = envelope.errors
         self.source = source
         self.codec = codec
         self.topic = batch.topic
@@ -141,6 +144,16 @@ class Delivery:
                 return self.attempts[at + row - first]
             at += end - first
         raise AssertionError("a message was made of a row that was not delivered")
+
+    def last_error(self, row: int) -> LastError | None:
+        """Why this row failed the last time, if that is known."""
+        if not self.errors:
+            return None
+        sequence = self.base + row
+        for first, end, kind, text, traceback, at_ms in read_errors(self.errors):
+            if first <= sequence < end:
+                return LastError(kind, text, traceback, time_from_ms(at_ms))
+        return None
 
     def open_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of a row range that are not settled."""

@@ -6,6 +6,8 @@ Acks out of order are merged when they are taken. Pure memory; the subscription 
 
 from itertools import accumulate
 
+from msgspec.structs import replace
+
 from ternmq.client.delivery import Verdict
 from ternmq.wire.commands import Done
 
@@ -53,16 +55,22 @@ class Dones:
         if verdict.kind == "ack":
             self.ack(lease, first, end)
             return
-        self._others.append(
-            Done(
-                lease=lease,
-                first=first,
-                end=end,
-                kind="retry" if verdict.kind == "retry" else "reject",
-                after_ms=verdict.after_ms,
-                reason=verdict.reason,
-            )
+        said = Done(
+            lease=lease,
+            first=first,
+            end=end,
+            kind="retry" if verdict.kind == "retry" else "reject",
+            after_ms=verdict.after_ms,
+            reason=verdict.reason,
+            error=verdict.error,
         )
+        last = self._others[-1] if self._others else None
+        if last is not None and last.end == first:  # A million that fail alike are a few entries.
+            whole = replace(last, end=end)
+            if whole == replace(said, first=last.first):
+                self._others[-1] = whole
+                return
+        self._others.append(said)
 
     @property
     def urgent(self) -> bool:
@@ -80,7 +88,7 @@ class Dones:
 
     def take(self) -> list[Done]:
         """Remove and return everything, up to about `TAKEN_MAX` entries."""
-        letters = accumulate(len(each.reason) for each in self._others[:TAKEN_MAX])
+        letters = accumulate(_letters(each) for each in self._others[:TAKEN_MAX])
         fitting = max(1, sum(1 for sum_so_far in letters if sum_so_far <= TAKEN_REASONS_MAX))
         others, self._others = self._others[:fitting], self._others[fitting:]
         return self.take_acks() + others
@@ -94,6 +102,10 @@ class Dones:
         if self.end >= 0:
             self._acks.append((self.lease, self.first, self.end))
             self.lease, self.end = -1, -1
+
+
+def _letters(done: Done) -> int:
+    return len(done.reason) + sum(map(len, done.error or ()))
 
 
 def _merged(ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -11,7 +11,7 @@ At most `concurrency` units are in hand. `drain` takes no more and waits for tho
 import asyncio
 
 from ternmq.client.consumer import Consumer
-from ternmq.client.delivery import writable
+from ternmq.client.last_error import writable
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.pool import Pool, TimedOut
 from ternmq.client.subscriber import Subscriber
@@ -130,7 +130,7 @@ class Feed:
             messages=len(unit) if isinstance(unit, MessageBatch) else 1,
             reason=reason,
         )
-        unit.retry(after=self._subscriber.retry_after, reason=reason)
+        unit.retry(after=self._subscriber.retry_after, reason=reason, error=error)
 
     def _unstuck(self, _: "asyncio.Future[None]") -> None:
         self.stuck -= 1

@@ -9,6 +9,7 @@ from ternmq.batch.arrow import record_batch
 from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import decode_body
 from ternmq.client.delivery import ACK, Delivery, Settlement, Verdict, reject_verdict, retry_verdict
+from ternmq.client.last_error import LastError
 from ternmq.client.times import time_from_ms
 
 LANE_PREFIX = "%lane."
@@ -79,6 +80,11 @@ class Message:
         return self._delivery.attempt(self._row)
 
     @property
+    def last_error(self) -> LastError | None:
+        """Why the attempt before this one failed; None at the first, and where it is not known."""
+        return self._delivery.last_error(self._row)
+
+    @property
     def born_at(self) -> datetime:
         return time_from_ms(self._delivery.batch.born_at_ms(self._row))
 
@@ -101,13 +107,18 @@ class Message:
             source.settle_later(delivery, (self._row, self._row + 1), ACK)
         return source.flushing
 
-    def retry(self, after: float | None = None, reason: str = "") -> Settlement:
-        """Not handled: deliver it again, after a while that the group's policy says, or `after`."""
-        return self._settle(retry_verdict(after, reason))
+    def retry(
+        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+    ) -> Settlement:
+        """Not handled: deliver it again, after a while that the group's policy says, or `after`.
 
-    def reject(self, reason: str = "") -> Settlement:
+        `error` is what went wrong: the next attempt sees it as `last_error`.
+        """
+        return self._settle(retry_verdict(after, reason, error))
+
+    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
         """Never deliver it to this group again; it is kept as a dead letter."""
-        return self._settle(reject_verdict(reason))
+        return self._settle(reject_verdict(reason, error))
 
     def _settle(self, verdict: Verdict) -> Settlement:
         source = self._delivery.source
@@ -208,13 +219,15 @@ class MessageBatch:
         """All messages that are not settled yet are handled."""
         return self._settle(ACK)
 
-    def retry(self, after: float | None = None, reason: str = "") -> Settlement:
+    def retry(
+        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+    ) -> Settlement:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
-        return self._settle(retry_verdict(after, reason))
+        return self._settle(retry_verdict(after, reason, error))
 
-    def reject(self, reason: str = "") -> Settlement:
+    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
         """Keep all that are not settled yet as dead letters."""
-        return self._settle(reject_verdict(reason))
+        return self._settle(reject_verdict(reason, error))
 
     def _settle(self, verdict: Verdict) -> Settlement:
         source = self._parts[0][0].source

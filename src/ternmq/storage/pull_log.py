@@ -17,6 +17,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.storage.pull_page import PullPage, read_page
 from ternmq.storage.pull_record import (
+    HEADER_SIZE,
     Kind,
     PullFormat,
     PullRecord,
@@ -189,6 +190,14 @@ class PullLog:
     def page(self, position: int, end: int, size_max: int) -> PullPage:
         """Records for those who want to know what happened; blocks."""
         return read_page(self._log, position, end, size_max)
+
+    def read(self, offset: int) -> PullRecord:
+        """One record; blocks. Raises `Corrupt` where it is not, or no longer, there."""
+        form = PullFormat()
+        size = form.size(memoryview(self._log.read(offset, HEADER_SIZE)))
+        data = memoryview(self._log.read(offset, size))
+        form.check(data, offset)
+        return decode(data)
 
     # Which segments are needed
 

@@ -318,6 +318,8 @@ class Done(Record, frozen=True):
     after_ms: int = -1
     """For a retry; -1 leaves it to the group's policy."""
     reason: str = ""
+    error: tuple[str, str, str] | None = None
+    """Type, text, traceback."""
 
 
 class Pull(Record, frozen=True):

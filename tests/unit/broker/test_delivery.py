@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ternmq
-from ternmq.core.errors import BadFilter, BadRequest, FilterConflict
+from ternmq.core.errors import BadFilter, BadRequest, FilterConflict, TernError
 from ternmq.testing import SimulatedDisk, node
 
 
@@ -350,3 +351,64 @@ async def test_a_damaged_batch_costs_its_own_rows_and_stops_nobody(
 
         assert found == [b"first", b"third"]
         assert (await line(mq)).acked == 2
+
+
+async def test_the_next_attempt_knows_why_the_last_one_failed(mq: Any) -> None:
+    """Q14: type, text and traceback travel with the delivery; without one there is none."""
+    await mq.send_many("orders", [b"a", b"b", b"c"])
+    async with mq.consumer("orders", group="g") as consumer:
+        first = await take(consumer, 3)
+        try:
+            raise LookupError("no such order")
+        except LookupError as error:
+            first[0].retry(after=0, error=error)
+        first[1].retry(after=0, reason="not yet")
+        first[2].retry(after=0)
+        again = {m.body: m for m in await take(consumer, 3)}
+
+    assert [m.last_error for m in first] == [None, None, None]
+    known = again[b"a"].last_error
+    assert (known.type, known.text) == ("LookupError", "no such order")
+    assert "raise LookupError" in known.traceback
+    assert again[b"b"].last_error.text == "not yet"
+    assert again[b"c"].last_error is None
+
+
+async def test_the_last_error_survives_a_power_cut(tmp_path: Path) -> None:
+    """The texts live in the pull log; a start finds them there."""
+    disk = SimulatedDisk()
+    for life in range(3):
+        running = node(data_dir=tmp_path, disk=disk, session_grace_ms=10)
+        async with ternmq.connect(await running.__aenter__(), app="test") as mq:
+            if life == 0:
+                await mq.send("orders", b"a")
+            async with mq.consumer("orders", group="g") as consumer:
+                [message] = await take(consumer, 1)
+                if life:
+                    assert message.last_error.text == f"life {life - 1}"
+                    assert message.attempt == life + 1
+                await message.retry(after=0, error=ValueError(f"life {life}"))
+            await mq.admin.set_group("orders", "g", retry="default")  # Safe: so is all before.
+        disk.crash(life)
+        with suppress(TernError, ExceptionGroup):
+            await running.__aexit__(None, None, None)
+
+
+async def test_a_dead_letter_keeps_the_last_error(mq: Any) -> None:
+    """R13: also of a message that is rejected without a word after it failed."""
+    await mq.send_many("orders", [b"failed", b"rejected", b"never"])
+    async with mq.consumer("orders", group="g", attempts_max=1) as consumer:
+        failed, rejected, never = await take(consumer, 3)
+        await failed.retry(error=KeyError("k"))
+        await never.reject("no good")
+        await mq.admin.set_group("orders", "g", attempts_max=5)
+        await rejected.retry(after=0, error=OSError("disk"))
+        [again] = await take(consumer, 1)
+        await again.reject("enough")
+        await eventually(mq, "dead", 3)
+    letters = {m.body: m.properties async for m in mq.read("%dead.g")}
+
+    assert letters[b"failed"]["%error_type"] == "KeyError"
+    assert "KeyError" in str(letters[b"failed"]["%error_traceback"])
+    assert letters[b"rejected"]["%error_text"] == "disk"
+    assert "%error_text" not in letters[b"never"]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from ternmq.batch.envelope import pack_envelope
+from ternmq.batch.envelope import WHOLE, pack_envelope
 from ternmq.batch.layout import Stamp, read_producer_header, stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import SystemClock
@@ -280,7 +280,7 @@ def envelope(batch: bytearray, lease: int, first: int = 0, end: int | None = Non
         selection=[(first, count)],
         attempts=[],
         batch_size=len(batch),
-        whole=True,
+        flags=WHOLE,
     )
     return head + bytes(batch)
 

@@ -77,7 +77,7 @@ def test_one_request_takes_a_bounded_number() -> None:
 def test_one_request_takes_only_so_much_text_of_reasons() -> None:
     dones = Dones()
     for at in range(2000):
-        dones.add(1, at, at + 1, reject_verdict("x" * 1024))
+        dones.add(1, at, at + 1, reject_verdict(f"{at} " + "x" * 1020))
     dones.ack(1, 5000, 5003)
 
     assert dones.rows == 2003
@@ -86,3 +86,16 @@ def test_one_request_takes_only_so_much_text_of_reasons() -> None:
     assert 0 < dones.rows < 2000
     dones.put_back(taken)
     assert dones.rows == 2003
+
+
+def test_a_million_that_fail_alike_one_after_the_other_are_one_entry() -> None:
+    dones = Dones()
+    verdict = retry_verdict(None, "down")
+    for row in range(1_000):
+        dones.add(1, row, row + 1, verdict)
+    dones.add(1, 1_000, 1_001, retry_verdict(None, "other"))
+    dones.add(2, 1_001, 1_002, retry_verdict(None, "other"))
+
+    assert [(d.lease, d.first, d.end) for d in dones.take()] == [
+        (1, 0, 1_000), (1, 1_000, 1_001), (2, 1_001, 1_002),
+    ]  # fmt: skip
