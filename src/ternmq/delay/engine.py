@@ -275,13 +275,20 @@ class Engine:
             intent = book.intents.get(decision.value)
             book.apply(decision)
             if decision.kind is Kind.MOVED:
-                self.wheel.add(
-                    hour.start, decision.rows, np.full(len(decision.rows), decision.value)
-                )
+                times = np.full(len(decision.rows), decision.value, np.int64)
+                self.wheel.add(hour.start, decision.rows, times)
+                hour.next_due = min(hour.next_due, decision.value)
             elif decision.kind is Kind.RELEASED and intent is not None:
                 self._again(hour, intent.rows, now_ms)
             elif decision.kind is Kind.INTENT:
                 hour.waiting -= len(decision.rows)
+
+    def undecided(self, hour: Hour, rows: np.ndarray, due_ms: int) -> None:
+        """A change of these rows could not be written: they are due when they were. The wheel may
+        have come past them meanwhile."""
+        assert hour.book is not None
+        hour.book.free(rows)
+        self.wheel.add(hour.start, rows, np.full(len(rows), due_ms, np.int64))
 
     def is_open(self, start: int, intent: Decision) -> bool:
         """Whether nobody has said yet what became of this intent."""

@@ -8,9 +8,12 @@ from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.delay.accept import Acceptor
+from ternmq.delay.changes import Changes
+from ternmq.delay.find import Finder
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
+from ternmq.wire.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
 from ternmq.wire.frame import Frame
 
 log = get_logger()
@@ -24,13 +27,23 @@ class DelayRouter:
     """Frames in, parts called."""
 
     def __init__(
-        self, *, acceptor: Acceptor, status: Callable[[wire.StatusQuery], wire.Status]
+        self,
+        *,
+        acceptor: Acceptor,
+        changes: Changes,
+        finder: Finder,
+        status: Callable[[wire.StatusQuery], wire.Status],
     ) -> None:
         self._acceptor = acceptor
         self._status = status
         self._tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
-        self._slow: dict[int, tuple[type[wire.Record], Slow]] = {}
+        self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
+            Command.DELAY_CHANGE: (DelayChange, changes.change),
+            Command.DELAY_FIND: (DelayFind, finder.find),
+            Command.DELAY_COUNT: (DelayCountQuery, finder.count),
+            Command.DELAY_LEDGER: (DelayLedgerQuery, finder.ledger),
+        }
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command

@@ -148,11 +148,15 @@ class ScheduleLog:
             self._tails.pop(hour, None)
 
     def load(self, hour: int, start: int) -> Loaded:
-        """The records from `start` on, some megabytes of them; blocks."""
+        """The records from `start` on, some megabytes of them; on the scheduling thread."""
         end = self.files.ends.get(hour, 0)
         if start >= end:
             self.files.sync(hour)
             return Loaded([], end, 0, whole=True)
+        return self.read(hour, start, end)
+
+    def read(self, hour: int, start: int, end: int) -> Loaded:
+        """The same from any thread, up to `end`, which has been written."""
         data = self.files.read(hour, start, min(LOAD_SIZE, end - start))
         last = start + len(data) >= end
         view, form, at, damaged = memoryview(data), MessageFormat(), 0, 0

@@ -22,9 +22,11 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.delay.accept import Acceptor
 from ternmq.delay.brokers import Brokers
+from ternmq.delay.changes import Changes
 from ternmq.delay.decisions import Decisions
 from ternmq.delay.dispatch import Dispatcher
 from ternmq.delay.engine import Engine
+from ternmq.delay.find import Finder
 from ternmq.delay.loader import Loader
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.router import DelayRouter
@@ -154,7 +156,14 @@ class Parts:
         self.ticker = Ticker(
             self.engine, clock=clock, tick_ms=config.delay_tick_ms, wake=self.dispatcher.wake
         )
-        self.router = DelayRouter(acceptor=self.acceptor, status=self.status)
+        self.finder = Finder(self.engine, self.loader)
+        changes = Changes(
+            self.engine, self.loader, self.decisions, self.finder, clock=clock,
+            max_days=config.delay_max_days,
+        )  # fmt: skip
+        self.router = DelayRouter(
+            acceptor=self.acceptor, changes=changes, finder=self.finder, status=self.status
+        )
 
     async def stop(self, listener: Listener) -> None:
         """No new requests; clients are told; what was asked is answered."""
@@ -174,6 +183,7 @@ class Parts:
         await self.acceptor.close()
         await self.decisions.close()
         self.dispatcher.close()
+        self.finder.close()
         try:
             await self.loader.checkpoint(clean=True)
         except TernError as error:
