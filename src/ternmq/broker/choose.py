@@ -7,54 +7,20 @@ group the first unsettled row of each key. Positions or batches that are not in 
 a thread, and the group is fed again when they are there.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
-from ternmq.batch.envelope import ErrorRow
-from ternmq.batch.view import BatchView
 from ternmq.broker.change import Change, Piece
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
+from ternmq.broker.handout import NOBODY, Handout, Slice, clipped, sequences_of
+from ternmq.broker.heads import Heads
 from ternmq.broker.lease import Lease
+from ternmq.broker.looking import Looker, passing
 from ternmq.broker.notes import NOTES_PER_PULL, Note
-from ternmq.broker.order import Order
-from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.ranges import RangeSet
-from ternmq.core.units import MIB
-from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 
 log = get_logger()
-
-SCAN_ROWS = 50_000  # How far a filter or an ordered group looks in one go.
-SCAN_SIZE = 4 * MIB
-
-
-class Slice(NamedTuple):
-    """Rows of one stored batch that are handed out together."""
-
-    entry: Entry
-    selection: list[tuple[int, int]]
-    attempts: list[int]
-
-
-class Handout(NamedTuple):
-    """What one pull gets of one group."""
-
-    group: Group
-    lease: int
-    slices: list[Slice]
-    alone: bool = False
-    """A suspect (see `isolate`): its consumer holds nothing else."""
-    notes: Sequence[tuple[int, int, Note]] = ()
-    """Where it says why rows failed before."""
-    errors: Sequence[ErrorRow] = ()
-    """The same, read."""
-
-
-NOBODY: tuple[None, int, int] = (None, 0, 0)
 
 
 class Chooser:
@@ -70,12 +36,9 @@ class Chooser:
         feed: Callable[[Group], None],
     ) -> None:
         self._groups = groups
-        self._consume = consume
-        self._fetcher = fetcher
         self._lease_ms = lease_ms
-        self._feed = feed
-        self._loop = asyncio.get_running_loop()
-        self._reading: set[asyncio.Task[None]] = set()
+        self._looker = Looker(groups=groups, consume=consume, fetcher=fetcher, feed=feed)
+        self._heads = Heads(groups=groups, looker=self._looker)
 
     def take(
         self, group: Group, member: Member, rows_max: int, size_max: int
@@ -83,11 +46,15 @@ class Chooser:
         """Lease rows of one group; returns them with how many rows and bytes they are."""
         if group.settings.paused or group.halted:
             return NOBODY
-        if group.order is not None:
-            return self._take_ordered(group, member, rows_max, size_max)
         lane = group.lane
-        again: list[Piece] = []
-        slices: list[Slice] = []
+        if group.order is not None:
+            again, slices = self._heads.take(group, group.order, rows_max, size_max)
+            if not again:
+                return NOBODY
+            lease = self._lease(group, member)
+            changes = [lane.hand_out(lease, again, lane.next)]
+            return self._handed_out(group, lease, slices, changes)
+        again, slices = [], []
         if lane.returned.count:
             share = rows_max if lane.end == lane.next else max(1, rows_max // 2)
             again, slices = self._take_returned(group, share, size_max)
@@ -102,7 +69,7 @@ class Chooser:
         if not slices:
             if new_end > lane.next:  # Everything that was looked at is filtered.
                 self._groups.write(group, lane.pass_over([(lane.next, new_end)], new_end))
-                self._loop.call_soon(self._feed, group)
+                self._looker.feed_soon(group)
             return NOBODY
         lease = self._lease(group, member)
         if group.filter is None:
@@ -152,12 +119,7 @@ class Chooser:
         assert wanted is not None
         at, size = lane.next, 0
         slices: list[Slice] = []
-        entries = self._consume.entries_nowait(
-            group.topic_id, at, rows_max=SCAN_ROWS, size_max=SCAN_SIZE
-        )
-        if entries is None:
-            self._warm(group, at)
-        for entry in entries or ():
+        for entry in self._looker.entries(group, at) or ():
             base, end = entry.base_sequence, min(entry.base_sequence + entry.count, lane.end)
             if base > at:
                 if at > lane.next:
@@ -167,7 +129,7 @@ class Chooser:
             if wanted.may_match(entry.tag_bloom):
                 if slices and size + entry.size > size_max:
                     break
-                view = self._view_now(group, entry)
+                view = self._looker.view(group, entry)
                 if view is None:
                     break
                 rows = clipped(passing(group, view), at - base, end - base, rows_max)
@@ -180,119 +142,11 @@ class Chooser:
             at = end
         return at, slices
 
-    def _view_now(self, group: Group, entry: Entry) -> BatchView | None:
-        """A batch to look into; None where it has to be read first (then `feed` comes again)."""
-        try:
-            batches = self._fetcher.now([entry])
-            if batches is not None:
-                return BatchView(batches[0])
-        except Corrupt as error:
-            log.error("messages cannot be looked at", topic=group.topic, reason=error.message)
-            self._pass_damaged(group, entry)
-            return None
-        self._spawn(self._read_ahead(group, entry))
-        return None
-
-    async def _read_ahead(self, group: Group, entry: Entry) -> None:
-        try:
-            self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
-        except TernError as error:
-            log.error("messages cannot be looked at", topic=group.topic, reason=error.message)
-            self._pass_damaged(group, entry)
-        self._feed(group)
-
-    def _pass_damaged(self, group: Group, entry: Entry) -> None:
-        """Count the rows of a damaged batch as expired, once everything before it is handed out."""
-        lane, base, end = group.lane, entry.base_sequence, entry.base_sequence + entry.count
-        if base > lane.next:
-            return  # Rows before it are chosen or ready: they are not damaged.
-        for first, stop, _ in [p for p in lane.returned if p[0] < end and p[1] > base]:
-            self._groups.write(group, lane.lose(max(first, base), min(stop, end)))
-        self._groups.write(group, lane.skip_gap(end))
-        if group.order is not None:
-            group.order.scanned = max(group.order.scanned, end)
-        self._loop.call_soon(self._feed, group)
-
-    # -- in order
-
-    def _take_ordered(
-        self, group: Group, member: Member, rows_max: int, size_max: int
-    ) -> tuple[Handout | None, int, int]:
-        """The first unsettled row of every key that is not out already."""
-        order, lane = group.order, group.lane
-        assert order is not None
-        self._learn(group, order)
-        again: list[Piece] = []
-        slices: list[Slice] = []
-        size = 0
-        taken = order.take(rows_max, lane.losses.suspects)
-        for index, (sequence, entry) in enumerate(taken):
-            if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
-                if slices and size + entry.size > size_max:
-                    order.put_back([left for left, _ in taken[index:]])
-                    break
-                slices.append(Slice(entry, [], []))
-                size += entry.size
-            attempt = lane.returned.get(sequence) or 1
-            row = sequence - entry.base_sequence
-            selection = slices[-1].selection
-            if selection and selection[-1][1] == row:
-                selection[-1] = (selection[-1][0], row + 1)
-            else:
-                selection.append((row, row + 1))
-            slices[-1].attempts.append(attempt)
-            again.append((sequence, sequence + 1, attempt))
-        if not again:
-            return NOBODY
-        lease = self._lease(group, member)
-        return self._handed_out(group, lease, slices, [lane.hand_out(lease, again, lane.next)])
-
-    def _learn(self, group: Group, order: Order) -> None:
-        """Get to know rows ahead, up to the bound."""
-        lane = group.lane
-        while not order.full and order.scanned < lane.end:
-            entries = self._consume.entries_nowait(
-                group.topic_id, order.scanned, rows_max=SCAN_ROWS, size_max=SCAN_SIZE
-            )
-            if not entries:
-                if entries is None:
-                    self._warm(group, order.scanned)
-                return
-            for entry in entries:
-                if order.full or not self._learn_batch(group, order, entry):
-                    return
-        if order.full and not order.ready and not group.warned:
-            group.warned = True
-            log.warning("ordered look-ahead is full", topic=group.topic, group=group.name)
-
-    def _learn_batch(self, group: Group, order: Order, entry: Entry) -> bool:
-        lane = group.lane
-        end = entry.base_sequence + entry.count
-        if end > lane.end:
-            return False
-        view = self._view_now(group, entry)
-        if view is None:
-            return False
-        if entry.base_sequence > lane.next:
-            self._groups.write(group, lane.skip_gap(entry.base_sequence))
-        if end > lane.next:
-            lane.look_ahead(end)
-        if group.filter is not None:
-            kept = RangeSet(passing(group, view))
-            for first, stop in kept.gaps(0, entry.count):
-                base = entry.base_sequence
-                self._groups.write(group, lane.filter_out(base + first, base + stop))
-        order.learn(entry, view.order_keys(), lane)
-        return True
-
     def _take_new(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
         """Never handed out rows from `next` on: whole batches, and perhaps a part of the first."""
         lane = group.lane
-        entries = self._consume.entries_nowait(
-            group.topic_id, lane.next, rows_max=rows_max, size_max=size_max
-        )
+        entries = self._looker.entries(group, lane.next, rows_max=rows_max, size_max=size_max)
         if entries is None:
-            self._warm(group, lane.next)
             return lane.next, []
         if not entries:
             self._groups.write(group, lane.skip_gap(lane.end))
@@ -338,9 +192,8 @@ class Chooser:
             if taken and noted > NOTES_PER_PULL:
                 break
             while at < end:
-                entries = self._consume.entries_nowait(group.topic_id, at, rows_max=1, size_max=1)
+                entries = self._looker.entries(group, at, rows_max=1, size_max=1)
                 if entries is None:
-                    self._warm(group, at)
                     return taken, slices
                 entry = entries[0] if entries and entries[0].base_sequence < end else None
                 if entry is None:
@@ -360,56 +213,3 @@ class Chooser:
                 taken.append((at, stop, attempt))
                 at = stop
         return taken, slices
-
-    def _warm(self, group: Group, sequence: int) -> None:
-        """Positions are not in memory: let a thread read them, then try again."""
-
-        async def warm() -> None:
-            await self._fetcher.run(
-                lambda: self._consume.entries(group.topic_id, sequence, rows_max=1, size_max=1)
-            )
-            self._feed(group)
-
-        self._spawn(warm())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
-
-
-def passing(group: Group, view: BatchView) -> list[tuple[int, int]]:
-    """Rows that pass the group's filter; what cannot be read passes none, and is said so."""
-    assert group.filter is not None
-    try:
-        return group.filter.rows(view)
-    except Corrupt as error:
-        log.error(
-            "a batch cannot be filtered, none of it passes",
-            topic=group.topic, group=group.name, sequence=view.base_sequence, reason=error.message,
-        )  # fmt: skip
-        return []
-
-
-def sequences_of(slices: list[Slice]) -> list[tuple[int, int]]:
-    """The rows of slices as ranges of sequences."""
-    return [
-        (piece.entry.base_sequence + first, piece.entry.base_sequence + end)
-        for piece in slices
-        for first, end in piece.selection
-    ]
-
-
-def clipped(
-    ranges: list[tuple[int, int]], low: int, high: int, rows_max: int
-) -> list[tuple[int, int]]:
-    """The parts of ranges between `low` and `high`, at most `rows_max` rows."""
-    kept: list[tuple[int, int]] = []
-    for first, end in ranges:
-        first, end = max(first, low), min(end, high, max(first, low) + rows_max)
-        if first < end:
-            kept.append((first, end))
-            rows_max -= end - first
-            if rows_max <= 0:
-                break
-    return kept

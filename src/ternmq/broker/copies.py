@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
-from ternmq.broker.choose import clipped
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.filters import Filter, parse_filter
 from ternmq.broker.groups import Groups
+from ternmq.broker.handout import clipped
 from ternmq.broker.letters import LetterWriter, copy_of, split
 from ternmq.broker.members import Members
 from ternmq.broker.topics import Topics

@@ -21,9 +21,10 @@ from ternmq.batch.envelope import ALONE, WHOLE, ErrorRow, pack_envelope
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
-from ternmq.broker.choose import Chooser, Handout, Slice
+from ternmq.broker.choose import Chooser
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
+from ternmq.broker.handout import Handout, Slice
 from ternmq.broker.isolate import Admission, admit, note_alone
 from ternmq.broker.notes import Noticeboard
 from ternmq.broker.throttle import Throttle

@@ -75,7 +75,6 @@ class Group:
     waiters: deque[Any] = field(default_factory=deque)
     records: int = 0  # Written since the last snapshot.
     deleted: bool = False
-    warned: bool = False
     beside: str = ""  # A private lane: the topic that it lies beside.
     wakes: int | None = None  # The earliest moment in the wake heap.
     settings: GroupSettings = field(default_factory=GroupSettings)

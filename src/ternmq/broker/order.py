@@ -43,6 +43,8 @@ class Order:
         gaps = lane.done.gaps(lane.start, lane.next)
         self.scanned = gaps[0][0] if gaps else lane.next
         """Rows below are known or settled."""
+        self.full_since_ms = 0
+        """The time of day since when a failing key has filled the window; 0: it has not."""
 
     @property
     def full(self) -> bool:
@@ -51,6 +53,17 @@ class Order:
     @property
     def ready(self) -> bool:
         return bool(self._ready)
+
+    def longest(self) -> tuple[str, int, int]:
+        """The key with most known rows, its head, and how many rows it holds back."""
+        key, chain = max(self._chains.items(), key=lambda item: len(item[1]), default=("", None))
+        return (key, chain[0], len(chain) - 1) if chain else ("", -1, 0)
+
+    def held_back(self, sequence: int) -> int:
+        """How many known rows wait for this one."""
+        key = self._keys.get(sequence)
+        chain = self._chains.get(key) if key is not None else None
+        return len(chain) - 1 if chain and chain[0] == sequence else 0
 
     def learn(self, entry: Entry, keys: list[str | None], lane: Lane) -> None:
         """The rows of a batch, with their order keys, from `scanned` on."""

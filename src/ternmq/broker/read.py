@@ -11,9 +11,9 @@ from typing import NamedTuple
 from ternmq.batch.cut import project
 from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
-from ternmq.broker.choose import Slice
 from ternmq.broker.deliver import SIZE_MAX, enveloped
 from ternmq.broker.fetch import Fetcher
+from ternmq.broker.handout import Slice
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer

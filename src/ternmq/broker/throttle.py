@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ternmq.broker.bucket import Gate
-from ternmq.broker.choose import Slice
 from ternmq.broker.figures import Figures
 from ternmq.broker.groups import Group, Member
+from ternmq.broker.handout import Slice
 from ternmq.broker.limits import GATES_MAX, Gates
 from ternmq.discovery.app_limits import consume_limit
 from ternmq.rpc.peer import Peer

@@ -1,0 +1,58 @@
+"""What a pull gets: rows of stored batches, under a lease. Plain values and ranges of rows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ternmq.batch.envelope import ErrorRow
+from ternmq.broker.groups import Group
+from ternmq.broker.notes import Note
+from ternmq.storage.consume_entry import Entry
+
+
+class Slice(NamedTuple):
+    """Rows of one stored batch that are handed out together."""
+
+    entry: Entry
+    selection: list[tuple[int, int]]
+    attempts: list[int]
+
+
+class Handout(NamedTuple):
+    """What one pull gets of one group."""
+
+    group: Group
+    lease: int
+    slices: list[Slice]
+    alone: bool = False
+    """A suspect (see `isolate`): its consumer holds nothing else."""
+    notes: Sequence[tuple[int, int, Note]] = ()
+    """Where it says why rows failed before."""
+    errors: Sequence[ErrorRow] = ()
+    """The same, read."""
+
+
+NOBODY: tuple[None, int, int] = (None, 0, 0)
+
+
+def sequences_of(slices: list[Slice]) -> list[tuple[int, int]]:
+    """The rows of slices as ranges of sequences."""
+    return [
+        (piece.entry.base_sequence + first, piece.entry.base_sequence + end)
+        for piece in slices
+        for first, end in piece.selection
+    ]
+
+
+def clipped(
+    ranges: list[tuple[int, int]], low: int, high: int, rows_max: int
+) -> list[tuple[int, int]]:
+    """The parts of ranges between `low` and `high`, at most `rows_max` rows."""
+    kept: list[tuple[int, int]] = []
+    for first, end in ranges:
+        first, end = max(first, low), min(end, high, max(first, low) + rows_max)
+        if first < end:
+            kept.append((first, end))
+            rows_max -= end - first
+            if rows_max <= 0:
+                break
+    return kept
