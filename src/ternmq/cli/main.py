@@ -21,6 +21,7 @@ from ternmq.cli import (
     group,
     ledger,
     limit,
+    pipeline,
     send,
     topic,
     up,
@@ -49,6 +50,7 @@ app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)
 app.command("find")(find.find)
+app.add_typer(pipeline.app, name="pipeline")
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)

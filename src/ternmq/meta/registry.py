@@ -67,6 +67,10 @@ class Registry(Protocol):
     def description(self) -> str:
         """Where it is, for people."""
 
+    @property
+    def cluster(self) -> str:
+        """Which cluster this is: a number drawn once, so that an archive knows whose it is."""
+
     def topics(self) -> list[Topic]:
         """All live topics, by id."""
 

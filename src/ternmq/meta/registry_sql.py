@@ -1,6 +1,6 @@
 """The registry in a SQL database, by SQLAlchemy Core. Only `_open_sqlite` knows it is SQLite.
 
-    registry   key, value                           one row: the schema's version
+    registry   key, value                           the schema's version, the cluster's id
     topics     id, name, live_name, created_at_ms, deleted_at_ms, settings (json text)
     groups     id, topic_id, name, live_name, created_at_ms, deleted_at_ms
     epochs     broker_group, epoch
@@ -16,6 +16,7 @@ every database has and in which NULLs differ, allows one live topic per name.
 Never used from two threads at once: `service` has one worker thread for it.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,7 @@ class SqlRegistry:
     def __init__(self, engine: sa.Engine, *, description: str) -> None:
         self._engine = engine
         self._description = description
+        self._cluster = ""
 
     @classmethod
     def open_sqlite(cls, path: Path) -> "SqlRegistry":
@@ -109,6 +111,7 @@ class SqlRegistry:
             with registry._transaction() as connection:
                 _tables.create_all(connection)
                 _check_version(connection, description)
+                registry._cluster = _cluster_id(connection)
         except BaseException:
             engine.dispose()
             raise
@@ -117,6 +120,10 @@ class SqlRegistry:
     @property
     def description(self) -> str:
         return self._description
+
+    @property
+    def cluster(self) -> str:
+        return self._cluster
 
     def topics(self) -> list[Topic]:
         chosen = sa.select(*_TOPIC_COLUMNS).where(_topics.c.live_name.is_not(None))
@@ -349,6 +356,16 @@ def _check_version(connection: sa.Connection, description: str) -> None:
             f"the registry ({description}) has schema {found}, this version of ternmq knows "
             f"{SCHEMA_VERSION}; use the version that wrote it, or a newer one"
         )
+
+
+def _cluster_id(connection: sa.Connection) -> str:
+    """Drawn when the registry is first opened, then the same for ever."""
+    this = _registry.c.key == "cluster"
+    found: str | None = connection.execute(sa.select(_registry.c.value).where(this)).scalar()
+    if found is None:
+        found = secrets.token_hex(8)
+        connection.execute(_registry.insert().values({"key": "cluster", "value": found}))
+    return found
 
 
 def _translated(error: exc.DBAPIError, description: str) -> Exception:

@@ -180,6 +180,7 @@ class MetaHandler:
             log_start=0,
             log_end=0,
             registry=self._service.description,
+            cluster=self._service.cluster,
         )
 
     # Requests that wait.

@@ -122,6 +122,11 @@ class MetaService:
         """What the registry is, for people."""
         return self._registry.description
 
+    @property
+    def cluster(self) -> str:
+        """Which cluster this is."""
+        return self._registry.cluster
+
     async def load(self) -> None:
         """Fill the copy in memory; once, before anything else."""
         self._add_topics(await self._in_worker(self._registry.topics))

@@ -1,8 +1,8 @@
 """The cluster as a Spark process sees it: where topics begin and end, and reading ranges of them.
 
 One client per process and url, kept for the process's life: Spark reuses its Python workers, and a
-connection opened for each task would cost more than a small task. Bounds are remembered for a
-moment, since Spark asks for the end of a stream some thirty times a second.
+connection opened for each task would cost more than a small task. Spark asks for the end of a
+stream some thirty times a second: `recent_bounds` remembers the answer for a moment.
 """
 
 import time
@@ -47,22 +47,26 @@ class Cluster:
         """The names of all topics that people made."""
         return [topic.name for topic in loop_thread().run(self._client.admin.topics())]
 
+    def id(self) -> str:
+        """Which cluster this is; empty where its meta servers do not say."""
+        return loop_thread().run(self._client.admin.meta_status()).cluster
+
     def broker_groups(self) -> list[str]:
         return loop_thread().run(self._client.links.some_masters())
 
-    def bounds(self, place: Place) -> Bounds | None:
-        """First and end now, at most a moment old; None when there is no such topic."""
+    def recent_bounds(self, place: Place) -> Bounds | None:
+        """First and end, perhaps a moment old; None when there is no such topic."""
         known = self._bounds.get(place)
         now = time.monotonic()
         if known is not None and now - known[0] < REMEMBER_S:
             return known[1]
-        found = self._bounds_now(place)
-        if found is None:
-            return None
-        self._bounds[place] = (now, found)
+        found = self.bounds(place)
+        if found is not None:
+            self._bounds[place] = (now, found)
         return found
 
-    def _bounds_now(self, place: Place) -> Bounds | None:
+    def bounds(self, place: Place) -> Bounds | None:
+        """First and end now; None when there is no such topic."""
         if place.topic == DELIVERIES:
             page = self._deliveries(place.broker_group, -1)
             return Bounds(page.first, page.end)

@@ -24,6 +24,7 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
     "spark.sql.shuffle.partitions": "4",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # Topic "17" is a name.
 }
 
 

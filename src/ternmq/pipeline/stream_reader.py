@@ -7,7 +7,7 @@ Spark 4.3, so nothing here needs it.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from ternmq.pipeline.batch_reader import RangePartition, RangeReader
 from ternmq.pipeline.bounds import bounds_of, check_held, places_of, starting
-from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.cluster import Bounds, cluster
 from ternmq.pipeline.options import SourceOptions
 from ternmq.pipeline.planning import Range, limited
 from ternmq.pipeline.positions import SENTINEL, Place, from_json, is_sentinel, to_json
@@ -46,17 +46,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._ends()
+        found = cluster(self._options.url)
+        self._target = self._ends(found.bounds)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        return to_json(self._ends())
+        return to_json(self._ends(cluster(self._options.url).recent_bounds))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         options, found = self._options, cluster(self._options.url)
         if is_sentinel(start):
             return to_json(starting(options, found, places_of(options, found)))
         at = from_json(start)
-        latest = self._ends() if self._target is None else self._target
+        latest = self._ends(found.recent_bounds) if self._target is None else self._target
         # A place that is not there now (its topic was deleted) stays where it was.
         latest = {place: latest.get(place, at.get(place, 0)) for place in latest.keys() | at.keys()}
         if self._too_little(at, latest):
@@ -88,11 +89,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """Nothing to do: the position is Spark's, the broker keeps no trace of a reader."""
 
-    def _ends(self) -> dict[Place, int]:
-        found = cluster(self._options.url)
+    def _ends(self, ask: Callable[[Place], Bounds | None]) -> dict[Place, int]:
         ends: dict[Place, int] = {}
-        for place in places_of(self._options, found):
-            bounds = found.bounds(place)
+        for place in places_of(self._options, cluster(self._options.url)):
+            bounds = ask(place)
             if bounds is not None:
                 ends[place] = bounds.end
         return ends

@@ -413,6 +413,8 @@ class Status(Record, frozen=True):
     log_end: int
     registry: str = ""
     topics: list[TopicStatus] = []
+    cluster: str = ""
+    """Meta servers: the cluster's id."""
 
 
 class StatusQuery(Record, frozen=True):

@@ -45,6 +45,10 @@ class Watched:
     def description(self) -> str:
         return self._inner.description
 
+    @property
+    def cluster(self) -> str:
+        return self._inner.cluster
+
     def topics(self) -> list[Topic]:
         return self._inner.topics()
 

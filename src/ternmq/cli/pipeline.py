@@ -1,0 +1,229 @@
+"""`tern pipeline`: the jobs that run on Spark, and finding messages in the archive they make.
+
+Every job runs on this machine (`local[*]`) unless `--master` says otherwise. Spark is imported only
+by the jobs that use it; `find` answers without starting it.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ternmq.cli.options import URL, Json, Url
+from ternmq.cli.output import note, preview, say, show_facts, show_json, show_table, size, utc
+from ternmq.cli.starts import parse_start
+from ternmq.core.errors import BadRequest
+from ternmq.core.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+app = typer.Typer(help="Spark jobs: archive, and finding messages in it.", no_args_is_help=True)
+
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark master; without it, this machine.")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="Spark setting k=v; may be repeated.")
+]
+Archive = Annotated[
+    str,
+    typer.Option(
+        "--archive", envvar="TERN_ARCHIVE", help="The archive: a folder, or a url such as s3://…"
+    ),
+]
+
+
+@app.command("archive")
+def archive(
+    to: Annotated[str, typer.Option("--to", help="A folder, or a url such as s3://bucket/path.")],
+    topics: Annotated[
+        str, typer.Option("--topics", help="Comma list; without it, all topics, also later ones.")
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Go on as messages come, or stop at the end.")
+    ] = False,
+    deliveries: Annotated[
+        bool, typer.Option("--deliveries/--no-deliveries", help="Archive delivery records too.")
+    ] = True,
+    fail_on_data_loss: Annotated[
+        bool, typer.Option("--fail-on-data-loss", help="Stop where messages were already removed.")
+    ] = False,
+    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Write every stored message and every delivery record to Parquet, exactly once."""
+    from ternmq.pipeline.archive import ArchiveJob, Archiver, Round
+
+    job = ArchiveJob(
+        url=url, target=to, deliveries=deliveries, fail_on_data_loss=fail_on_data_loss,
+        topics=tuple(name.strip() for name in topics.split(",") if name.strip()),
+    )  # fmt: skip
+    done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0}
+    with _spark("archive", master, conf) as spark, _interrupted() as stopping:
+        archiver = Archiver(spark, job)
+
+        def told(last: Round) -> None:
+            done["rounds"] += 1
+            done["messages"] += last.messages
+            done["deliveries"] += last.delivery_rows
+            done["files"] += last.files
+            rate = int(last.messages / max(last.seconds, 0.001))
+            note(
+                f"archived {done['messages']:,} messages, {done['deliveries']:,} delivery records "
+                f"in {done['files']:,} files ({rate:,} messages/s)"
+            )
+
+        if follow:
+            note("following; Ctrl-C stops")
+            archiver.run_forever(told, stopping)
+        else:
+            archiver.run_once(told)
+    if as_json:
+        show_json({"archive": to, **done})
+    else:
+        say(f"{done['messages']} messages and {done['deliveries']} delivery records archived")
+
+
+@app.command("compact")
+def compact(
+    archive: Archive,
+    keep: Annotated[
+        str | None, typer.Option("--keep", help="Remove days that are older, e.g. 90d.")
+    ] = None,
+    master: Master = None, conf: Conf = None, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Join the files of each day that has ended, and let old days go."""
+    from ternmq.pipeline import archive_care
+
+    dropped = 0
+    if keep is not None:
+        keep_ms = parse_duration_ms(keep)
+        first = archive_care.first_date_kept(keep_ms, int(time.time() * 1000))
+        dropped = archive_care.drop_old(archive, first)
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    with _spark("compact", master, conf) as spark:
+        before, after = archive_care.compact(
+            spark, archive, today, lambda done, total: note(f"{done} of {total} days compacted")
+        )
+    result = {"files_before": before, "files_after": after, "files_dropped": dropped}
+    if as_json:
+        show_json(result)
+    else:
+        say(f"{before} files became {after}; {dropped} old ones removed")
+
+
+@app.command("find")
+def find(
+    archive: Archive,
+    message_id: Annotated[str, typer.Option("--id", help="Message id.")] = "",
+    key: Annotated[str, typer.Option("--key", help="Message key.")] = "",
+    topic: Annotated[str, typer.Option("--topic", help="Topic.")] = "",
+    since: Annotated[str | None, typer.Option("--from", help="Time, or how long ago.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Time, or how long ago.")] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Find messages in an archive, and what became of them; does not start Spark."""
+    from ternmq.pipeline.finding import ArchiveSearch, Wanted
+
+    wanted = Wanted(
+        id=message_id.upper() if len(message_id) == 26 else message_id,
+        key=key,
+        topic=topic,
+        from_ms=_time_ms(since, 0),
+        to_ms=_time_ms(until, 2**62),
+        limit=count,
+    )
+    search = ArchiveSearch(archive)
+    found = search.messages(wanted)
+    if as_json:
+        show_json([_fields(row) | {"timeline": search.timeline(row)} for row in found])
+    elif message_id and found:
+        for row in found:
+            _show_one(row, search.timeline(row))
+    elif found:
+        show_table(
+            ("id", "topic", "#sequence", "stored", "key", "tag", "body"),
+            [
+                (
+                    row["id"], row["topic"], row["sequence"], utc(row["stored_at"]), row["key"],
+                    row["tag"], preview(row["body"]),
+                )
+                for row in found
+            ],
+        )  # fmt: skip
+    if not found:
+        note("nothing found")
+        raise typer.Exit(1)
+
+
+def _show_one(row: dict[str, Any], timeline: list[dict[str, Any]]) -> None:
+    shown = _fields(row)
+    shown["body"] = f"{preview(row['body'])} ({size(row['size'])})"
+    show_facts({name: value for name, value in shown.items() if value not in (None, {})})
+    say("")
+    steps = [
+        ("sent", row["born_at"], row["app"], None, None),
+        ("stored", row["stored_at"], row["broker_group"], None, None),
+        *((e["event"], e["at"], e["group"], e["attempt"], e["text"]) for e in timeline),
+    ]
+    show_table(("step", "at", "by", "#attempt", "text"), steps)
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "stored_at": utc(row["stored_at"]), "born_at": utc(row["born_at"])}
+
+
+def _time_ms(text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    at = parse_start(text, now=datetime.now(UTC))
+    if not isinstance(at, datetime):
+        raise BadRequest(f"{text!r} is not a time: write 2025-01-31T12:00Z, or how long ago (10m)")
+    return int(at.timestamp() * 1000)
+
+
+@contextmanager
+def _spark(name: str, master: str | None, conf: list[str] | None) -> "Iterator[SparkSession]":
+    from ternmq.cli.logs import configure
+
+    configure(level="warning")
+    settings: dict[str, str] = {}
+    for text in conf or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BadRequest(f"--conf is k=v, got {text!r}")
+        settings[key.strip()] = value
+    from ternmq.pipeline.session import spark_session
+
+    spark = spark_session(name, master=master, conf=settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _interrupted() -> "Iterator[Callable[[], bool]]":
+    """Ctrl-C and SIGTERM end a job between rounds; a second one ends it at once."""
+    asked = False
+
+    def stop(number: int, _: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        note("stopping after this round")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

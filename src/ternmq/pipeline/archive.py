@@ -1,0 +1,206 @@
+"""The archive job: every stored message and every delivery record into Parquet, exactly once (P3).
+
+In rounds: where the archive is, where the cluster is, a plan of ranges between the two, one Spark
+job whose tasks write files, one commit. The archive's own log is the checkpoint: a job that is
+killed anywhere, and restarted anywhere, goes on from the last commit. What retention took before it
+was archived is counted as missing and warned of, never passed over in silence.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from ternmq.core.log import get_logger
+from ternmq.pipeline.archive_log import (
+    DELIVERIES,
+    MESSAGES,
+    ArchivedFile,
+    ArchivedRange,
+    ArchivePlace,
+    ArchiveState,
+    Commit,
+)
+from ternmq.pipeline.archive_source import ArchiveSource
+from ternmq.pipeline.archive_store import ArchiveStore
+from ternmq.pipeline.cluster import Cluster, cluster
+from ternmq.pipeline.loss import DataLoss
+from ternmq.pipeline.planning import Range, limited, split
+from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
+from ternmq.pipeline.positions import Place
+
+log = get_logger()
+
+ROUND_ROWS = 4_000_000
+TASK_ROWS = 500_000
+ROUND_DELIVERY_BYTES = 256 * 1024 * 1024
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveJob:
+    """What to archive, and where to."""
+
+    url: str
+    target: str
+    topics: tuple[str, ...] = ()
+    """Empty: all, those included that are made later."""
+    deliveries: bool = True
+    fail_on_data_loss: bool = False
+    round_rows: int = ROUND_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    messages: int
+    delivery_rows: int
+    files: int
+    seconds: float
+
+
+class Archiver:
+    """Runs rounds. One for each archive at a time; a second one does no harm, and no good."""
+
+    def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
+        self._spark = spark
+        self._job = job
+        self._cluster: Cluster = cluster(job.url)
+        self._store = ArchiveStore(job.target)
+        self._store.prepare(self._cluster.id())
+        self._state = ArchiveState()
+        spark.dataSource.register(ArchiveSource)
+
+    def run_once(self, told: Callable[[Round], None]) -> None:
+        """Everything that is there now."""
+        ends = self._ends()
+        while (done := self.round(ends)) is not None:
+            told(done)
+
+    def run_forever(self, told: Callable[[Round], None], stopping: Callable[[], bool]) -> None:
+        """Go on as messages come."""
+        while not stopping():
+            done = self.round(self._ends())
+            if done is None:
+                time.sleep(POLL_S)
+            else:
+                told(done)
+
+    def round(self, ends: dict[ArchivePlace, int]) -> Round | None:
+        """One step towards `ends`; None when there is nothing left to do."""
+        started = time.monotonic()
+        state = self._state = self._store.load(self._state)
+        self._store.finish(state)
+        ranges = self._plan(state, ends)
+        if not ranges:
+            return None
+        files = self._write(ranges)
+        commit = Commit(
+            number=state.number + 1,
+            job=secrets.token_hex(8),
+            made_at_ms=int(time.time() * 1000),
+            ranges=ranges,
+            added=files,
+        )
+        if not self._store.commit(state, commit):
+            log.warning("another archive job was first; going on from where it is")
+            self._state = ArchiveState()
+            return Round(0, 0, 0, time.monotonic() - started)
+        for file in files:
+            self._store.place(file)
+        return Round(
+            messages=sum(file.rows for file in files if file.kind == MESSAGES),
+            delivery_rows=sum(file.rows for file in files if file.kind == DELIVERIES),
+            files=len(files),
+            seconds=time.monotonic() - started,
+        )
+
+    def waiting(self) -> int:
+        """Messages that are not archived yet."""
+        state = self._store.load(self._state)
+        return sum(
+            end - (state.marks[place].end if place in state.marks else 0)
+            for place, end in self._ends().items()
+            if place.kind == MESSAGES
+        )
+
+    def _ends(self) -> dict[ArchivePlace, int]:
+        found = self._cluster
+        topics = self._job.topics or tuple(found.topics())
+        ends: dict[ArchivePlace, int] = {}
+        for group in found.broker_groups():
+            for topic in topics:
+                bounds = found.bounds(Place(topic, group))
+                if bounds is not None:
+                    ends[ArchivePlace(MESSAGES, topic, group)] = bounds.end
+            if self._job.deliveries:
+                bounds = found.bounds(Place(DELIVERIES_PLACE, group))
+                assert bounds is not None
+                ends[ArchivePlace(DELIVERIES, DELIVERIES_PLACE, group)] = bounds.end
+        return ends
+
+    def _plan(self, state: ArchiveState, ends: dict[ArchivePlace, int]) -> list[ArchivedRange]:
+        starts = {place: self._start(state, place) for place in ends}
+        messages = {p: end for p, end in ends.items() if p.kind == MESSAGES}
+        deliveries = {p: end for p, end in ends.items() if p.kind == DELIVERIES}
+        until = _limited(starts, messages, self._job.round_rows)
+        until |= _limited(starts, deliveries, ROUND_DELIVERY_BYTES)
+        ranges: list[ArchivedRange] = []
+        for place in sorted(until):
+            mark = state.marks.get(place)
+            after = -1 if mark is None else mark.end
+            if until[place] > starts[place]:
+                ranges.append(
+                    ArchivedRange(place=place, after=after, first=starts[place], end=until[place])
+                )
+        return ranges
+
+    def _start(self, state: ArchiveState, place: ArchivePlace) -> int:
+        bounds = self._cluster.recent_bounds(Place(place.topic, place.broker_group))
+        assert bounds is not None
+        mark = state.marks.get(place)
+        if mark is None or mark.end >= bounds.first:
+            return bounds.first if mark is None else mark.end
+        gone = bounds.first - mark.end
+        text = (
+            f"{gone} of {place.topic!r} on {place.broker_group!r} were removed before they were "
+            "archived; archive more often, or keep more"
+        )
+        if self._job.fail_on_data_loss:
+            raise DataLoss(text)
+        log.warning("not archived in time", what=text)
+        return bounds.first
+
+    def _write(self, ranges: Iterable[ArchivedRange]) -> list[ArchivedFile]:
+        tasks: list[dict[str, object]] = []
+        for each in ranges:
+            kind, topic, group = each.place
+            whole = [Range(Place(topic, group), each.first, each.end)]
+            cut = whole if kind == DELIVERIES else split(whole, rows_max=TASK_ROWS)
+            tasks += [
+                {"kind": kind, "topic": topic, "broker_group": group, "first": a, "end": b}
+                for _, a, b in cut
+            ]
+        reader = self._spark.read.format("tern_archive").options(
+            url=self._job.url, target=self._job.target, plan=json.dumps(tasks)
+        )
+        found = reader.load().collect()
+        return [msgspec.json.decode(row.manifest, type=ArchivedFile) for row in found]
+
+
+def _limited(
+    starts: dict[ArchivePlace, int], ends: dict[ArchivePlace, int], most: int
+) -> dict[ArchivePlace, int]:
+    """`planning.limited` for places of an archive."""
+    names = {Place(place.topic, place.broker_group): place for place in ends}
+    found = limited(
+        {name: starts[place] for name, place in names.items()},
+        {name: ends[place] for name, place in names.items()},
+        most,
+    )
+    return {names[name]: end for name, end in found.items()}

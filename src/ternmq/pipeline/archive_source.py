@@ -1,0 +1,81 @@
+"""The inner source of the archive job: each task writes its range and yields what it wrote.
+
+Only file names and counts cross into the JVM, so an archive runs at the speed of pyarrow. The rows
+of this source are manifests, one JSON text for each file. Not for users: the job gives it a plan.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ternmq.pipeline.archive_log import DELIVERIES, ArchivePlace
+from ternmq.pipeline.archive_store import ArchiveStore
+from ternmq.pipeline.archive_writer import write_rows
+from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.columns import full_schema
+from ternmq.pipeline.delivery_rows import DeliveryRowMaker
+from ternmq.pipeline.positions import Place
+from ternmq.pipeline.rows import RowMaker
+
+
+@dataclass(frozen=True)
+class ArchiveTask(InputPartition):
+    """A range to write."""
+
+    kind: str
+    topic: str
+    broker_group: str
+    first: int
+    end: int
+
+
+class ArchiveSource(DataSource):
+    """The format "tern_archive": options url, target, plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tern_archive"
+
+    def schema(self) -> StructType:
+        return StructType([StructField("manifest", StringType(), False)])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ArchiveReader(self.options["url"], self.options["target"], self.options["plan"])
+
+
+class ArchiveReader(DataSourceReader):
+    """Writes ranges, tells files."""
+
+    def __init__(self, url: str, target: str, plan: str) -> None:
+        self._url = url
+        self._target = target
+        self._plan = plan
+
+    def partitions(self) -> list[InputPartition]:
+        return [ArchiveTask(**task) for task in json.loads(self._plan)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        if not isinstance(partition, ArchiveTask):  # Spark makes one of an empty plan.
+            return
+        task = partition
+        place = ArchivePlace(task.kind, task.topic, task.broker_group)
+        rows = _rows(self._url, task)
+        expected = task.end - task.first if task.kind != DELIVERIES else 100_000
+        for file in write_rows(ArchiveStore(self._target), place, rows, expected):
+            yield (msgspec.json.encode(file).decode(),)
+
+
+def _rows(url: str, task: ArchiveTask) -> Iterator[Any]:
+    schema = to_arrow_schema(full_schema(task.kind, properties=True), timezone="UTC")
+    place = Place(task.topic, task.broker_group)
+    if task.kind == DELIVERIES:
+        deliveries = DeliveryRowMaker(schema, broker_group=task.broker_group)
+        return deliveries.record_batches(cluster(url).read_deliveries(place, task.first, task.end))
+    messages = RowMaker(schema, topic=task.topic, broker_group=task.broker_group)
+    return messages.record_batches(cluster(url).read(place, task.first, task.end, []))

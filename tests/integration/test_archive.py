@@ -1,0 +1,221 @@
+"""The archive: every message and every delivery in Parquet, once, whatever is killed (P3, J4)."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from ternmq.core.errors import BadRequest
+from ternmq.pipeline import archive_care
+from ternmq.pipeline.archive import ArchiveJob, Archiver
+from ternmq.pipeline.archive_store import ArchiveStore
+from ternmq.pipeline.finding import ArchiveSearch, Wanted
+from ternmq.sync import connect
+from ternmq.wire.commands import Start
+from tests.integration.processes import COMMAND, Node, wait_until
+
+
+def archive(spark: SparkSession, node: Node, target: str, **options: Any) -> int:
+    rows = 0
+
+    def told(done: Any) -> None:
+        nonlocal rows
+        rows += done.messages
+
+    Archiver(spark, ArchiveJob(url=node.url, target=target, **options)).run_once(told)
+    return rows
+
+
+def fill(node: Node, topic: str, first: int, end: int) -> list[str]:
+    with connect(node.url, app="shop") as mq:
+        receipt = mq.send_many(topic, [b"%d" % n for n in range(first, end)], key="k", tag="t")
+        return [receipt[at].id for at in range(len(receipt))]
+
+
+def duck(target: Path, question: str) -> list[tuple[Any, ...]]:
+    files = f"read_parquet('{target}/messages/**/*.parquet', hive_partitioning=true)"
+    return duckdb.connect().execute(question.replace("ARCHIVE", files)).fetchall()
+
+
+def test_every_message_is_archived_once_and_any_reader_reads_it(
+    spark: SparkSession, node: Node, tmp_path: Path
+) -> None:
+    """P3: DuckDB, pyarrow and Spark agree."""
+    target = tmp_path / "archive"
+    ids = fill(node, "orders", 0, 3_000) + fill(node, "bills", 0, 10)
+
+    assert archive(spark, node, str(target), round_rows=1_000) == 3_010
+    ids += fill(node, "orders", 3_000, 3_500)
+    assert archive(spark, node, str(target)) == 500
+    assert archive(spark, node, str(target)) == 0
+
+    assert duck(target, "select count(*), count(distinct id) from ARCHIVE") == [(3_510, 3_510)]
+    assert {row[0] for row in duck(target, "select id from ARCHIVE")} == set(ids)
+    by_spark = spark.read.parquet(str(target / "messages")).groupBy("topic").count().collect()
+    assert {row["topic"]: row["count"] for row in by_spark} == {"orders": 3_500, "bills": 10}
+    assert len(pq.read_table(target / "messages", columns=["id"])) == 3_510
+
+
+def test_a_message_is_found_with_its_timeline(
+    spark: SparkSession, node: Node, tmp_path: Path
+) -> None:
+    """P3, R23: sent, stored, each delivery, outcome; without Spark."""
+    fill(node, "orders", 0, 100)
+    with connect(node.url, app="shop") as mq:
+        wanted = mq.send("orders", b"find me", key="o-17", tag="vip")
+        with mq.consumer("orders", group="billing") as consumer:
+            for message in consumer:
+                message.ack()
+                if message.id == wanted.id:
+                    break
+            consumer.flush()
+        mq.admin.create_group("orders", "other", Start(at="latest"))  # Syncs the pull log.
+    target = tmp_path / "archive"
+    archive(spark, node, str(target))
+
+    found = subprocess.run(
+        [*COMMAND, "pipeline", "find", "--archive", str(target), "--id", wanted.id, "--json"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    [row] = json.loads(found.stdout)
+    assert (row["sequence"], row["key"], row["body"]) == (100, "o-17", "find me")
+    events = [step["event"] for step in row["timeline"]]
+    assert events[0] == "handed_out" and events[-1] == "acked"
+    search = ArchiveSearch(str(target))
+    assert [row["id"] for row in search.messages(Wanted(key="o-17"))] == [wanted.id]
+    assert len(search.messages(Wanted(topic="orders", limit=1_000))) == 101
+    assert search.messages(Wanted(id="0" * 26)) == []
+
+
+def test_days_that_ended_are_compacted_and_old_ones_go(
+    spark: SparkSession, node: Node, tmp_path: Path
+) -> None:
+    target = tmp_path / "archive"
+    for first in (0, 50, 100):
+        fill(node, "orders", first, first + 50)
+        archive(spark, node, str(target))
+    before = duck(target, "select * from ARCHIVE order by sequence")
+
+    assert archive_care.compact(spark, str(target), "2999-01-01", lambda *_: None) == (3, 1)
+
+    assert duck(target, "select * from ARCHIVE order by sequence") == before
+    fill(node, "orders", 150, 160)
+    assert archive(spark, node, str(target)) == 10
+    assert archive_care.drop_old(str(target), "2999-01-01") == 2
+    assert not list((target / "messages").rglob("*.parquet"))
+    assert archive(spark, node, str(target)) == 0, "what was let go does not come back"
+
+
+def test_a_job_that_died_before_placing_its_files_is_finished(
+    spark: SparkSession, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "archive"
+    fill(node, "orders", 0, 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(ArchiveStore, "place", lambda *_: (_ for _ in ()).throw(OSError("dead")))
+        with pytest.raises(OSError, match="dead"):
+            archive(spark, node, str(target))
+    assert len(ArchiveSearch(str(target)).messages(Wanted(topic="orders"))) == 100
+
+    assert archive(spark, node, str(target)) == 0
+
+    assert duck(target, "select count(*) from ARCHIVE") == [(100,)]
+
+
+def test_two_jobs_at_once_archive_every_message_once(
+    spark: SparkSession, node: Node, tmp_path: Path
+) -> None:
+    target = tmp_path / "archive"
+    fill(node, "orders", 0, 100)
+    job = ArchiveJob(url=node.url, target=str(target), round_rows=50)
+    one, other = Archiver(spark, job), Archiver(spark, job)
+    ends = one._ends()
+    for archiver in (one, other, other, one, one):
+        archiver.round(ends)
+
+    while one.round(ends) is not None or other.round(ends) is not None:
+        pass
+
+    assert duck(target, "select count(*), count(distinct id) from ARCHIVE") == [(100, 100)]
+
+
+@pytest.mark.parametrize("said", ["another cluster", "no archive"])
+def test_a_wrong_folder_is_one_clear_line(
+    spark: SparkSession, shared_node: Node, tmp_path: Path, said: str
+) -> None:
+    if said == "another cluster":
+        ArchiveStore(str(tmp_path / "a")).prepare("someone-else")
+        match = "is the archive of cluster someone-else"
+    else:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "photo.jpg").touch()
+        match = "neither empty nor an archive"
+
+    with pytest.raises(BadRequest, match=match):
+        archive(spark, shared_node, str(tmp_path / "a"))
+
+
+@pytest.fixture
+def s3() -> Iterator[str]:
+    """A local S3 server with one bucket; yields an archive url."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    _, port = server.get_host_and_port()
+    try:
+        import boto3
+
+        client = boto3.client(
+            "s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1"
+        )
+        client.create_bucket(Bucket="lake")
+        yield f"s3://lake/archive?endpoint_override=127.0.0.1%3A{port}&scheme=http&region=us-east-1"
+    finally:
+        server.stop()
+
+
+def test_an_archive_may_lie_in_s3(s3: str, spark: SparkSession, node: Node) -> None:
+    [wanted, *_] = fill(node, "orders", 0, 200)
+
+    assert archive(spark, node, s3) == 200
+    assert archive(spark, node, s3) == 0
+
+    search = ArchiveSearch(s3)
+    assert [row["id"] for row in search.messages(Wanted(id=wanted))] == [wanted]
+    assert len(search.messages(Wanted(topic="orders", limit=1_000))) == 200
+
+
+@pytest.mark.long
+def test_kills_of_the_job_neither_lose_nor_double_a_row(node: Node, tmp_path: Path) -> None:
+    """P3: kill -9 of the driver and its JVM again and again while messages come."""
+    target = tmp_path / "archive"
+    total = 0
+    for kill_after in (9.0, 12.0, 15.0, None):
+        fill(node, "orders", total, total + 20_000)
+        total += 20_000
+        job = subprocess.Popen(
+            [*COMMAND, "pipeline", "archive", "--to", str(target), "--url", node.url,
+             "--master", "local[2]"],
+            start_new_session=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        if kill_after is None:
+            assert job.wait(120) == 0
+        else:
+            time.sleep(kill_after)
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    wait_until(lambda: target.exists(), "the archive")
+
+    expected = [(total, total)]
+    assert duck(target, "select count(*), count(distinct id) from ARCHIVE") == expected
