@@ -27,7 +27,7 @@ def test_the_schema_of_the_file(tmp_path: Path) -> None:
             for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             if not name.startswith("sqlite_")
         }
-        version = raw.execute("SELECT value FROM registry").fetchall()
+        version = raw.execute("SELECT value FROM registry WHERE key = 'schema_version'").fetchall()
     raw.close()
 
     assert tables == {
@@ -38,6 +38,18 @@ def test_the_schema_of_the_file(tmp_path: Path) -> None:
         "servers": ["kind", "broker_group", "address", "seen_at_ms"],
     }
     assert version == [("1",)]
+
+
+def test_a_cluster_keeps_its_id(tmp_path: Path) -> None:
+    """An archive knows whose it is."""
+    first = SqlRegistry.open_sqlite(tmp_path / "r.db")
+    first.close()
+    again = SqlRegistry.open_sqlite(tmp_path / "r.db")
+    other = SqlRegistry.open_sqlite(tmp_path / "other.db")
+
+    assert first.cluster == again.cluster != other.cluster
+    again.close()
+    other.close()
 
 
 def test_commits_survive_a_power_cut(tmp_path: Path) -> None:
