@@ -9,6 +9,8 @@ every start:
   was refused for good;
 - repeats of what is there are recognised, and of nothing else;
 - the pull log replays what was committed, again as a prefix;
+- what retention removed is gone or still there as a whole, its sequences are not given out again,
+  and its repeats are recognised;
 - nothing is called corrupt, because nothing was.
 """
 
@@ -53,6 +55,7 @@ class Life:
         self.pulls: list[PullRecord] = []
         self.pulls_durable = 0
         self.pulls_maybe: list[PullRecord] = []
+        self.floors = {0}  # Where the log may begin: one is sure, a second when it is not known.
         self.store: Store | None = None
         self.start()
 
@@ -72,7 +75,9 @@ class Life:
                 self.pull(self.store)
             elif chance < 0.85:
                 self.store.checkpoint()
-            elif chance < 0.9:
+            elif chance < 0.88:
+                self.drop(self.store)
+            elif chance < 0.92:
                 self.clock.seconds += 1
                 self.clock.wall_ms += self.random.randint(-500, 2000)
                 self.store.messages.sync_due()
@@ -123,6 +128,19 @@ class Life:
         store.messages.commit(staged)
         self.kept += appends
         self.maybe = []
+
+    def drop(self, store: Store) -> None:
+        """Retention: the oldest segment goes."""
+        sealed = store.consume.sealed()
+        if not sealed:
+            return
+        store.consume.trim(store.consume.ends_at(sealed[0].base))
+        self.floors.add(sealed[0].end)
+        try:
+            store.drop_oldest(sealed[0].base)
+        except (DiskFull, DiskFailed):
+            return
+        self.floors = {sealed[0].end}
 
     def pull(self, store: Store) -> None:
         sync = self.random.random() < 0.5
@@ -199,21 +217,28 @@ class Life:
     def check(self, store: Store) -> None:
         assert store.report.sound, store.report
         written = self.kept + self.maybe
-        found = self.found_batches(store)
+        start = store.messages.start_offset
+        assert start in self.floors
+        self.floors = {start}
+        firsts = {a.topic_id: a.base_sequence + a.count for a in written if a.offset < start}
+        gone = [(a.offset, a.topic_id, a.base_sequence) for a in written if a.offset < start]
+        found = gone + self.found_batches(store)
         assert self.durable <= len(found) <= len(written), (self.durable, len(found), len(written))
         ends: dict[int, int] = {}
         for (offset, topic_id, base_sequence), append in zip(found, written, strict=False):
             assert (offset, topic_id, base_sequence) == (
                 append.offset, append.topic_id, append.base_sequence,
             )  # fmt: skip
-            assert store.messages.read(offset, len(append.batch)) == bytes(append.batch)
+            if offset >= start:
+                assert store.messages.read(offset, len(append.batch)) == bytes(append.batch)
             assert base_sequence == ends.get(topic_id, 0)
             ends[topic_id] = base_sequence + append.count
             stored = store.producers.find((11, 22), append.first_sequence, append.count)
             assert stored is not None
             assert (stored.topic_id, stored.base_sequence) == (topic_id, base_sequence)
         for topic_id in TOPICS:
-            assert store.consume.bounds(topic_id) == (0, ends.get(topic_id, 0))
+            first = firsts.get(topic_id, 0)
+            assert store.consume.bounds(topic_id) == (first, ends.get(topic_id, 0))
         for append in self.refused + written[len(found) :]:
             assert store.producers.find((11, 22), append.first_sequence, append.count) is None
         self.refused += written[len(found) :]

@@ -28,6 +28,8 @@ class StorageConfig:
     """Progress records wait at most this long for fdatasync."""
     min_free: int = 64 * MIB
     """Below this much free space messages are refused; what is left is for consuming."""
+    full_percent: int = 100
+    """Where so much of the disk is used messages are refused too."""
     checkpoint_interval_ms: int = 5_000
     files_open_max: int = 64
     """Sealed files kept open for reading, per log."""
@@ -55,6 +57,7 @@ _LEAST = {
     "pull_keep": 0,
     "pull_flush_interval_ms": 1,
     "min_free": 0,
+    "full_percent": 1,
     "checkpoint_interval_ms": 1,
     "files_open_max": 1,
     "producers_max": 1,

@@ -22,6 +22,7 @@ from ternmq.storage.consume_tables import ConsumeTables, WouldBlock
 from ternmq.storage.consume_tail import pack_block
 from ternmq.storage.disk import Disk, File, write_all
 from ternmq.storage.paths import Paths
+from ternmq.storage.retention import Segment
 
 log = get_logger()
 
@@ -177,6 +178,37 @@ class ConsumeLog:
         """Take over what a scan found beyond the tail file, and where topics begin."""
         self._pending += records
         self._firsts = firsts | self._active.firsts
+
+    # Retention
+
+    def trim(self, firsts: dict[int, int]) -> None:
+        """Rows of these topics below a sequence are gone: nobody finds them any more."""
+        for topic_id, first in firsts.items():
+            end = self.ends.get(topic_id)
+            if end is not None and first > self._firsts.get(topic_id, 0):
+                self._firsts[topic_id] = min(first, end)
+
+    def sealed(self) -> list[Segment]:
+        """Segments that have a table, oldest first."""
+        tables = self._tables.tables
+        return [Segment(table.base, table.end, table.last_stored_at_ms) for table in tables]
+
+    def ends_at(self, base: int) -> dict[int, int]:
+        """Where topics stand at the end of a sealed segment; may wait for the disk."""
+        return self._tables.index(self._table(base)).ends()
+
+    def is_known(self, topic_id: int) -> bool:
+        """Is its end still needed? Also of the highest that was deleted: ids are not reused."""
+        return topic_id in self.ends or topic_id == self._forgotten[0]
+
+    def drop_table(self, base: int) -> None:
+        """The segment is gone; on the writer thread."""
+        table = self._table(base)
+        self._tables.remove(table)
+        self._disk.unlink(table.path)
+
+    def _table(self, base: int) -> Table:
+        return next(table for table in self._tables.tables if table.base == base)
 
     # Checkpoints, on the writer thread
 

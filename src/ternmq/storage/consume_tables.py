@@ -101,6 +101,14 @@ class ConsumeTables:
         self.tables = sorted([*others, table], key=lambda known: known.base)
         if len(others) + 1 == len(self.tables) and others == self.tables[:-1]:
             return
+        self._clear()
+
+    def remove(self, table: Table) -> None:
+        """Its segment is gone; who reads from it right now finishes."""
+        self.tables = [known for known in self.tables if known.base != table.base]
+        self._clear()
+
+    def _clear(self) -> None:
         for cache in (self._files, self._indexes, self._rows, self._chunks, self._places):
             cache.clear()
 

@@ -73,7 +73,7 @@ class Disk(Protocol):
     def read(self, path: Path) -> bytes: ...
 
     def free(self, path: Path) -> tuple[int, int]:
-        """Bytes free for us, and bytes in all, of the file system that holds `path`."""
+        """Bytes free for us, and those with what is used, of the file system that holds `path`."""
 
 
 def translated(error: OSError, doing: str, path: Path) -> TernError:
@@ -213,7 +213,9 @@ class RealDisk:
             figures = os.statvfs(path)
         except OSError as error:
             raise translated(error, "asking for the free space of", path) from error
-        return figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
+        used = figures.f_blocks - figures.f_bfree
+        free = figures.f_bavail  # What only root may use is neither: as `df` counts.
+        return free * figures.f_frsize, (used + free) * figures.f_frsize
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:

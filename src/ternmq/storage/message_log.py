@@ -189,14 +189,15 @@ class MessageLog:
         if end <= self._free_known_to and now - self._free_checked_at < FREE_CHECK_SECONDS:
             return
         self._free_checked_at = now
-        free, _ = self._log.disk.free(self._log.directory)
-        spare = free - self._config.min_free
+        free, size = self._log.disk.free(self._log.directory)
+        reserved = reserve(size, self._config)
+        spare = free - reserved
         self._free_known_to = self._log.end + min(spare, FREE_CHECK_BYTES)
         if spare < end - self._log.end:
             raise DiskFull(
-                f"{free} bytes free where messages are kept, {self._config.min_free} are reserved: "
-                "free some space or lower disk_free_min; consuming goes on",
-                free=free, min_free=self._config.min_free,
+                f"{free} bytes free where messages are kept, {reserved} are reserved: free some "
+                "space, lower disk_free_min or raise disk_full_percent; consuming goes on",
+                free=free, min_free=reserved,
             )  # fmt: skip
 
     # Reading
@@ -219,6 +220,11 @@ class MessageLog:
         if data is not None:
             check_batches(data, offset)
         return data
+
+
+def reserve(size: int, config: StorageConfig) -> int:
+    """How many bytes of a disk of this size are not for messages."""
+    return max(config.min_free, size * max(0, 100 - config.full_percent) // 100)
 
 
 def check_batches(data: bytes | bytearray, offset: int) -> None:

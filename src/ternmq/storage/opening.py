@@ -23,6 +23,8 @@ from ternmq.storage.consume_table import HEADER_SIZE, Table
 from ternmq.storage.consume_tables import ConsumeTables
 from ternmq.storage.consume_tail import Tail, read_tail
 from ternmq.storage.disk import Disk
+from ternmq.storage.floor import Floor
+from ternmq.storage.floor import decode as decode_floor
 from ternmq.storage.message_format import Collector, MessageFormat, check_stamp, walk
 from ternmq.storage.paths import Paths
 from ternmq.storage.producers import ProducerTable
@@ -62,8 +64,9 @@ class Opening:
             batches_max=config.producer_batches_max, producers_max=config.producers_max,
             silence_ms=config.producer_silence_ms,
         )  # fmt: skip
-        self._producers_from = 0
+        self.producers_from = 0
         self._rebuilding = threading.Lock()
+        self.floor = Floor()
         self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
         self.stored_at_ms = checkpoint.stored_at_ms
         self.epoch = checkpoint.epoch  # The latest that wrote here.
@@ -71,6 +74,7 @@ class Opening:
     def run(self, clock: Clock) -> ConsumeLog:
         """Recover; returns the consume log. The message log's end is settled afterwards."""
         self._load_producers()
+        self._load_floor()
         self._load_tables()
         for number in range(len(self._source.bases) - 1):
             self._open_sealed(number, clock)
@@ -90,9 +94,31 @@ class Opening:
         content = self._disk.read(self._paths.producers)
         self._report.bytes_read += len(content)
         try:
-            self._producers_from = self.producers.restore(content)
+            self.producers_from = self.producers.restore(content)
         except Corrupt as error:
             self._note("the producers file is bad and is made again from the log", error)
+
+    # What retention removed
+
+    def _load_floor(self) -> None:
+        if not self._disk.exists(self._paths.floor):
+            return
+        try:
+            self.floor = decode_floor(self._disk.read(self._paths.floor))
+        except Corrupt as error:
+            self._note("the floor file is bad; topics without stored messages begin anew", error)
+            return
+        if self._source.drop_before(self.floor.offset):
+            log.info("removed segments are removed", offset=self.floor.offset)
+
+    @property
+    def _from_zero(self) -> bool:
+        """Is every topic known that had messages before the log's first byte?"""
+        return self._source.start <= self.floor.offset
+
+    def _ends(self, older: list[Table]) -> dict[int, int]:
+        """Where topics stand after these tables, and after what was removed."""
+        return self.floor.ends | (self.tables.index(older[-1]).ends() if older else {})
 
     # Sealed segments
 
@@ -101,6 +127,9 @@ class Opening:
         sealed = set(self._source.bases[:-1])
         for base in present:
             path = self._paths.table(base)
+            if base < self._source.start and self._from_zero:
+                self._disk.unlink(path)  # Its segment was removed, then the node was killed.
+                continue
             try:
                 table = Table(self._disk, path)
             except (Corrupt, DiskFailed) as error:
@@ -118,14 +147,14 @@ class Opening:
         base, end = self._source.bases[number], self._source.bases[number + 1]
         table = next((known for known in self.tables.tables if known.base == base), None)
         fresh = clock.now_ms() - self._config.producer_silence_ms
-        producers_done = self._producers_from >= end or (
+        producers_done = self.producers_from >= end or (
             table is not None and table.last_stored_at_ms < fresh
         )
         if table is not None and table.end == end and producers_done:
             return
         records = self._collect(number)
-        if self._producers_from < end:
-            self.producers.restore_records(records, from_offset=self._producers_from)
+        if self.producers_from < end:
+            self.producers.restore_records(records, from_offset=self.producers_from)
         if table is None or table.end != end:
             self._make_table(base, end, records)
             self._report.tables_rebuilt.append(base)
@@ -143,8 +172,7 @@ class Opening:
 
     def _make_table(self, base: int, end: int, records: bytearray) -> Table:
         older = [table for table in self.tables.tables if table.base < base]
-        ends = self.tables.index(older[-1]).ends() if older else {}
-        runs = Runs(base, ends, from_zero=self._source.start == 0)
+        runs = Runs(base, self._ends(older), from_zero=self._from_zero)
         runs.add_records(records)
         self._report.lost += runs.lost
         self._report.notes += runs.notes
@@ -158,6 +186,8 @@ class Opening:
             path = self._paths.table(base)
             if self._disk.exists(path):
                 self._quarantine.move(path.name, "found bad while reading")
+            if base not in self._source.bases:
+                raise Corrupt(f"segment {base} was removed meanwhile")
             number = self._source.bases.index(base)
             records = self._collect(number)
             return self._make_table(base, self._source.bases[number + 1], records)
@@ -196,12 +226,9 @@ class Opening:
 
     def _take_over(self, base: int, tail: Tail, scanned: bytearray) -> ConsumeLog:
         records = bytearray(tail.records) + scanned
-        self.producers.restore_records(records, from_offset=self._producers_from)
+        self.producers.restore_records(records, from_offset=self.producers_from)
         tables = self.tables.tables
-        runs = Runs(
-            base, self.tables.index(tables[-1]).ends() if tables else {},
-            from_zero=self._source.start == 0,
-        )  # fmt: skip
+        runs = Runs(base, self._ends(tables), from_zero=self._from_zero)
         runs.add_records(records)
         for topic_id, end in self._orphans.items():
             known = runs.ends.get(topic_id, 0)
@@ -213,6 +240,7 @@ class Opening:
         consume = ConsumeLog(self._disk, self._paths, self.tables, active=runs)
         consume.tail_file.resume(base, size=tail.size, covered=tail.end)
         firsts = self.tables.index(tables[0]).firsts() if tables else {}
+        firsts = self.floor.ends if self._from_zero else self.floor.ends | firsts
         consume.adopt(scanned, {topic: first for topic, first in firsts.items() if first})
         if records:
             last = RECORD.unpack_from(records, len(records) - RECORD_SIZE)

@@ -8,6 +8,7 @@
     pull/00000000000000000000.log        what was handed out, acked and decided
     producers                            which batches each producer has already sent
     checkpoint                           how far all of it is on disk
+    floor                                where the message log begins since segments were removed
     unclean                              there while a broker runs; found at start means it crashed
     quarantine/                          bytes that should have been good and were not, with reports
 
@@ -28,7 +29,7 @@ class Paths:
     """Names of all files below one data directory."""
 
     __slots__ = (
-        "checkpoint", "consume", "directory", "index", "message", "producers", "pull",
+        "checkpoint", "consume", "directory", "floor", "index", "message", "producers", "pull",
         "quarantine", "unclean",
     )  # fmt: skip
 
@@ -41,6 +42,7 @@ class Paths:
         self.quarantine = directory / "quarantine"
         self.producers = directory / "producers"
         self.checkpoint = directory / "checkpoint"
+        self.floor = directory / "floor"
         self.unclean = directory / "unclean"
 
     def directories(self) -> tuple[Path, ...]:

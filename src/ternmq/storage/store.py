@@ -15,11 +15,13 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.storage import checkpoint as checkpoint_file
+from ternmq.storage import floor as floor_file
 from ternmq.storage import recovery
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.storage.disk import Disk
+from ternmq.storage.floor import Floor
 from ternmq.storage.index import MessageIndex
 from ternmq.storage.message_log import MessageLog
 from ternmq.storage.opening import Opening
@@ -67,6 +69,8 @@ class Store:
         self._epoch = epoch
         self._epoch_before = 0
         self._last = Checkpoint()
+        self._floor = Floor()
+        self._producers_cover = 0
         self._closed = False
 
     @classmethod
@@ -129,6 +133,7 @@ class Store:
         self.consume = opening.run(self._clock)
         self.producers = opening.producers
         self.index = MessageIndex(self._disk, self._paths, self._message_segments)
+        self._floor, self._producers_cover = opening.floor, opening.producers_from
         self.messages = MessageLog(
             self._message_segments, self.consume, self.producers, self.index,
             clock=self._clock, epoch=self._epoch, config=self._config,
@@ -249,6 +254,28 @@ class Store:
         content = self.producers.snapshot(covers)
         self.messages.sync()  # Nothing in the snapshot may be younger than the log on disk.
         self._disk.write_atomic(self._paths.producers, content)
+        self._producers_cover = covers
+
+    def drop_oldest(self, base: int) -> None:
+        """Remove the oldest segment, which is sealed; blocks, on the writer thread.
+
+        First it is safe that the segment is gone and what topics and producers need of it; killed
+        behind that, the next start goes on removing.
+        """
+        segment = self.consume.sealed()[0]
+        assert segment.base == base == self._message_segments.start
+        if self._producers_cover < segment.end:
+            self._write_producers(clean=False)
+        # Deleted topics are forgotten one segment after their last message.
+        before = self._floor.ends.items()
+        ends = {topic: end for topic, end in before if self.consume.is_known(topic)}
+        floor = Floor(segment.end, ends | self.consume.ends_at(base))
+        self._disk.write_atomic(self._paths.floor, floor_file.encode(floor))
+        self._floor = floor
+        try:
+            self._message_segments.drop_before(segment.end)
+        finally:  # Whatever the disk said: the floor holds.
+            self.consume.drop_table(base)
 
     def close(self) -> None:
         """Flush, checkpoint, remove the marker. After a failure the marker stays."""

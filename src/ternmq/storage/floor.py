@@ -1,0 +1,56 @@
+"""The floor file: where the message log begins, and where every topic stood there.
+
+Retention removes the oldest segments. What they told about a topic, the sequences that were given
+out, must outlive them: a sequence is never given out twice. So before a segment goes, this file
+says durably that it is gone and which sequence of each topic comes next. Replaced as a whole.
+Little-endian.
+
+    at  size  field
+     0     4  magic        b"FLOR"
+     4     4  crc          CRC-32C of bytes 8..
+     8     4  version      1
+    12     4  count        topics
+    16     8  offset       the message log begins here; a segment below is gone, also if it is there
+    24     .  per topic: topic_id u64, end_sequence u64
+
+A start that finds segments below `offset` was killed while removing them, and removes them.
+"""
+
+import struct
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from ternmq.core.errors import Corrupt
+
+MAGIC = b"FLOR"
+VERSION = 1
+HEADER = struct.Struct("<4sIIIQ")
+TOPIC = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Nothing was removed yet: offset 0 and no topics."""
+
+    offset: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
+    """Topic id to the sequence after the last one below `offset`."""
+
+
+def encode(floor: Floor) -> bytes:
+    topics = b"".join(TOPIC.pack(*item) for item in sorted(floor.ends.items()))
+    fields = HEADER.pack(MAGIC, 0, VERSION, len(floor.ends), floor.offset)[8:] + topics
+    return MAGIC + struct.pack("<I", crc32c(fields)) + fields
+
+
+def decode(content: bytes) -> Floor:
+    """Raises `Corrupt` when this is not a whole floor file."""
+    if len(content) < HEADER.size:
+        raise Corrupt("the floor file is too short")
+    magic, crc, version, count, offset = HEADER.unpack_from(content)
+    if magic != MAGIC or crc != crc32c(memoryview(content)[8:]):
+        raise Corrupt("the floor file does not match its checksum")
+    if version != VERSION or len(content) != HEADER.size + count * TOPIC.size:
+        raise Corrupt(f"the floor file has version {version} and {len(content)} bytes")
+    return Floor(offset, dict(TOPIC.iter_unpack(content[HEADER.size :])))
