@@ -101,10 +101,10 @@ def test_the_flags() -> None:
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
             "93039194 a161a368 3a31a66d 61737465 72a87265 616c7469 6d6590",
         ),
-        (TopicCreate(name="t"), "92a17498 c290ce00 40000000 00a67265 66757365 c2c2"),
+        (TopicCreate(name="t"), "92a17499 c290ce00 40000000 00a67265 66757365 c2c200"),
         (
             Topic(id=5, name="t", created_at_ms=6),
-            "9405a174 0698c290 ce004000 000000a6 72656675 7365c2c2",
+            "9405a174 0699c290 ce004000 000000a6 72656675 7365c2c2 00",
         ),
         (Empty(), "90"),
     ],

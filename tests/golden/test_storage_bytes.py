@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
-from ternmq.storage import checkpoint, pull_record
+from ternmq.storage import checkpoint, floor, pull_record
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.consume_entry import (
     ENTRY,
@@ -183,3 +183,10 @@ def test_a_golden_index_is_read_back() -> None:
     [found] = file.range_with(opened, guide, producer, 39)
     assert found.tolist()[1:5] == (33, 42, 100, 7)
     assert not len(file.range_with(opened, guide, producer, 41))
+
+
+def test_the_floor_file() -> None:
+    known = floor.Floor(5304, {42: 108, 5: 6})
+
+    assert floor.encode(known) == golden("floor_v1.hex")
+    assert floor.decode(golden("floor_v1.hex")) == known

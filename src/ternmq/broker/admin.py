@@ -273,6 +273,8 @@ def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
     for name in ("attempts_max", "ordered_attempts_max"):
         if not 0 <= getattr(settings, name) <= ATTEMPTS_MAX:
             raise BadRequest(f"{name} must be 0 (no limit) to {ATTEMPTS_MAX}")
+    if not -1 <= settings.dead_letter_keep_ms < 2**62:
+        raise BadRequest("dead_letter_keep_ms must be -1 (what the broker says) or more")
     return settings
 
 

@@ -7,7 +7,7 @@ of neighbouring batches are joined into one. Bytes are handed out as they lie on
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -31,6 +31,7 @@ class Fetcher:
         self._cache: dict[int, Buffer] = {}
         self._order: deque[int] = deque()
         self._cached = 0
+        self._in_use: Counter[int] = Counter()  # Lowest offsets of what threads read right now.
         self._cache_size = cache_size
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="tern-reader")
 
@@ -71,7 +72,18 @@ class Fetcher:
     async def later(self, entries: Sequence[Entry]) -> list[Buffer]:
         """The batches, read by a thread; raises `Corrupt` where they are damaged."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._read, list(entries))
+        lowest = min((entry.offset for entry in entries), default=0)
+        self._in_use[lowest] += 1
+        try:
+            return await loop.run_in_executor(self._readers, self._read, list(entries))
+        finally:
+            self._in_use[lowest] -= 1
+            if not self._in_use[lowest]:
+                del self._in_use[lowest]
+
+    def reading_below(self, offset: int) -> bool:
+        """Is a thread reading something that lies below?"""
+        return any(lowest < offset for lowest in self._in_use)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Any other blocking read, on the same threads."""

@@ -214,6 +214,44 @@ class Lane(Places):
             for at in range(0, len(pieces), RANGES_TOGETHER)
         ]
 
+    # -- leaving, because their bytes go
+
+    def unsettled_below(self, end: int) -> bool:
+        return bool(self.done.gaps(self.start, min(end, self.end)))
+
+    def in_flight_below(self, end: int) -> bool:
+        held = any(lease.rows.overlap(0, end) for lease in self.leases.values())
+        return held or bool(self.dying.overlap(0, end))
+
+    def call_in(self, end: int, rows_max: int) -> list[Piece]:
+        """Rows below `end` that were handed out and are not settled: hold them while their copies
+        become safe, as the dying. At most so many; the others are left to `give_up`."""
+        called: list[Piece] = []
+        for first, stop, attempt in self._take_below(end):
+            kept = min(stop, first + rows_max)
+            if first < kept:
+                self.dying.put(first, kept, attempt)
+                called.append((first, kept, attempt))
+                rows_max -= kept - first
+            if kept < stop:
+                self.returned.put(kept, stop, attempt)
+        return called
+
+    def give_up(self, end: int) -> list[Change]:
+        """Everything below `end` that is unsettled and not dying is expired."""
+        pieces = [(first, stop, 0) for first, stop, _ in self._take_below(end)]
+        for first, stop, _ in pieces:
+            self.expired += self._finish(first, stop)
+        changes = [
+            Change(Kind.EXPIRED, tuple(pieces[at : at + RANGES_TOGETHER]))
+            for at in range(0, len(pieces), RANGES_TOGETHER)
+        ]
+        return changes + self.skip_gap(end)
+
+    def _take_below(self, end: int) -> list[Piece]:
+        waiting = [(a, b, wait.attempt) for a, b, wait in self.waiting.cut(0, end)]
+        return sorted([*self.returned.cut(0, end), *waiting, *self._cut_leases(0, end)])
+
     def begin_dying(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows are refused for good: hold them while their copies become safe."""
         taken = self._cut_lease(lease_id, first, end)

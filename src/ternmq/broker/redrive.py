@@ -47,7 +47,7 @@ class DeadLetters:
         if self._topics.find(dead_topic(request.group)) is None:
             return wire.DeadOpen(ranges=[])
         lane = (await self._desk(request.group)).lane
-        return wire.DeadOpen(ranges=lane.done.gaps(lane.start, lane.end))
+        return wire.DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
 
     async def delete(self, request: wire.DeadHandle) -> wire.DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""

@@ -24,6 +24,7 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.broker.figures import Figures
 from ternmq.broker.finder import Finder
 from ternmq.broker.groups import Groups
+from ternmq.broker.leaving import Leaving
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.limits import SendLimits
 from ternmq.broker.members import Members
@@ -32,6 +33,7 @@ from ternmq.broker.once import OncePublisher
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
+from ternmq.broker.retention import Retention, RetentionPlan, Stored
 from ternmq.broker.router import Operating, Router
 from ternmq.broker.settle import Settler
 from ternmq.broker.throttle import Throttle
@@ -50,6 +52,7 @@ from ternmq.rpc.server import Listener, listening
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Disk, RealDisk
 from ternmq.storage.message_log import Append
+from ternmq.storage.retention import RetentionRules
 from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
 from ternmq.wire.finding import Find
@@ -139,6 +142,7 @@ async def serve(
             parts.listener = listener
             loops = {"upkeep": parts.upkeep.run, "checkpoints": parts.upkeep.run_checkpoints}
             loops["index"] = parts.upkeep.run_index
+            loops["retention"] = parts.retention.run
             if config.flush is Flush.ASYNC:
                 loops["flush"] = parts.upkeep.run_flush
             async with background(**loops):
@@ -157,9 +161,27 @@ def open_store(config: NodeConfig, epoch: int, clock: Clock, disk: Disk) -> Stor
         flush_bytes=config.flush_bytes,
         segment_size=config.segment_size,
         min_free=config.disk_free_min,
+        full_percent=config.disk_full_percent,
         pull_keep=config.delivery_records_keep,
     )
     return Store.open(disk, config.data_dir / "broker", clock=clock, epoch=epoch, config=settings)
+
+
+def retention_plan(config: NodeConfig) -> RetentionPlan:
+    rules = RetentionRules(
+        age_ms=config.retention_ms,
+        size=config.retention_size,
+        hour=config.retention_hour,
+        warn_percent=config.disk_warn_percent,
+        forced_percent=config.disk_forced_percent,
+    )
+    return RetentionPlan(
+        rules=rules,
+        keep_unread=config.retention_keep_unread,
+        dead_letter_keep_ms=config.dead_letter_keep_ms,
+        interval_s=config.retention_interval_ms / 1000,
+        directory=config.data_dir,
+    )
 
 
 class Parts:
@@ -214,6 +236,7 @@ class Parts:
             topics=self.topics, groups=self.groups, members=self.members, consume=store.consume,
             fetcher=self.fetcher, writer=writer, producers=store.producers,
         )  # fmt: skip
+        self.retention = self._retention(writer)
         self.settler = Settler(groups=self.groups, deliverer=self.deliverer, undertaker=undertaker)
         self.admin = Admin(
             groups=self.groups, topics=self.topics, members=self.members, directory=directory,
@@ -230,6 +253,19 @@ class Parts:
         )  # fmt: skip
         directory.on_topic_deleted(self._topic_deleted)
         directory.on_topic_changed(self.admin.topic_changed)
+
+    def _retention(self, writer: LetterWriter) -> Retention:
+        leaving = Leaving(
+            groups=self.groups, topics=self.topics, members=self.members,
+            committer=self.committer, writer=writer,
+        )  # fmt: skip
+        stored = Stored(
+            store=self.store, disk=self._disk, fetcher=self.fetcher, committer=self.committer
+        )
+        return Retention(
+            retention_plan(self._config), stored, directory=self._directory, groups=self.groups,
+            members=self.members, leaving=leaving, clock=self._clock,
+        )  # fmt: skip
 
     def _router(self, dead: DeadLetters, copies: Copies) -> Router:
         publisher = Publisher(
@@ -293,7 +329,7 @@ class Parts:
         """What this broker says about itself."""
         failed = self.committer.failed or self.store.pulls.failed
         free, size = self._disk.free(self._config.data_dir)
-        refusing = free < self._config.disk_free_min
+        refusing = free < self.store.messages.reserved(size)
         state = "ok"
         if failed is not None:
             state = failed.message

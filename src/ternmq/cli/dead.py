@@ -104,6 +104,9 @@ def list_letters(
     )
     if len(letters) > count:
         note(f"{len(letters) - count} more; --count shows them")
+    expired = use(url, lambda mq: mq.admin.expired_dead_letters(group))
+    if expired:
+        note(f"{expired} went because their time was over")
 
 
 @app.command()

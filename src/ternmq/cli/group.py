@@ -10,6 +10,7 @@ from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, utc
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.units import parse_duration_ms
 from ternmq.wire.commands import Group, Start
 
 if TYPE_CHECKING:
@@ -149,6 +150,10 @@ def change(
     backlog_alarm: Annotated[
         int | None, typer.Option(min=0, help="Warn when more messages are ready; 0: never.")
     ] = None,
+    dead_keep: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long dead letters are open, e.g. 7d; 0: no limit."),
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -156,7 +161,7 @@ def change(
     _set(topic, group, url, as_json, None, retry=retry, attempts_max=attempts,
          ordered_attempts_max=ordered_attempts, in_flight_max=max_in_flight,
          consumer_in_flight_max=consumer_max_in_flight, backlog_alarm=backlog_alarm,
-         **limit.rates(rate, bytes_rate))  # fmt: skip
+         dead_letter_keep_ms=_keep_ms(dead_keep), **limit.rates(rate, bytes_rate))  # fmt: skip
 
 
 OneMember = Annotated[
@@ -233,6 +238,10 @@ def delete(
         show_json({"deleted": group, "topic": topic})
     else:
         say(f"group {group} on {topic} is deleted")
+
+
+def _keep_ms(text: str | None) -> int | None:
+    return None if text is None else 0 if text == "0" else parse_duration_ms(text)
 
 
 def _start(text: str) -> Start:

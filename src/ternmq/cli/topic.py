@@ -10,7 +10,7 @@ from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, size, utc
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
-from ternmq.core.units import parse_size
+from ternmq.core.units import parse_duration_ms, parse_size
 from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
 
 if TYPE_CHECKING:
@@ -132,6 +132,10 @@ def change(
     apps: Annotated[
         list[str] | None, typer.Option("--app", help="An application that may; repeat it.")
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Messages older than this are gone, e.g. 1h; 0: no own."),
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -142,6 +146,7 @@ def change(
         "body_size_max": parse_size(body_size_max) if body_size_max else None,
         "closed": closed,
         "apps": apps or None,
+        "keep_ms": None if keep is None else parse_duration_ms(keep) if keep != "0" else 0,
     }
     _set(name, {key: value for key, value in changes.items() if value is not None}, url, as_json)
 

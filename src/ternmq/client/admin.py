@@ -134,6 +134,11 @@ class Admin:
         wanted = MemberPause(topic=topic, group=group, session=session, paused=paused)
         return (await self._ask_all(Command.MEMBER_PAUSE, wanted, Group))[0]
 
+    async def expired_dead_letters(self, group: str) -> int:
+        """How many went because their time was over before anybody handled them."""
+        [found] = await self._ask_all(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
+        return found.expired
+
     async def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
         """Sequences in the topic `%dead.GROUP` that nobody handled yet."""
         [found] = await self._ask_all(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)

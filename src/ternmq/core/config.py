@@ -36,7 +36,7 @@ PORT_BASE = 7700
 PORT_MAX = 65_535 - 81  # The farthest role, the gateway, listens on the base plus 81.
 
 _SIZES = {"flush_bytes", "segment_size", "disk_free_min", "body_size_max"}
-_SIZES |= {"inbound_max", "inbound_total_max"}
+_SIZES |= {"inbound_max", "inbound_total_max", "retention_size"}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True}
 _WORDS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -107,6 +107,34 @@ class NodeConfig:
         int,
         About("bytes of delivery records kept for the archive and the trace", 0, 1024 * GIB),
     ] = GIB
+
+    disk_warn_percent: Annotated[
+        int, About("from here on expired segments go at any hour", 1, 100)
+    ] = 75
+    disk_forced_percent: Annotated[
+        int, About("from here on the oldest segments go, expired or not", 1, 100)
+    ] = 85
+    disk_full_percent: Annotated[
+        int, About("from here on messages are refused; consuming goes on", 1, 100)
+    ] = 90
+    retention_ms: Annotated[
+        int, About("segments whose last message is older go; 0: never by age", 0, 3_650 * DAY_MS)
+    ] = 3 * DAY_MS
+    retention_size: Annotated[
+        int, About("above this the oldest segments go; 0: no limit", 0, 1024 * 1024 * GIB)
+    ] = 0
+    retention_hour: Annotated[
+        int, About("expired segments go only in this hour of the day, UTC; -1: at any", -1, 23)
+    ] = -1
+    retention_interval_ms: Annotated[
+        int, About("how often it is looked what may go", 100, HOUR_MS)
+    ] = 10_000
+    retention_keep_unread: Annotated[
+        bool, About("keep what a group still needs, also when the disk gets full")
+    ] = False
+    dead_letter_keep_ms: Annotated[
+        int, About("dead letters are gone after this; 0: kept like messages", 0, 3_650 * DAY_MS)
+    ] = 3 * DAY_MS
 
     lease_ms: Annotated[
         int, About("how long a consumer holds messages without a sign of life", 100, DAY_MS)

@@ -26,6 +26,8 @@ def topic_change(wanted: TopicSet) -> Callable[[TopicSettings], TopicSettings]:
         check_name("application", app)
     if wanted.body_size_max is not None and not 1 <= wanted.body_size_max <= BODY_SIZE_MAX:
         raise BadRequest(f"body_size_max is {wanted.body_size_max}; it can be 1 to {BODY_SIZE_MAX}")
+    if wanted.keep_ms is not None and not 0 <= wanted.keep_ms < 2**62:
+        raise BadRequest("keep_ms is a time in milliseconds, or 0 for none of its own")
     _check_rates(wanted.rate, wanted.bytes_rate)
     return lambda settings: msgspec.structs.replace(settings, **changes)
 

@@ -190,7 +190,7 @@ class MessageLog:
             return
         self._free_checked_at = now
         free, size = self._log.disk.free(self._log.directory)
-        reserved = reserve(size, self._config)
+        reserved = self.reserved(size)
         spare = free - reserved
         self._free_known_to = self._log.end + min(spare, FREE_CHECK_BYTES)
         if spare < end - self._log.end:
@@ -199,6 +199,11 @@ class MessageLog:
                 "space, lower disk_free_min or raise disk_full_percent; consuming goes on",
                 free=free, min_free=reserved,
             )  # fmt: skip
+
+    def reserved(self, disk_size: int) -> int:
+        """How many bytes of a disk of this size are not for messages."""
+        beyond = disk_size * max(0, 100 - self._config.full_percent) // 100
+        return max(self._config.min_free, beyond)
 
     # Reading
 
@@ -220,11 +225,6 @@ class MessageLog:
         if data is not None:
             check_batches(data, offset)
         return data
-
-
-def reserve(size: int, config: StorageConfig) -> int:
-    """How many bytes of a disk of this size are not for messages."""
-    return max(config.min_free, size * max(0, 100 - config.full_percent) // 100)
 
 
 def check_batches(data: bytes | bytearray, offset: int) -> None:

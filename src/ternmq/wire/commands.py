@@ -97,6 +97,8 @@ class TopicSettings(Record, frozen=True):
     """Sending is refused; consuming goes on."""
     consume_paused: bool = False
     """Nothing is handed out to any group; sending, acks and retries go on."""
+    keep_ms: int = 0
+    """Older messages are gone, though others are kept longer; 0 means as long as everything."""
 
 
 class Topic(Record, frozen=True):
@@ -158,6 +160,8 @@ class GroupSettings(Record, frozen=True):
     """More ready messages than this are an alarm."""
     paused_sessions: list[str] = []
     """Consumers that are handed nothing."""
+    dead_letter_keep_ms: int = -1
+    """How long dead letters are open; 0: as long as messages are kept, -1: what the broker says."""
 
 
 class GroupSet(Record, frozen=True):
@@ -174,6 +178,7 @@ class GroupSet(Record, frozen=True):
     in_flight_max: int | None = None
     consumer_in_flight_max: int | None = None
     backlog_alarm: int | None = None
+    dead_letter_keep_ms: int | None = None
 
 
 class DeadFind(Record, frozen=True):
@@ -184,6 +189,8 @@ class DeadOpen(Record, frozen=True):
     """Letters that nobody handled yet: ranges of sequences in the group's dead-letter topic."""
 
     ranges: list[tuple[int, int]]
+    expired: int = 0
+    """So many went because their time was over."""
 
 
 class DeadHandle(Record, frozen=True):

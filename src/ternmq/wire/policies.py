@@ -20,6 +20,7 @@ class TopicSet(Record, frozen=True):
     over_limit: Literal["refuse", "dead_letter"] | None = None
     paused: bool | None = None
     consume_paused: bool | None = None
+    keep_ms: int | None = None
 
 
 class LimitSet(Record, frozen=True):
