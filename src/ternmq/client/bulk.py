@@ -2,7 +2,8 @@
 
 Lists of bare bodies take the encoder's fast path: nothing here runs Python per message, only C
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's
-list is the only large thing in memory, and the loop gets a turn after every batch.
+list is the only large thing in memory, and the loop gets a turn after every batch. Short lists
+share batches with what other coroutines send (`share.py`).
 """
 
 import asyncio
@@ -21,8 +22,9 @@ from ternmq.client.outgoing import (
 )
 from ternmq.client.outlets import Outlets
 from ternmq.client.parcel import Parcel
-from ternmq.client.producer import Producer
+from ternmq.client.producer import Producer, copy_error
 from ternmq.client.receipt import BatchReceipt
+from ternmq.client.share import SHARED_ROWS_MAX, SHARED_SIZE_PART, Share
 from ternmq.client.waiting import Chunk, Line, Row, line_of, row_size
 from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
@@ -50,8 +52,11 @@ class Bulk:
         self._receipt = receipt = BatchReceipt(len(bodies))
         check_name("topic", self._topic)
         rows = await self._rows(bodies)
-        producer, rows_max = self._producer, self._producer.config.batch_rows_max
         runs = self._runs(rows)
+        if len(runs) == 1 and (size := self._shared_size(rows, runs[0][0])) is not None:
+            await self._share(rows, size)
+            return self._finished()
+        producer, rows_max = self._producer, self._producer.config.batch_rows_max
         for delayed in {isinstance(line, tuple) for line, _, _ in runs}:
             await producer.outlets(delayed).ready()
         sent = 0
@@ -68,10 +73,33 @@ class Bulk:
             receipt.failed(sent, len(rows) - sent, error)
         while self._under_way:
             await self._next_answer()
+        return self._finished()
+
+    def _finished(self) -> BatchReceipt:
+        receipt = self._receipt
         receipt.finish()
-        if receipt.failures and sum(len(failed) for failed, _ in receipt.failures) == len(rows):
-            raise receipt.failures[0][1]
+        if receipt.failures and sum(len(rows) for rows, _ in receipt.failures) == len(receipt):
+            raise copy_error(receipt.failures[0][1])
         return receipt
+
+    def _shared_size(self, rows: Sequence[Row], line: Line) -> int | None:
+        """What a short list counts in the send buffer; None when it is no short one."""
+        config = self._producer.config
+        if isinstance(line, tuple) or len(rows) > min(SHARED_ROWS_MAX, config.batch_rows_max):
+            return None
+        size = sum(map(row_size, rows))
+        return size if size <= config.batch_size_max // SHARED_SIZE_PART else None
+
+    async def _share(self, rows: Sequence[Row], size: int) -> None:
+        """Join what other coroutines send to this topic at this moment."""
+        producer = self._producer
+        if producer.closed:
+            raise Closed("this client is closed")
+        if not producer.room.take(len(rows), size):
+            await producer.wait_for_room(len(rows), size)
+        told: asyncio.Future[None] = producer.loop.create_future()
+        producer.add_list(self._topic, rows, size, Share(self._receipt, told))
+        await told
 
     async def _rows(self, bodies: Sequence[Any]) -> Sequence[Row]:
         """Check everything before anything is sent."""
@@ -106,6 +134,7 @@ class Bulk:
         producer = self._producer
         chunk = Chunk(producer.loop.time(), producer.clock.now_ms())
         chunk.rows = list(rows)
+        chunk.awaited = True
         chunk.plain = self._plain or all(type(row) is bytes for row in rows)
         chunk.due = self._due if chunk.plain else None
         chunk.size = sum(map(len if chunk.plain else row_size, rows))  # type: ignore[arg-type]
@@ -121,7 +150,7 @@ class Bulk:
         for start, end in split_rows(sizes, rows_max=len(sizes), size_max=size_max):
             part = Chunk(chunk.opened_at, chunk.born_at_ms)
             part.rows, part.plain, part.due = chunk.rows[start:end], chunk.plain, chunk.due
-            part.size = sum(sizes[start:end])
+            part.size, part.awaited = sum(sizes[start:end]), True
             yield start, part
 
     def _row(self, body: Any, now_ms: int) -> Row:

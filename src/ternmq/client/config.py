@@ -37,6 +37,8 @@ class ConnectOptions(TypedDict, total=False):
     on_error: OnError | None
     delivery_timeout: float
     request_timeout: float
+    resend_times: int
+    resend_after: float
     compression: Compression
     batch_rows_max: int
     batch_size_max: int
@@ -63,6 +65,10 @@ class ClientConfig:
     """Seconds from `send` until it gives up."""
     request_timeout: float = 5.0
     """Seconds without an answer until the same bytes are sent again."""
+    resend_times: int = 3
+    """One-way messages: how often they are sent again while nobody answers."""
+    resend_after: float = 30.0
+    """One-way messages: seconds without an answer until they are sent again, or given up."""
     compression: Compression = "zstd"
     batch_rows_max: int = 4096
     batch_size_max: int = 1 * MIB
@@ -79,6 +85,8 @@ class ClientConfig:
         _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
         _within("delivery_timeout", self.delivery_timeout, 0.01, 24 * 3600)
         _within("request_timeout", self.request_timeout, 0.01, 600)
+        _within("resend_times", self.resend_times, 0, 1000)
+        _within("resend_after", self.resend_after, 0.01, 3600)
         _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
         _within("inflight_max", self.inflight_max, 1, 256)

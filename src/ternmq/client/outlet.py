@@ -1,12 +1,14 @@
 """What goes to one broker group: parcels in order, each sent until it is answered.
 
-1. Connection lost, or no answer within `request_timeout`: the result is indefinite, so the same
-   bytes go to the same group again, in the original order; the broker recognises a repeat.
+1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
+   result is indefinite, so the same bytes go to the same group again, in the original order; the
+   broker recognises a repeat.
 2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, then the
    caller is told. Over a limit the broker says when there is room: the topic's parcels wait for
    that, together and in order, while it lies within `delivery_timeout`; else the caller is told.
 3. Refused for good: the caller is told at once.
-4. `delivery_timeout` over: `SendUnknown` if bytes may have arrived, else `Unavailable`.
+4. A parcel's time (`delivery_timeout`, or the resend window of one-way messages) is over:
+   `SendUnknown` if bytes may have arrived, else `Unavailable`.
 5. Later parcels never run so far ahead of an unanswered one that the broker would have forgotten
    its numbers when it is repeated.
 
@@ -43,10 +45,9 @@ log = get_logger()
 class Outlet:
     """The line of parcels to one broker group."""
 
-    def __init__(self, broker_group: str, link: Link, *, request_timeout: float) -> None:
+    def __init__(self, broker_group: str, link: Link) -> None:
         self.broker_group = broker_group
         self._link = link
-        self._request_timeout = request_timeout
         self._waiting: deque[Parcel] = deque()
         self._under_way: dict[int, Parcel] = {}
         self._later: set[Parcel] = set()
@@ -239,7 +240,7 @@ class Outlet:
             if now >= parcel.deadline:
                 self._drop(parcel)
                 self._finish(parcel, parcel.overdue())
-            elif parcel.serial in self._under_way and now - parcel.sent_at > self._request_timeout:
+            elif parcel.serial in self._under_way and now - parcel.sent_at > parcel.again_after:
                 connection = self._link.connection
                 if connection is not None and not connection.closed:
                     log.warning("no answer, sending again", topic=parcel.published.topic)
@@ -255,6 +256,11 @@ class Outlet:
         for parcel in list(self._waiting):
             self._drop(parcel)
             self._finish(parcel, parcel.overdue() if parcel.transmitted else error)
+
+    def end_by(self, moment: float) -> None:
+        """Try nothing for longer than that."""
+        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
+            parcel.deadline = min(parcel.deadline, moment)
 
     def stop(self) -> None:
         """Give up everything that is not answered."""

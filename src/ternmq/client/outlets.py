@@ -48,7 +48,7 @@ class Outlets:
         outlet = self._outlets.get(group)
         if outlet is None:
             link = self._links.server(group, self.kind)
-            outlet = Outlet(group, link, request_timeout=self._config.request_timeout)
+            outlet = Outlet(group, link)
             self._outlets[group] = outlet
         return outlet
 

@@ -5,6 +5,7 @@ for it and until when it may be tried. It does no I/O.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
 from ternmq.batch.layout import Encoding
@@ -15,10 +16,18 @@ from ternmq.core.errors import BadRequest, SendUnknown, TernError, TooLarge, Una
 OnDone = Callable[["Parcel", TernError | None], None]
 
 
+class Window(NamedTuple):
+    """Until when a batch is tried, and after how many seconds without an answer it goes again."""
+
+    deadline: float
+    again_after: float
+
+
 class Parcel:
     """A batch, its place in line, and what happens when it is answered."""
 
     __slots__ = (
+        "again_after",
         "chunk",
         "data",
         "deadline",
@@ -36,11 +45,11 @@ class Parcel:
     )
 
     def __init__(
-        self, chunk: Chunk, published: Published, *, deadline: float, on_done: OnDone
+        self, chunk: Chunk, published: Published, *, window: Window, on_done: OnDone
     ) -> None:
         self.chunk = chunk
         self.published = published
-        self.deadline = deadline
+        self.deadline, self.again_after = window
         self.on_done = on_done
         self.data = bytearray()
         self.serial = 0
@@ -107,7 +116,7 @@ class Parcel:
             Parcel(
                 chunk,
                 Published(whole.topic, whole.producer, whole.first_sequence + at, len(chunk.rows)),
-                deadline=self.deadline,
+                window=Window(self.deadline, self.again_after),
                 on_done=self.on_done,
             )
             for at, chunk in ((0, first), (middle, second))

@@ -11,8 +11,10 @@ not yet answered is bounded (`Room`). One event loop, no task per message.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
@@ -23,9 +25,10 @@ from ternmq.client.link import back_off
 from ternmq.client.links import Links
 from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.outlets import Outlets
-from ternmq.client.parcel import OnDone, Parcel
+from ternmq.client.parcel import OnDone, Parcel, Window
 from ternmq.client.receipt import Published, Receipt
 from ternmq.client.room import Room
+from ternmq.client.share import Share
 from ternmq.client.times import shown
 from ternmq.client.waiting import (
     ROW_COST,
@@ -83,6 +86,7 @@ class Producer:
         self._delays = Outlets(links, "delay", config)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
+        self._closing_until = inf
 
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         """Store one message; its receipt says where."""
@@ -151,8 +155,29 @@ class Producer:
         chunk.rows.append(row)
         chunk.waiters.append(waiter)
         chunk.size += size
+        if waiter is not None:
+            chunk.awaited = True
         if type(row) is not bytes:
             chunk.plain = False
+        self._cut_soon(waiting)
+
+    def add_list(self, topic: str, rows: Sequence[Row], size: int, share: Share) -> None:
+        """Let a short list join the open chunk; its room is taken already."""
+        config, now, count = self.config, self.loop.time(), len(rows)
+        waiting = self._waiting.get(topic) or self._open(topic)
+        chunk = waiting.fitting(size, config.batch_rows_max, config.batch_size_max, now, count)
+        if chunk is None:
+            chunk = Chunk(now, self.clock.now_ms())
+            waiting.chunks.append(chunk)
+        chunk.shares.append((share, len(chunk.rows)))
+        chunk.rows.extend(rows)
+        chunk.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
+        chunk.size += size
+        chunk.awaited = True
+        chunk.plain = chunk.plain and set(map(type, rows)) <= {bytes}
+        self._cut_soon(waiting)
+
+    def _cut_soon(self, waiting: Waiting) -> None:
         if not waiting.scheduled and (waiting.under_way < PARTIAL_MAX or len(waiting.chunks) > 1):
             waiting.scheduled = True
             self.loop.call_soon(self._cut, waiting)
@@ -186,8 +211,15 @@ class Producer:
         """Number the rows of a chunk: from here on their ids are decided."""
         producer, first = self._incarnation.take(len(chunk.rows))
         published = Published(topic, producer, first, len(chunk.rows))
-        deadline = chunk.opened_at + self.config.delivery_timeout
-        return Parcel(chunk, published, deadline=deadline, on_done=on_done)
+        return Parcel(chunk, published, window=self._window(chunk), on_done=on_done)
+
+    def _window(self, chunk: Chunk) -> Window:
+        """How long it is tried. What nobody waits for has the longer breath (D3)."""
+        config = self.config
+        if chunk.awaited:
+            return Window(chunk.opened_at + config.delivery_timeout, config.request_timeout)
+        tried_s = config.resend_after * (config.resend_times + 1)
+        return Window(min(chunk.opened_at + tried_s, self._closing_until), config.resend_after)
 
     def outlets(self, delayed: bool) -> Outlets:
         """Where messages for now go, or those for later."""
@@ -223,7 +255,9 @@ class Producer:
                 if waiter is None:
                     self._report(published.topic, error)
                 elif not waiter.done():
-                    waiter.set_exception(_copy(error))
+                    waiter.set_exception(copy_error(error))
+        if chunk.shares:
+            chunk.answer_lists(published, error)
         self.count(len(chunk.rows), error)
         self.give_room(len(chunk.rows), chunk.size)
         if waiting.chunks and not waiting.scheduled:
@@ -284,10 +318,10 @@ class Producer:
 
     def _expire(self, outlets: Outlets, error: TernError) -> None:
         """Nobody is known: give up what waited too long, or all if waiting cannot help."""
-        too_old = self.loop.time() - self.config.delivery_timeout
+        now = self.loop.time()
         for waiting in self._waiting_for(outlets):
             chunks = waiting.chunks
-            while chunks and (not error.retryable or chunks[0].opened_at < too_old):
+            while chunks and (not error.retryable or self._window(chunks[0]).deadline < now):
                 waiting.under_way += 1
                 settled = partial(self._settled, waiting)
                 settled(self.parcel(waiting.topic, chunks.popleft(), settled), error)
@@ -312,15 +346,18 @@ class Producer:
             await asyncio.shield(self._drained)
 
     async def close(self) -> None:
-        """Send what was accepted, each message within its `delivery_timeout`, then stop."""
+        """Send what was accepted, for at most `delivery_timeout` from now, then stop."""
         if not self.closed:
             self.closed = True
+            self._closing_until = self.loop.time() + self.config.delivery_timeout
+            for outlet in (*self._brokers, *self._delays):
+                outlet.end_by(self._closing_until)
             await self.flush()
         await self._brokers.stop()
         await self._delays.stop()
 
 
-def _copy(error: TernError) -> TernError:
+def copy_error(error: TernError) -> TernError:
     """Everybody who waits gets an error of their own: raising writes a traceback into it."""
     copied = type(error)(error.message)
     copied.details = error.details

@@ -10,6 +10,9 @@ from collections import deque
 from typing import Any
 
 from ternmq.batch.encoder import Due, Outgoing
+from ternmq.client.receipt import Published
+from ternmq.client.share import Share
+from ternmq.core.errors import TernError
 
 CHUNK_AGE_MAX_S = 0.02
 ROW_COST = 64  # What a waiting row costs besides its body.
@@ -55,7 +58,17 @@ def _text_size(text: str) -> int:
 class Chunk:
     """The rows of one batch to be."""
 
-    __slots__ = ("born_at_ms", "due", "opened_at", "plain", "rows", "size", "waiters")
+    __slots__ = (
+        "awaited",
+        "born_at_ms",
+        "due",
+        "opened_at",
+        "plain",
+        "rows",
+        "shares",
+        "size",
+        "waiters",
+    )
 
     def __init__(self, opened_at: float, born_at_ms: int) -> None:
         self.opened_at = opened_at
@@ -64,9 +77,19 @@ class Chunk:
         """Bare bodies only; the encoder has a faster way for these."""
         self.due: Due | None = None
         """When all these bare bodies are due; other rows know it themselves."""
+        self.awaited = False
+        """Somebody waits for the receipt of at least one of the rows."""
         self.rows: list[Row] = []
         self.waiters: list[Waiter] = []
+        self.shares: list[tuple[Share, int]] = []
+        """Lists that lie in this chunk, each with the row at which its first row lies (or lay)."""
         self.size = 0
+
+    def answer_lists(self, published: Published, error: TernError | None) -> None:
+        """Give every list in here its part of the answer."""
+        for share, at in self.shares:
+            row, end = max(0, at), min(len(self.rows), at + share.count)
+            share.answered(row - at, end - row, published, row, error)
 
     def halves(self) -> "tuple[Chunk, Chunk]":
         """The same rows in two chunks."""
@@ -80,6 +103,11 @@ class Chunk:
         first.waiters, second.waiters = self.waiters[:middle], self.waiters[middle:]
         first.plain = second.plain = self.plain
         first.due = second.due = self.due
+        first.awaited = second.awaited = self.awaited
+        first.shares = [(share, at) for share, at in self.shares if at < middle]
+        second.shares = [
+            (share, at - middle) for share, at in self.shares if at + share.count > middle
+        ]
         first.size = self.size // 2  # Only the sum counts: it is given back to the buffer.
         second.size = self.size - first.size
         return first, second
@@ -102,13 +130,15 @@ class Waiting:
     def idle(self) -> bool:
         return not (self.chunks or self.under_way or self.scheduled)
 
-    def fitting(self, size: int, rows_max: int, size_max: int, now: float) -> Chunk | None:
-        """The open chunk, if one more row of `size` bytes may still join it."""
+    def fitting(
+        self, size: int, rows_max: int, size_max: int, now: float, count: int = 1
+    ) -> Chunk | None:
+        """The open chunk, if one more row (or `count`) of `size` bytes may still join it."""
         if not self.chunks:
             return None
         chunk = self.chunks[-1]
         if (
-            len(chunk.rows) >= rows_max
+            len(chunk.rows) + count > rows_max
             or chunk.size + size > size_max
             or now - chunk.opened_at > CHUNK_AGE_MAX_S
         ):

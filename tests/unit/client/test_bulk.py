@@ -145,3 +145,89 @@ async def test_a_list_larger_than_the_buffer_goes_through(broker: FakeBroker) ->
 
     assert len(receipt) == 1000
     assert receipt.failures == []
+
+
+# Short lists share batches.
+
+
+async def test_short_lists_of_many_coroutines_share_batches(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    """Each list gets its own part of the answer; single messages join them."""
+    lists = [[b"%d-%d" % (at, row) for row in range(1 + at % 3)] for at in range(100)]
+    alone = asyncio.create_task(mq.send("orders", b"alone"))
+    receipts = await asyncio.gather(*(mq.send_many("orders", bodies) for bodies in lists))
+    single = await alone
+
+    assert len(broker.published) == 1
+    stored = stored_bodies(broker, "orders")
+    assert stored == [b"alone", *(body for bodies in lists for body in bodies)]
+    assert single.sequence == 0
+    view = BatchView(broker.batches["orders"][0])
+    for bodies, receipt in zip(lists, receipts, strict=True):
+        assert len(receipt) == len(bodies)
+        assert [stored[each.sequence] for each in receipt] == bodies
+        assert [each.id for each in receipt] == [view.message_id(r.sequence) for r in receipt]
+    assert mq.stats().sent == len(stored)
+    assert mq.stats().buffered == 0
+
+
+async def test_a_row_that_fits_nowhere_fails_only_its_own_list(broker: FakeBroker) -> None:
+    """The batch is halved until the culprit is alone."""
+
+    def no_x(peer: Peer, frame: Frame) -> bool:
+        if b"x" in BatchView(frame.payload).bodies():
+            peer.fail(frame.command, frame.correlation, TooLarge("no x"))
+            return True
+        return False
+
+    broker.behave(Command.PUBLISH, no_x)
+    async with ternmq.connect(broker.url) as mq:
+        first, second, third = await asyncio.gather(
+            mq.send_many("orders", [b"a", b"b", b"c"]),
+            mq.send_many("orders", [b"d", b"x", b"e"]),
+            mq.send_many("orders", [b"f"]),
+        )
+        with pytest.raises(TooLarge):
+            await mq.send_many("orders", [b"x"])
+
+    stored = stored_bodies(broker, "orders")
+    assert [stored[each.sequence] for each in first] == [b"a", b"b", b"c"]
+    assert [stored[each.sequence] for each in third] == [b"f"]
+    assert [rows for rows, _ in second.failures] == [range(1, 2)]
+    assert (stored[second[0].sequence], stored[second[2].sequence]) == (b"d", b"e")
+    assert sorted(stored) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+async def test_lists_and_messages_with_options_may_share_too(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    await asyncio.gather(
+        mq.send_many("orders", [b"a", b"b"], key="k"), mq.send_many("orders", [b"c"])
+    )
+
+    view = BatchView(broker.published[0])
+    assert [view.key(row) for row in range(3)] == ["k", "k", None]
+
+
+async def test_a_list_that_does_not_fit_the_open_batch_begins_the_next(broker: FakeBroker) -> None:
+    async with ternmq.connect(broker.url, batch_rows_max=4) as mq:
+        await asyncio.gather(*(mq.send_many("orders", [b"x"] * 3) for _ in range(4)))
+
+    assert [BatchView(batch).count for batch in broker.published] == [3, 3, 3, 3]
+
+
+async def test_a_cancelled_list_does_not_disturb_the_others(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    lists = [asyncio.create_task(mq.send_many("orders", [b"x"] * 2)) for _ in range(3)]
+    await asyncio.sleep(0)
+    lists[1].cancel()
+    results = await asyncio.gather(*lists, return_exceptions=True)
+
+    assert [type(result).__name__ for result in results] == [
+        "BatchReceipt",
+        "CancelledError",
+        "BatchReceipt",
+    ]
+    assert mq.stats().buffered == 0

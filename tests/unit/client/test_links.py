@@ -26,7 +26,7 @@ async def test_a_message_waits_until_a_broker_is_there(broker: FakeBroker) -> No
         sends = [asyncio.create_task(mq.send("orders", b"x")) for _ in range(3)]
         many = asyncio.create_task(mq.send_many("orders", [b"y"] * 3))
         mq.send_nowait("orders", b"z")
-        await until(lambda: mq.stats().buffered == 4)
+        await until(lambda: mq.stats().buffered == 7)
         broker.announced = True
         await asyncio.gather(*sends, many)
         await mq.flush()
