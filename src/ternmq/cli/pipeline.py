@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-app = typer.Typer(help="Spark jobs: archive, and finding messages in it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Spark jobs: archive, trace; and finding messages in the archive.", no_args_is_help=True
+)
 
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark master; without it, this machine.")
@@ -62,7 +65,7 @@ def archive(
 
     job = ArchiveJob(
         url=url, target=to, deliveries=deliveries, fail_on_data_loss=fail_on_data_loss,
-        topics=tuple(name.strip() for name in topics.split(",") if name.strip()),
+        topics=_names(topics),
     )  # fmt: skip
     done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0}
     with _spark("archive", master, conf) as spark, _interrupted() as stopping:
@@ -100,7 +103,9 @@ def compact(
 ) -> None:  # fmt: skip
     """Join the files of each day that has ended, and let old days go."""
     from ternmq.pipeline import archive_care
+    from ternmq.pipeline.archive_store import ArchiveStore
 
+    ArchiveStore(archive).check()
     dropped = 0
     if keep is not None:
         keep_ms = parse_duration_ms(keep)
@@ -161,6 +166,63 @@ def find(
     if not found:
         note("nothing found")
         raise typer.Exit(1)
+
+
+@app.command("trace")
+def trace(
+    archive: Annotated[
+        str, typer.Option("--archive", help="Look at an archive instead of the cluster.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for Parquet tables and report.html.")
+    ] = None,
+    topics: Annotated[str, typer.Option("--topics", help="Comma list; without it, all.")] = "",
+    since: Annotated[str | None, typer.Option("--from", help="Time, or how long ago.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Time, or how long ago.")] = None,
+    older: Annotated[
+        str, typer.Option("--older-than", help="Audit only what was stored before, e.g. 1h.")
+    ] = "",
+    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Latency, throughput, backlog, and what was stored and never acked."""
+    from ternmq.pipeline import trace as tracing
+    from ternmq.pipeline.archive_store import ArchiveStore
+
+    job = tracing.TraceJob(
+        url=url, archive=archive, topics=_names(topics), from_ms=_time_ms(since, 0),
+        to_ms=_time_ms(until, 2**62), older_than_s=parse_duration_ms(older) // 1000 if older else 0,
+    )  # fmt: skip
+    if archive:  # Before Spark takes its seconds to start.
+        ArchiveStore(archive).check()
+    with _spark("trace", master, conf) as spark:
+        tables = tracing.trace(spark, job)
+        if out is not None:
+            page = tracing.write(spark, tables, out, archive or url)
+            note(f"report: {page}")
+    if as_json:
+        say(tracing.as_json(tables))
+        return
+    show_table(
+        ("topic", "group", "#messages", "#acked", "#again", "#never acked", "#p50 ms", "#p99 ms"),
+        _summary(tables),
+    )
+
+
+def _summary(tables: dict[str, list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
+    owed = {(row["topic"], row["group"]): row["never_acked"] for row in tables["audit"]}
+    known = {(row["topic"], row["group"]): row for row in tables["latency"]}
+    rows: list[tuple[Any, ...]] = []
+    for place, missing in owed.items():
+        row = known.get(place, {})
+        counted = [row.get(name, 0) for name in ("messages", "acked", "again")]
+        spent = [row.get(f"total_{share}_ms") for share in ("p50", "p99")]
+        shown = [None if each is None else f"{each:.1f}" for each in spent]
+        rows.append((*place, *counted, missing, *shown))
+    return rows
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _show_one(row: dict[str, Any], timeline: list[dict[str, Any]]) -> None:

@@ -1,13 +1,16 @@
 """Delivery records as rows: one row for each message that a record speaks of.
 
 The records come as bytes of the pull log. Ranges become rows by numpy, so a record about ten
-thousand messages costs as much Python as one about a single message. Records that speak of a group
-as a whole (made, reset, paused) have no messages and make no rows.
+thousand messages costs as much Python as one about a single message. The event is the record's kind
+in small letters: handed_out, acked, retry, dead … A group that is made or reset is one row with the
+sequence where it goes on; other records without messages make no rows.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -21,17 +24,8 @@ from ternmq.storage.pull_record import (
 )
 from ternmq.wire.deliveries import DeliveriesNames, DeliveriesPage
 
-EVENTS = {
-    Kind.HANDED_OUT: "handed_out",
-    Kind.ACKED: "acked",
-    Kind.RETURNED: "returned",
-    Kind.STARTED: "started",
-    Kind.EXPIRED: "expired",
-    Kind.SKIPPED: "skipped",
-    Kind.FILTERED: "filtered",
-    Kind.RETRY: "retry",
-    Kind.DEAD: "dead",
-}
+PLACES = {Kind.GROUP_MADE: "made", Kind.RESET: "reset"}
+"""Where a group goes on: one row, whose sequence is that place."""
 ROWS_MIN = 8_192
 
 
@@ -49,9 +43,20 @@ def events(page: DeliveriesPage) -> Iterator[Event]:
     while at < len(data):
         fields = FIELDS.unpack_from(data, at + FRAME.size)
         size, kind, range_count, position = fields[0], fields[1], fields[3], fields[4]
-        if kind in EVENTS and range_count:
-            yield Event(position, decode(data[at : at + size]))
+        if range_count or kind == Kind.GROUP_MADE:
+            yield Event(position, _with_rows(decode(data[at : at + size])))
         at += size
+
+
+def _with_rows(record: PullRecord) -> PullRecord:
+    """A record about a place in the sequence gets that place as its only row."""
+    if record.kind == Kind.GROUP_MADE:
+        start = int(msgspec.msgpack.decode(record.text)[1])
+        return replace(record, ranges=((start, start + 1, 0),), text=b"")
+    if record.kind == Kind.RESET:
+        target = record.ranges[0][0]
+        return replace(record, ranges=((target, target + 1, 0),))
+    return record
 
 
 class DeliveryRowMaker:
@@ -110,7 +115,7 @@ class DeliveryRowMaker:
         if name == "broker_group":
             return self._broker_group
         if name == "event":
-            return EVENTS[record.kind]
+            return PLACES.get(record.kind, record.kind.name.lower())
         if name == "position":
             return event.position
         if name == "lease":
