@@ -47,6 +47,7 @@ class Dispatcher:
         self._work = asyncio.Event()
         self.workers = workers
         self.dispatched = 0
+        self._closed = False
 
     def wake(self) -> None:
         """Rows are ready."""
@@ -125,7 +126,7 @@ class Dispatcher:
         if error is None:
             self.dispatched += len(intent.rows)
             done = Decision(kind=Kind.DONE, at_ms=now_ms, value=intent.offset)
-            self._decisions.put(hour, done)
+            self._note(hour, done)
         else:
             log.warning("a broker group refuses delayed messages", group=intent.group,
                         rows=len(intent.rows), reason=error.message)  # fmt: skip
@@ -136,7 +137,19 @@ class Dispatcher:
         if self._engine.is_open(hour, intent):
             now_ms = self._clock.now_ms()
             released = Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset)
-            self._decisions.put(hour, released)
+            self._note(hour, released)
+
+    def _note(self, hour: int, decision: Decision) -> None:
+        """Write how an intent ended; on a full disk again, until there is room."""
+
+        def written(told: "asyncio.Future[TernError | None]") -> None:
+            error = None if told.cancelled() else told.result()
+            if error is not None and self._engine.store.failed is None and not self._closed:
+                log.warning("an end could not be written; trying again", reason=error.message)
+                self._loop.call_later(WAIT_S, self._note, hour, decision)
+
+        self._decisions.put(hour, decision).add_done_callback(written)
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=True)

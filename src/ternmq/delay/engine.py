@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ternmq.core.log import get_logger
-from ternmq.delay.checkpoint import Checkpoint, KnownHour, KnownTopic
+from ternmq.delay.checkpoint import Checkpoint, KnownTopic
 from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.hour_index import Entry, HourIndex
 from ternmq.delay.hours import NEVER, Hour
@@ -117,7 +117,7 @@ class Engine:
             and (
                 hour.loading
                 or hour.start in self.requested
-                or (hour.pending > 0 and (hour.book is not None or hour.next_due < before_ms))
+                or ((hour.next_due < before_ms or hour.book is not None) and hour.pending > 0)
             )
         ]
         return min(waiting, key=lambda hour: (not hour.loading, hour.next_due), default=None)
@@ -328,7 +328,7 @@ class Engine:
         return Checkpoint(
             clean=clean, hour_ms=self.hour_ms, wal_durable=messages.safe_offset,
             scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
-            hours=[_known(hour) for hour in self.hours.values()],
+            hours=[hour.known() for hour in self.hours.values()],
             topics=[
                 KnownTopic(
                     id=topic_id, name=self.names.get(topic_id, ""), accepted=accepted,
@@ -344,20 +344,13 @@ class Engine:
         """All of it is settled, and a durable mark says that it gets no more rows."""
         known = self.store.known
         return (
-            hour.pending == 0
-            and not hour.loading
-            and not hour.waiting
-            and hour.start + self.hour_ms <= known.stored_at_ms
+            hour.start + self.hour_ms <= known.stored_at_ms
             and hour.wal_offset < known.scheduled
+            and not (hour.loading or hour.waiting or hour.deciding)
+            and hour.start not in self.requested
+            and hour.pending == 0
         )
 
     def dropped(self, hours: list[int]) -> None:
         """Their files are gone."""
         self._dropping.difference_update(hours)
-
-
-def _known(hour: Hour) -> KnownHour:
-    return KnownHour(
-        start=hour.start, length=hour.length, rows=hour.rows, wal_offset=hour.wal_offset,
-        wal_pieces=hour.wal_pieces, next_due=hour.next_due, topics=list(hour.topics.items()),
-    )  # fmt: skip

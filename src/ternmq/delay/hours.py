@@ -8,6 +8,7 @@ row, so an hour that is loaded by it is loaded in time, whatever moved in it.
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ternmq.delay.checkpoint import KnownHour
 from ternmq.delay.hour_index import Entry, HourIndex
 from ternmq.delay.intent import IntentBook
 
@@ -68,6 +69,13 @@ class Hour:
         self.length = entry.offset + entry.size
         self.topics[entry.topic_id] += entry.row_count
         self.next_due = min(self.next_due, int(entry.due_ms.min()))
+
+    def known(self) -> KnownHour:
+        """What a checkpoint says of it."""
+        return KnownHour(
+            start=self.start, length=self.length, rows=self.rows, wal_offset=self.wal_offset,
+            wal_pieces=self.wal_pieces, next_due=self.next_due, topics=list(self.topics.items()),
+        )  # fmt: skip
 
     def take_counts(self, book: IntentBook) -> None:
         """Count by this book from now on, also when the hour is not loaded any more."""

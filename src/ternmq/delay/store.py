@@ -19,6 +19,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from ternmq.batch.layout import STORED_SIZE_MAX, check_whole
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
@@ -181,8 +183,16 @@ class DelayStore:
                 self.hours.setdefault(start, Hour(start)).grew(entry)
             if step.error is not None:
                 raise step.error
-        self.schedule_files.sync_all()
         self.schedule_log.hour_ms = hour_ms
+        if hour_ms != self.known.hour_ms:
+            # What follows is cut differently, so what is done must never be done again.
+            self.checkpoint(
+                msgspec.structs.replace(
+                    self.known, clean=False, hour_ms=hour_ms, scheduled=self.scheduled_to,
+                    wal_durable=self.wal.messages.safe_offset, dropping=[],
+                    hours=[hour.known() for hour in self.hours.values()],
+                )
+            )  # fmt: skip
 
     # Scheduling and loading
 
