@@ -21,6 +21,7 @@ from ternmq.cli import (
     group,
     ledger,
     limit,
+    outbox,
     pipeline,
     send,
     topic,
@@ -46,6 +47,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(limit.app, name="limit")
 app.add_typer(dead.app, name="dead")
 app.add_typer(delay.app, name="delay")
+app.add_typer(outbox.app, name="outbox")
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)

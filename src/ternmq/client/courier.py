@@ -77,6 +77,8 @@ async def _send(
         async with asyncio.timeout_at(give_up):
             return await mq.send_once(topic, rows, broker_group)
     except TimeoutError:
-        return Unavailable(f"broker group {broker_group!r} did not answer in time")
+        known = broker_group in mq.broker_groups()
+        why = "did not answer in time" if known else "is not known to the meta server"
+        return Unavailable(f"broker group {broker_group!r} {why}")
     except TernError as error:
         return error

@@ -30,6 +30,7 @@ from ternmq.outbox.table import PARKED_MS
 from ternmq.outbox.verdict import behind, judge, rest_ms
 
 ERROR_PAUSE_S = 1.0
+UNKNOWN_S = 2.0  # For a broker group that nobody knows: it may be starting.
 
 log = get_logger()
 
@@ -219,7 +220,8 @@ class Relay:
         if group is None:
             outcomes: list[Outcome] = [Unavailable("no broker group is known yet")] * len(messages)
         else:
-            timeout = self.settings.timeout
+            known = group in mq.broker_groups()
+            timeout = self.settings.timeout if known else min(UNKNOWN_S, self.settings.timeout)
             outcomes = await deliver(mq, topic, messages, broker_group=group, timeout=timeout)
             self._watch(group, outcomes)
         return done + [(row, out) for (row, _), out in zip(readable, outcomes, strict=True)]
