@@ -1,9 +1,11 @@
 """Outbox and inbox end to end: real node, real databases, kill -9 at every step (Q9, Q16)."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
@@ -13,8 +15,8 @@ from sqlalchemy.orm import Session
 import ternmq
 from ternmq.inbox import Inbox
 from ternmq.outbox import Outbox
-from tests.integration.databases import TestDatabase
-from tests.integration.processes import Node, clean_environment, tern, wait_until
+from tests.integration.databases import Servers, TestDatabase, make_database
+from tests.integration.processes import COMMAND, Node, clean_environment, tern, wait_until
 from tests.integration.shop import (
     BILL_POINTS,
     COMMITTED_FROM,
@@ -162,57 +164,46 @@ async def test_everything_async(database: TestDatabase, shared_node: Node) -> No
     await engine.dispose()
 
 
-@ONE_NOW_ALL_LATER
-def test_the_relay_sends_what_is_left_and_operators_see_the_rest(
-    database: TestDatabase, shared_node: Node
-) -> None:
-    """`tern outbox relay|list|show|retry|delete|move|create`."""
-    topic, db = f"cli.{database.kind}", ("--database", database.url)
-    tern("outbox", "create", *db)
+def test_the_relay_sends_what_is_left(servers: Servers, tmp_path: Path, shared_node: Node) -> None:
+    """`tern outbox relay` as its own process, until it is told to stop; no group, no harm."""
+    database = make_database("mariadb", servers, tmp_path)
     engine = database.engine()
     outbox = Outbox(engine)
+    outbox.create_tables()
     with Session(engine) as session, session.begin():
-        outbox.send(session, topic, b"1", key="o-1", properties={"n": 2**70})
-        outbox.send(session, topic, b"later", delay=3600)
-        outbox.send(session, topic, b"2")
-    with engine.begin() as connection:  # A group that is gone, and content nobody can read.
-        connection.execute(text("UPDATE tern_outbox SET broker_group = 'gone' WHERE id = 3"))
-        connection.execute(
-            text(
-                "INSERT INTO tern_outbox (message_id, topic, content, created_ms, ready_ms)"
-                " VALUES ('00000000000000000000000001', 'x', :content, 1, 1)"
-            ),
-            {"content": b"?"},
+        for number in range(3):
+            outbox.send(session, "cli.relay", b"%d" % number)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE tern_outbox SET broker_group = 'gone' WHERE id = 2"))
+
+    with (tmp_path / "out").open("w+b") as out:
+        relay = subprocess.Popen(
+            [*COMMAND, "outbox", "relay", "--database", database.url, "--json", "--poll", "0.1"],
+            stdout=out,
+            env=clean_environment({"TERN_URL": shared_node.url}),
         )
+        try:
+            rows = "SELECT id FROM tern_outbox"
+            wait_until(lambda: numbers(engine, rows) == [2], "the relay", seconds=30)
+            text_of = "SELECT error FROM tern_outbox"
+            wait_until(lambda: "gone" in str(first(engine, text_of)), "a reason", seconds=30)
+        finally:
+            relay.terminate()
+            assert relay.wait(30) == 0
+        out.seek(0)
+        ready, *counts = out.read().decode().splitlines()
+    assert ready == "ready outbox relay"
+    assert json.loads("".join(counts))["sent"] == 2
+    assert stored(shared_node.url, "cli.relay") == [0, 2]
 
-    ran = tern("outbox", "relay", "--once", *db, "--json", url=shared_node.url).json()
-    assert ran["sent"] == 1
-    assert ran["parked"] == 1
-    assert stored(shared_node.url, topic) == [1]
-    listed = tern("outbox", "list", *db, "--json").json()
-    assert [row["row"] for row in listed] == [2, 3, 4]
-    assert listed[0]["state"].startswith("waits until")
-    assert "'gone'" in listed[1]["error"]
-    assert (listed[2]["state"], listed[2]["attempts"]) == ("parked", 1)
-    assert "parked" in tern("outbox", "list", *db, "--parked").out
-    assert tern("outbox", "show", "3", *db).json()["body"] == "2"
-    assert "cannot be read" in tern("outbox", "show", "4", *db).json()["problem"]
-
-    assert "1 rows due" in tern("outbox", "retry", "4", *db).out
-    assert tern("outbox", "delete", "4", *db, "--yes", "--json").json()["deleted"] == 1
-    moved = tern("outbox", "move", "--from", "gone", "--to", "main", *db, "--yes", "--json").json()
-    assert moved["moved"] == 1
-    assert tern("outbox", "relay", "--once", *db, "--json", url=shared_node.url).json()["sent"] == 1
-    assert stored(shared_node.url, topic) == [1, 2]
-    assert "no row 77" in tern("outbox", "show", "77", *db, code=2).err
+    arguments = ("--from", "gone", "--to", "main", "--database", database.url, "--yes")
+    tern("outbox", "move", *arguments)
+    ran = tern("outbox", "relay", "--once", "-d", database.url, "--json", url=shared_node.url)
+    assert ran.json()["sent"] == 1
+    assert sorted(stored(shared_node.url, "cli.relay")) == [0, 1, 2]
     engine.dispose()
 
 
-def test_a_wrong_database_is_said_in_one_line() -> None:
-    assert "is no database URL" in tern("outbox", "list", "--database", "nonsense", code=2).err
-    assert "error: the database refused" in tern(
-        "outbox", "list", "--database", "sqlite:///nowhere/at/all.db", code=1
-    ).err  # fmt: skip
-    assert "CREATE TABLE tern_outbox" in tern("outbox", "sql", "postgresql").out
-    assert "CREATE TABLE tern_inbox" in tern("outbox", "sql", "mariadb", "--inbox").out
-    assert "none of postgresql" in tern("outbox", "sql", "oracle", code=2).err
+def first(engine: Engine, query: str) -> object:
+    with engine.connect() as connection:
+        return connection.execute(text(query)).scalar()
