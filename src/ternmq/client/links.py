@@ -8,6 +8,7 @@ reached. A broker that is up goes on being used while no meta server answers.
 import os
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from ternmq.client.link import Link
@@ -15,10 +16,22 @@ from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
-from ternmq.rpc.connection import request
-from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Record, Route, T
+from ternmq.rpc.connection import Connection, request
+from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
 
 VERSION = "0.1.0"
+REPEATABLE = frozenset(
+    {
+        Command.TOPIC_LIST, Command.LIMIT_LIST, Command.GROUP_LIST, Command.DEAD_OPEN,
+        Command.REFUSED_OPEN, Command.CONFIRM, Command.SEEK, Command.LEDGER, Command.STATUS,
+        Command.TOPIC_FIGURES, Command.GROUP_FIGURES, Command.DELAY_FIND, Command.DELAY_COUNT,
+        Command.DELAY_LEDGER,
+        # Orders that say what shall be: the second one finds it so.
+        Command.TOPIC_CREATE, Command.TOPIC_SET, Command.LIMIT_SET, Command.GROUP_SET,
+        Command.MEMBER_PAUSE,
+    }
+)  # fmt: skip
+"""Asking these twice does what asking once does."""
 Kind = Literal["realtime", "delay"]
 _NONE_KNOWN: dict[Kind, str] = {
     "realtime": "knows no broker; is one running?",
@@ -95,12 +108,28 @@ class Links:
 
     async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T:
         """One control request to a meta server."""
-        connection = await self._cache.connection()
-        return await request(connection, command, record, answer, timeout=self._timeout)
+        return await self._ask(self._cache.connection, command, record, answer)
 
     async def ask(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
         """One control request to a broker."""
-        connection = await link.get()
+        return await self._ask(link.get, command, record, answer)
+
+    async def _ask(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        command: int,
+        record: Record,
+        answer: type[T],
+    ) -> T:
+        """A connection may have died unnoticed, or die now: what may be asked twice is asked once
+        more, on a fresh one."""
+        connection = await connect()
+        try:
+            return await request(connection, command, record, answer, timeout=self._timeout)
+        except Unavailable:
+            if not connection.closed or command not in REPEATABLE:
+                raise
+        connection = await connect()
         return await request(connection, command, record, answer, timeout=self._timeout)
 
     async def close(self) -> None:

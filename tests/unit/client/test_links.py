@@ -72,3 +72,42 @@ async def test_a_consumer_that_joins_during_a_restart_waits_a_moment(
         pass
 
     assert len(broker.joins) == 1
+
+
+async def test_a_question_on_a_connection_that_dies_is_asked_once_more(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    """The first call after a restart must not fail because the old connection is gone."""
+    await mq.send("orders", b"x")
+    asked = 0
+
+    def die_once(peer: Peer, frame: Frame) -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            peer.abort()
+        return asked == 1
+
+    broker.behave(Command.SEEK, die_once)
+    assert (await mq.admin.seek("orders", ternmq.Start())).end == 1
+    asked = 0
+    broker.behave(Command.TOPIC_LIST, die_once)
+    await mq.admin.topics()
+    assert asked == 2
+
+
+async def test_an_order_that_may_have_been_heard_is_not_given_twice(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    asked = 0
+
+    def die(peer: Peer, frame: Frame) -> bool:
+        nonlocal asked
+        asked += 1
+        peer.abort()
+        return True
+
+    broker.behave(Command.GROUP_RESET, die)
+    with pytest.raises(Unavailable):
+        await mq.admin.reset_group("orders", "billing", ternmq.Start())
+    assert asked == 1
