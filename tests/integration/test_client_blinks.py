@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import ternmq
-from tests.integration.processes import Node
+from tests.integration.processes import Node, NodeFactory
 
 
 def cut(mq: ternmq.Client) -> None:
@@ -81,3 +81,31 @@ async def test_everything_comes_through_a_bad_network(node: Node) -> None:
     assert len(stored) == len(set(stored))
     assert set(stored) == set(receipts) == set(seen)
     assert (line.acked, line.total) == (len(stored), len(stored))
+
+
+async def test_a_consumer_drops_what_it_already_holds(node_factory: NodeFactory) -> None:
+    """D5: leases die with the broker, the rows come again; what is in hand is not shown twice."""
+    node = node_factory(environment={"TERN_SESSION_GRACE_MS": "0"})
+    async with ternmq.connect(node.url) as mq:
+        await mq.send_many("orders", [b"%d" % at for at in range(10)])
+        async with mq.consumer("orders", group="billing", prefetch=20) as consumer:
+            in_hand = [await anext(consumer) for _ in range(10)]
+            await asyncio.to_thread(node.kill)
+            await asyncio.to_thread(node.start)
+            async with asyncio.timeout(20):
+                while True:  # At once, on a fresh connection.
+                    [line] = await mq.admin.ledger("orders", "billing")
+                    if line.in_flight == 10:
+                        break
+                    await asyncio.sleep(0.02)
+                again = asyncio.ensure_future(anext(consumer))
+                await asyncio.wait([again], timeout=0.3)
+                assert not again.done()
+                for message in in_hand:
+                    message.ack()
+                await consumer.flush()
+                await mq.send("orders", b"new")
+                assert (await again).body == b"new"
+        [line] = await mq.admin.ledger("orders", "billing")
+
+    assert (line.acked, line.ready) == (10, 1)
