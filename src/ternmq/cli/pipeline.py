@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.options import URL, Json, Url
+from ternmq.cli.options import URL, Json, Url, Yes, confirm
 from ternmq.cli.output import note, preview, say, show_facts, show_json, show_table, size, utc
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest
-from ternmq.core.units import parse_duration_ms
+from ternmq.core.units import parse_duration_ms, parse_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 app = typer.Typer(
-    help="Spark jobs: archive, trace; and finding messages in the archive.", no_args_is_help=True
+    help="Spark jobs: archive, trace, dead letters; and finding messages in the archive.",
+    no_args_is_help=True,
 )
 
 Master = Annotated[
@@ -206,6 +207,49 @@ def trace(
         ("topic", "group", "#messages", "#acked", "#again", "#never acked", "#p50 ms", "#p99 ms"),
         _summary(tables),
     )
+
+
+@app.command("dead-letters")
+def dead_letters(
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")
+    ] = None,
+    where: Annotated[
+        str, typer.Option("--where", help="SQL over error_type, error, cause, topic, died_at …")
+    ] = "",
+    redrive: Annotated[bool, typer.Option("--redrive", help="Send the chosen ones again.")] = False,
+    rate: Annotated[str, typer.Option("--rate", help="At most so many, e.g. 500/s.")] = "none",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: Yes = False,
+    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
+) -> None:  # fmt: skip
+    """What died of what, by cause; and sending it again, to the groups it died in."""
+    from ternmq.pipeline import dead_letters as letters
+
+    per_second = parse_rate(rate)
+    choice = letters.LetterChoice(groups=tuple(group or ()), where=where)
+    with _spark("dead-letters", master, conf) as spark:
+        rows = letters.letters(spark, url, choice)
+        causes = [] if rows is None else [row.asDict() for row in letters.grouped(rows).collect()]
+        result: dict[str, Any] = {"causes": causes}
+        if redrive and rows is not None:
+            total = sum(cause["letters"] for cause in causes)
+            result |= {"chosen": total, "resent": 0, "failed": []}
+            if not dry_run and total:
+                confirm(f"Send {total} letters again?", yes=yes)
+                result["resent"], result["failed"] = letters.redrive(
+                    rows, url, rate=per_second, told=lambda a, b: note(f"{a} of {b} sent again")
+                )
+    if as_json:
+        show_json(result)
+        return
+    names = ("topic", "group", "error_type", "cause", "letters", "last", "resent_before")
+    titles = ("topic", "group", "error", "cause", "#letters", "last", "#resent before")
+    show_table(titles, [[cause[name] for name in names] for cause in causes])
+    if "resent" in result:
+        say(f"{result['chosen']} chosen, {result['resent']} sent again")
+        for line in result["failed"]:
+            say(f"failed: {line}")
 
 
 def _summary(tables: dict[str, list[dict[str, Any]]]) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from ternmq.core.errors import TopicNotFound
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.commands import Command, Seek, Sought, Start
+from ternmq.wire.commands import Command, DeadDone, Seek, Sought, Start
 from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
 
 REMEMBER_S = 0.1
@@ -113,6 +113,17 @@ class Cluster:
         return loop_thread().run(
             links.ask(links.broker(broker_group), Command.READ_DELIVERIES, request, DeliveriesPage)
         )
+
+    def groups_with_dead_letters(self) -> list[str]:
+        prefix = "%dead."
+        topics = loop_thread().run(self._client.admin.topics(prefix))
+        return [topic.name.removeprefix(prefix) for topic in topics]
+
+    def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
+        return loop_thread().run(self._client.admin.open_dead_letters(group))
+
+    def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        return loop_thread().run(self._client.admin.resend_dead_letters(group, ranges))
 
     def _seek(self, place: Place, start: Start) -> Sought | None:
         links = self._client.links

@@ -45,7 +45,8 @@ def page(title: str, subtitle: str, tables: Mapping[str, Sequence[Row]]) -> str:
     parts = [
         verdict,
         _section("Audit: stored and not settled", audit, "as the ledger counts them"),
-        _section("Latency in milliseconds", tables["latency"], LATENCY_NOTE),
+        _section("Deliveries", [_counts(row) for row in tables["latency"]], "per group"),
+        _section("Latency in milliseconds", _steps(tables["latency"]), LATENCY_NOTE),
         "<h2>Stored messages per minute</h2>",
         chart(tables["throughput"], "messages", ("topic",)),
         "<h2>Backlog</h2>",
@@ -63,6 +64,20 @@ def page(title: str, subtitle: str, tables: Mapping[str, Sequence[Row]]) -> str:
 LATENCY_NOTE = (
     "send: made to stored; wait: stored to first handed out; handle: handed out to acked; total"
 )
+
+
+def _counts(row: Row) -> Row:
+    return {name: value for name, value in row.items() if not name.endswith("_ms")}
+
+
+def _steps(rows: Sequence[Row]) -> list[Row]:
+    """One line for each step: wide tables are hard to read."""
+    return [
+        {"topic": row["topic"], "group": row["group"], "step": step}
+        | {share: row[f"{step}_{share}_ms"] for share in ("p50", "p90", "p99", "p999")}
+        for row in rows
+        for step in ("send", "wait", "handle", "total")
+    ]
 
 
 def table(rows: Sequence[Row]) -> str:
