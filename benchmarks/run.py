@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import own
+from benchmarks import delivery, own
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -44,6 +44,9 @@ def measure_own(quick: bool) -> dict[str, Any]:
             say(f"publish: {found['publish']}")
             found["connections"] = own.connections(url, pid)
             say(f"500 connections: {found['connections']}")
+            found["delivery"] = delivery.measure(url, pid, quick=quick)
+            for line in delivery.verdicts(found["delivery"]):
+                say(line)
             found["shapes"] = own.bodies_of_batches(url, pid)
             say(f"shapes: {found['shapes']}")
             if not quick:
@@ -128,6 +131,7 @@ def main() -> None:
     settings = Settings(count=500_000) if options.quick else Settings()
     report = peers.measure(families, settings, told=say)
     verdicts, beside = targets(machine, mine, report.results), ratios(report.results)
+    verdicts += delivery.verdicts(mine["delivery"])
     print(
         "\n".join(["TernMQ against its targets", *verdicts, "", "TernMQ beside its peers", *beside])
     )

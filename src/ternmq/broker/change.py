@@ -12,6 +12,7 @@ from ternmq.storage.pull_log import Kind
 Piece = tuple[int, int, int]  # first, end, attempt
 BY_POLICY = 1 << 62  # Marks a RETRY or KILLED record whose delay came from the group's policy.
 NO_SESSION = bytes(16)
+RANGES_TOGETHER = 50_000  # A record of the pull log names at most 65,535.
 
 
 class Change(NamedTuple):
@@ -34,3 +35,22 @@ class Settled(NamedTuple):
     settled: int
     late: int
     dying: tuple[Piece, ...] = ()
+
+
+def together(changes: list[Change]) -> list[Change]:
+    """Steps of one moment that say the same of several rows become one: one record, not many."""
+    if len(changes) < 2:
+        return changes
+    found: dict[tuple[Kind, int, int], list[Piece]] = {}
+    others: list[Change] = []
+    for change in changes:
+        if change.note is None and not change.text and change.session == NO_SESSION:
+            key = (change.kind, change.lease, change.argument)
+            found.setdefault(key, []).extend(change.ranges)
+        else:
+            others.append(change)
+    for (kind, lease, argument), pieces in found.items():
+        for at in range(0, len(pieces), RANGES_TOGETHER):
+            ranges = tuple(pieces[at : at + RANGES_TOGETHER])
+            others.append(Change(kind, ranges, lease, argument=argument))
+    return others

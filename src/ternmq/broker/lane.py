@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from heapq import heappop
 from typing import NamedTuple
 
-from ternmq.broker.change import BY_POLICY, Change, Piece, Settled
+from ternmq.broker.change import BY_POLICY, RANGES_TOGETHER, Change, Piece, Settled
 from ternmq.broker.lease import Lease, RetryRule, Wait
 from ternmq.broker.losses import was_alone
 from ternmq.broker.notes import Note, pack_failure
@@ -41,7 +41,6 @@ class Why(NamedTuple):
 
 
 NO_REASON = Why(b"", 0)
-RANGES_TOGETHER = 50_000  # A record of the pull log names at most 65,535.
 
 
 class Lane(Places):

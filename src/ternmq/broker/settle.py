@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from ternmq.broker.change import Piece
+from ternmq.broker.change import Change, Piece, together
 from ternmq.broker.dead_letter import Death, Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
@@ -81,15 +81,17 @@ class Settler:
             await asyncio.wait(self._burying)
 
     def _apply(self, member: Member, done: Sequence[Done]) -> tuple[int, int, list[Death]]:
+        for item in done:  # Before anything is done: all of it or none.
+            if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
+                raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
         settled = late = 0
         dying: list[Death] = []
         touched: dict[int, Group] = {}
         freed: list[Group] = []
+        noted: dict[Group, list[Change]] = {}
         now, chance = self._groups.now(), random.random()  # Together they stay one range.
         for item in done:
             group = _group_of(member, item.lease)
-            if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
-                raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
             if group is None or group.deleted or not self._groups.given_out(item.lease):
                 late += item.end - item.first
                 continue
@@ -116,11 +118,13 @@ class Settler:
                 continue
             settled += result.settled
             late += result.late
-            self._groups.write(group, result.changes)
+            noted.setdefault(group, []).extend(result.changes)
             if group.order is not None:
                 touched[group.id] = group
             elif group.full:
                 freed.append(group)
+        for group, changes in noted.items():
+            self._groups.write(group, together(changes))
         if isolating(member.peer):
             touched |= {group.id: group for group in groups_of(member.peer)}
         for group in touched.values():

@@ -77,6 +77,8 @@ class PieceMap(Generic[V]):
         high = bisect_left(self._firsts, end)
         if first >= end or low >= high:
             return []
+        if high - low == 1:
+            return [self._cut_one(low, first, end)]
         taken = [
             (max(a, first), min(b, end), value)
             for a, b, value in zip(
@@ -93,6 +95,25 @@ class PieceMap(Generic[V]):
         self._values[low:high] = [piece[2] for piece in kept]
         self.count -= sum(b - a for a, b, _ in taken)
         return taken
+
+    def _cut_one(self, at: int, first: int, end: int) -> tuple[int, int, V]:
+        """The same where only one piece is touched, which is mostly so."""
+        low, high, value = self._firsts[at], self._ends[at], self._values[at]
+        if low >= first and high <= end:
+            self._drop(at)
+            self.count -= high - low
+            return low, high, value
+        if low < first:
+            self._ends[at] = first
+            if high > end:
+                self._firsts.insert(at + 1, end)
+                self._ends.insert(at + 1, high)
+                self._values.insert(at + 1, value)
+        else:
+            self._firsts[at] = end
+        first, end = max(low, first), min(high, end)
+        self.count -= end - first
+        return first, end, value
 
     def take_first(self, count: int) -> list[tuple[int, int, V]]:
         """Remove and return up to `count` of the lowest numbers."""

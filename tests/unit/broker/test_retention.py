@@ -217,6 +217,7 @@ async def test_dead_letters_are_open_for_three_days_from_the_moment_of_death() -
         clock.turn(30 * HOURS)
         await until(lambda: _open(mq, [(1, 2)]))
         refused = await mq.admin.resend_dead_letters("g", [(0, 1)])
+        await until(lambda: _at_least(mq, "%dead.g", 1))
         left = [m.body async for m in mq.read("%dead.g")]
         assert (refused.handled, left) == (0, [b"b"])
         await mq.admin.set_group("orders", "g", dead_letter_keep_ms=86_400_000)
