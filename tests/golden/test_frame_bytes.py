@@ -62,6 +62,8 @@ def test_the_command_numbers() -> None:
         "ACK": 52,
         "LEAVE": 53,
         "RENEW": 54,
+        "GROUP_KEYS": 55,
+        "KEY_RESUME": 56,
         "READ": 60,
         "SEEK": 61,
         "READ_DELIVERIES": 65,

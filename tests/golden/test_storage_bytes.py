@@ -159,7 +159,7 @@ def test_golden_checkpoint_and_producers_are_read_back() -> None:
 def test_kinds_of_pull_records_keep_their_numbers() -> None:
     assert {kind.name: kind.value for kind in Kind} == {
         "HANDED_OUT": 1, "ACKED": 2, "RETURNED": 3, "STARTED": 4, "EXPIRED": 5, "SKIPPED": 6,
-        "FILTERED": 7, "LOST": 8, "KILLED": 9,
+        "FILTERED": 7, "LOST": 8, "KILLED": 9, "STOPPED": 10,
         "RETRY": 16, "DEAD": 17, "CONFIRM": 18, "REDRIVE": 19, "GROUP_MADE": 32,
         "GROUP_DELETED": 33, "RESET": 34, "PAUSE": 35, "RESUME": 36, "SETTINGS": 37, "CUT": 48,
         "SNAPSHOT": 64,

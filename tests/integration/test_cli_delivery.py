@@ -132,3 +132,29 @@ def test_a_dead_letter_shows_what_the_handler_raised(shared_node: Node, topic: s
 
     assert (shown["error"]["type"], shown["error"]["text"]) == ("LookupError", "no such order")
     assert 'raise LookupError("no such order")' in shown["error"]["traceback"]
+
+
+def test_an_order_key_that_stopped_is_shown_and_resumed(shared_node: Node, topic: str) -> None:
+    """J16: an operator sees which key stands still and lets it go on."""
+    url, group = shared_node.url, "ledger"
+    tern("topic", "create", topic, url=url)
+    tern("group", "create", topic, group, url=url)
+    tern("group", "set", topic, group, "--on-failure", "stop", url=url)
+    with ternmq.sync.connect(url, app="shop") as mq:
+        for number in range(3):
+            mq.send(topic, b"%d" % number, order_key="o-17")
+        with mq.consumer(topic, group=group, ordered=True) as consumer:
+            next(consumer).retry(reason="no account")
+            consumer.flush()
+
+            shown = tern("group", "show", topic, group, url=url).out
+            assert "o-17" in shown
+            assert "no account" in shown
+            [key] = tern("group", "show", topic, group, "--json", url=url).json()["keys"]["stopped"]
+            assert (key["key"], key["held_back"]) == ("o-17", 2)
+            wrong = tern("group", "resume", topic, group, "--key", "o-1", url=url, code=None)
+            assert wrong.code != 0
+            assert "does not stand still" in wrong.err
+            done = tern("group", "resume", topic, group, "--key", "o-17", "--json", url=url).json()
+            assert done["messages"] == 1
+            assert (next(consumer).attempt, key["attempt"]) == (2, 2)

@@ -195,6 +195,10 @@ class Admin:
 
     async def _put_settings(self, group: Group, settings: wire.GroupSettings) -> wire.Group:
         check_settings(settings)
+        if settings.priority and group.order is not None:
+            raise BadRequest(
+                f"group {group.name!r} has ordered consumers: order and priority exclude each other"
+            )
         both = [group, *self._lanes_of(group)]
         await self._committer.decide([self._groups.settings_record(g, settings) for g in both])
         for each in both:
@@ -267,6 +271,8 @@ def _one_session(prefix: str, known: set[str]) -> str:
 
 def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
     check_policy(settings.retry)
+    if settings.on_failure not in ("retry", "stop"):
+        raise BadRequest(f"on_failure is {settings.on_failure!r}; it is 'retry' or 'stop'")
     for name in LIMITS:
         if not 0 <= getattr(settings, name) <= LIMIT_MAX:
             raise BadRequest(f"{name} must be 0 (no limit) to {LIMIT_MAX}")

@@ -79,6 +79,8 @@ class Undertaker:
                     self._groups.write(group, group.lane.survived(at, stop, due=after))
                     continue
                 changes = group.lane.died(at, stop, expired=death.expired)
+                if group.order is not None:
+                    group.order.apply(changes, group.lane)
                 records = [self._groups.to_record(group, change) for change in changes]
                 try:
                     await self._committer.decide(records)

@@ -38,6 +38,7 @@ LANE_KINDS = frozenset(
     {
         Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
         Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT, Kind.LOST, Kind.KILLED,
+        Kind.STOPPED,
         Kind.CONFIRM,
     }
 )  # fmt: skip
@@ -91,7 +92,8 @@ class Group:
         settings = self.settings
         if self.order is not None:
             policy = ORDERED_RETRY if settings.retry == "default" else settings.retry
-            return RetryRule(policy, settings.ordered_attempts_max, explicit_ms, chance)
+            limit, stops = settings.ordered_attempts_max, settings.on_failure == "stop"
+            return RetryRule(policy, limit, explicit_ms, chance, stops)
         return RetryRule(settings.retry, settings.attempts_max, explicit_ms, chance)
 
     def ledger(self) -> LedgerLine:

@@ -20,7 +20,7 @@ from heapq import heappop
 from typing import NamedTuple
 
 from ternmq.broker.change import BY_POLICY, RANGES_TOGETHER, Change, Piece, Settled
-from ternmq.broker.lease import Lease, RetryRule, Wait
+from ternmq.broker.lease import NEVER, Lease, RetryRule, Wait
 from ternmq.broker.losses import was_alone
 from ternmq.broker.notes import Note, pack_failure
 from ternmq.broker.places import Line, Places
@@ -179,7 +179,9 @@ class Lane(Places):
     ) -> Change | None:
         """An attempt failed: the rows wait for the next one; None if that was the last."""
         first, end, attempt = piece
-        if rule.attempts_max and attempt >= rule.attempts_max:
+        if rule.last(attempt) and rule.stops:
+            return self._stop(piece, lease_id, why)
+        if rule.last(attempt):
             self.dying.put(first, end, attempt)
             return None
         after_ms = rule.after(attempt)
@@ -190,6 +192,27 @@ class Lane(Places):
         self.note(first, end, note)
         ranges = ((first, end, attempt + 1),)
         return Change(kind, ranges, lease_id, argument=argument, text=why.text, note=note)
+
+    def _stop(self, piece: Piece, lease_id: int, why: Why) -> Change:
+        """The rows wait until somebody says so, and in ordered groups their keys with them."""
+        first, end, attempt = piece
+        self.wait(first, end, attempt + 1, NEVER, None)
+        note = Note(text=why.text, at_ms=why.at_ms) if why.text else None
+        self.note(first, end, note)
+        ranges = ((first, end, attempt + 1),)
+        return Change(Kind.STOPPED, ranges, lease_id, text=why.text, note=note)
+
+    def let_go(self, first: int, end: int) -> list[Change]:
+        """Rows that wait are ready now, as the attempt they waited for."""
+        pieces = tuple((a, b, wait.attempt) for a, b, wait in self.waiting.cut(first, end))
+        return self._give_back(pieces, 0)
+
+    def stop_waiting(self, first: int, end: int) -> list[Piece]:
+        """Rows that wait will not be tried again: hold them while their copies become safe."""
+        taken = [(a, b, wait.attempt - 1) for a, b, wait in self.waiting.cut(first, end)]
+        for piece in taken:
+            self.dying.put(*piece)
+        return taken
 
     def reschedule(self, rule: RetryRule) -> None:
         """The policy changed: what waits because of it waits by the new one (R12)."""

@@ -29,12 +29,19 @@ class Lease:
         return self.owner == 0
 
 
+NEVER = 1 << 60  # Due only when an operator says so.
+
+
 class Wait(NamedTuple):
     """Rows that come again: when, as which attempt, and since when (None: not by the policy)."""
 
     due: int
     attempt: int
     failed_at: int | None
+
+    @property
+    def stopped(self) -> bool:
+        return self.due >= NEVER >> 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,13 @@ class RetryRule:
     attempts_max: int
     explicit_ms: int = -1
     chance: float = 0.0
+    stops: bool = False
+    """What failed too often stands still instead of dying; without a limit, at once."""
+
+    def last(self, attempt: int) -> bool:
+        """Was this the last attempt?"""
+        limit = self.attempts_max or (1 if self.stops else 0)
+        return limit > 0 and attempt >= limit
 
     def after(self, attempt: int) -> int:
         if self.explicit_ms >= 0:

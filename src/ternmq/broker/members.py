@@ -250,6 +250,11 @@ def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:
                 f"ordered={not ordered}; this one wants ordered={ordered}: use another group"
             )
         return
+    if ordered and group.settings.priority:
+        raise FilterConflict(
+            f"group {group.name!r} on {group.topic!r} hands out by priority, which excludes order: "
+            f"'tern group set {group.topic} {group.name} --priority off', or use another group"
+        )
     group.filter = wanted
     group.order = Order(group.lane) if ordered else None
 

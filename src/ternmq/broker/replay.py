@@ -7,7 +7,7 @@ them become ready: handed out again, never forgotten.
 
 from ternmq.broker.change import BY_POLICY, Change
 from ternmq.broker.lane import Lane
-from ternmq.broker.lease import Lease
+from ternmq.broker.lease import NEVER, Lease
 from ternmq.broker.notes import Note
 from ternmq.storage.pull_log import Kind
 
@@ -35,6 +35,12 @@ def apply(
                     lane.losses.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, due, failed_at)
+                lane.note(first, end, Note(offset=offset) if change.text else None)
+        case Kind.STOPPED:
+            for first, end, attempt in change.ranges:
+                lane.losses.forget(first, end)
+                lane.forget(first, end)
+                lane.wait(first, end, attempt, NEVER, None)
                 lane.note(first, end, Note(offset=offset) if change.text else None)
         case Kind.RETURNED | Kind.LOST:
             for first, end, attempt in change.ranges:

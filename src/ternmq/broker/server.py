@@ -24,6 +24,7 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.broker.figures import Figures
 from ternmq.broker.finder import Finder
 from ternmq.broker.groups import Groups
+from ternmq.broker.keys import Keys
 from ternmq.broker.leaving import Leaving
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.limits import SendLimits
@@ -57,6 +58,7 @@ from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
 from ternmq.wire.finding import Find
 from ternmq.wire.frame import Frame
+from ternmq.wire.keys import KeyResume
 
 log = get_logger()
 
@@ -243,6 +245,7 @@ class Parts:
             consume=store.consume, committer=self.committer, deliverer=self.deliverer,
         )  # fmt: skip
         self.router = self._router(dead, copies)
+        self._add_keys(writer, board)
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
         self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
         self.upkeep = Upkeep(
@@ -291,6 +294,14 @@ class Parts:
         router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
         router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
         return router
+
+    def _add_keys(self, writer: LetterWriter, board: Noticeboard) -> None:
+        keys = Keys(
+            groups=self.groups, topics=self.topics, committer=self.committer,
+            deliverer=self.deliverer, settler=self.settler, writer=writer, board=board,
+        )  # fmt: skip
+        self.router.answers(wire.Command.GROUP_KEYS, wire.GroupNamed, lambda _, r: keys.show(r))
+        self.router.answers(wire.Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
 
     async def start(self, unnamed: frozenset[int]) -> None:
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.

@@ -75,6 +75,10 @@ class Settler:
             reason = f"its consumer died {often} while handling it"
             self._bury([Death(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
 
+    async def bury(self, deaths: list[Death]) -> None:
+        """Copy rows to the dead letters; raises what kept them from it."""
+        await self._bury(deaths)
+
     async def finish(self) -> None:
         """Wait for burials that have begun."""
         if self._burying:
@@ -157,6 +161,8 @@ class Settler:
                     failed = failed or error
                 self._groups.schedule(death.group)
                 self._freed(death.group)
+                if death.group.order is not None:  # The next of its key may go now.
+                    self._deliverer.feed(death.group)
             if failed is not None:
                 raise failed
 

@@ -8,10 +8,11 @@ import typer
 from ternmq.cli import again, ledger, limit, starts
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, utc
-from ternmq.core.errors import GroupNotFound
+from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
 from ternmq.wire.commands import Group, Start
+from ternmq.wire.keys import GroupKeys
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -61,15 +62,15 @@ def list_groups(
 def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
     """Show a group: its ledger and its consumers."""
 
-    async def job(mq: "Client") -> list[Group]:
-        return await mq.admin.groups(topic, group)
+    async def job(mq: "Client") -> tuple[list[Group], GroupKeys]:
+        return await mq.admin.groups(topic, group), await mq.admin.group_keys(topic, group)
 
-    groups = use(url, job)
+    groups, keys = use(url, job)
     if not groups:
         raise GroupNotFound(f"topic {topic!r} has no group {group!r}; `tern group list` shows all")
     found = groups[0]
     if as_json:
-        show_json(_fields(found))
+        show_json(_fields(found) | {"keys": keys})
         return
     show_facts(
         {
@@ -80,8 +81,17 @@ def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = Fal
             "ledger": ledger.equation(found.ledger),
             "consumers": len(found.members),
             **_settings(found),
+            **_standing(keys),
         }
     )
+    if keys.stopped:
+        show_table(
+            ["stopped key", "#sequence", "#attempts", "#held back", "error"],
+            [
+                (stop.key or "", stop.sequence, stop.attempt - 1, stop.held_back, stop.error)
+                for stop in keys.stopped
+            ],
+        )
     if found.members:
         show_table(
             ["session", "app", "host", "#pid", "address", "#in flight", "joined"],
@@ -154,6 +164,15 @@ def change(
         str | None,
         typer.Option(metavar="TIME", help="How long dead letters are open, e.g. 7d; 0: no limit."),
     ] = None,
+    on_failure: Annotated[
+        str | None,
+        typer.Option(
+            help="Ordered consumers: retry in place, or stop the key until it is resumed."
+        ),
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option(metavar="on|off", help="Hand out higher priorities first.")
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -161,7 +180,9 @@ def change(
     _set(topic, group, url, as_json, None, retry=retry, attempts_max=attempts,
          ordered_attempts_max=ordered_attempts, in_flight_max=max_in_flight,
          consumer_in_flight_max=consumer_max_in_flight, backlog_alarm=backlog_alarm,
-         dead_letter_keep_ms=_keep_ms(dead_keep), **limit.rates(rate, bytes_rate))  # fmt: skip
+         dead_letter_keep_ms=_keep_ms(dead_keep), on_failure=on_failure,
+         priority=_on_or_off(priority),
+         **limit.rates(rate, bytes_rate))  # fmt: skip
 
 
 OneMember = Annotated[
@@ -189,11 +210,44 @@ def resume(
     topic: TopicName,
     group: GroupName,
     member: OneMember = None,
+    key: Annotated[
+        str | None, typer.Option(help="Only this order key, which stopped at a failed message.")
+    ] = None,
+    all_keys: Annotated[
+        bool, typer.Option("--all-keys", help="Every order key that stands still.")
+    ] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Do not try the failed message again: a dead letter.")
+    ] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Hand out again."""
-    _set(topic, group, url, as_json, member, paused=False)
+    """Hand out again: to a paused group or consumer, or of an order key that stands still."""
+    if key is None and not all_keys:
+        if skip:
+            raise BadRequest("--skip is about order keys: say which one with --key, or --all-keys")
+        _set(topic, group, url, as_json, member, paused=False)
+        return
+
+    async def job(mq: "Client") -> int:
+        return await mq.admin.resume_key(topic, group, key, skip)
+
+    rows = use(url, job)
+    if not rows and key is not None:
+        raise BadRequest(
+            f"key {key!r} of group {group!r} does not stand still; "
+            f"`tern group show {topic} {group}` names those that do"
+        )
+    if as_json:
+        show_json({"topic": topic, "group": group, "key": key, "skipped": skip, "messages": rows})
+    else:
+        say(f"{rows} failed messages {'are dead letters' if skip else 'are tried again'}")
+
+
+def _on_or_off(text: str | None) -> bool | None:
+    if text not in (None, "on", "off"):
+        raise BadRequest(f"{text!r} is neither on nor off")
+    return None if text is None else text == "on"
 
 
 def _set(
@@ -211,6 +265,19 @@ def _set(
         show_facts({"group": changed.name, "topic": changed.topic, **_settings(changed)})
 
 
+def _standing(keys: GroupKeys) -> dict[str, object]:
+    """What stands still, if anything does."""
+    found: dict[str, object] = {}
+    if keys.stopped_count:
+        found["stopped keys"] = keys.stopped_count
+    if keys.full_since_ms:
+        found["look-ahead"] = (
+            f"full since {utc(keys.full_since_ms)}: key {keys.full_key!r} holds back "
+            f"{keys.full_rows} messages and, with them, every other key"
+        )
+    return found
+
+
 def _settings(group: Group) -> dict[str, object]:
     settings = group.settings
     limit = settings.ordered_attempts_max if group.ordered else settings.attempts_max
@@ -219,6 +286,8 @@ def _settings(group: Group) -> dict[str, object]:
         "retry": settings.retry,
         "attempts": limit or "no limit",
         "order": "by order key" if group.ordered else "none",
+        "on failure": settings.on_failure,
+        "priority": "higher ones first" if settings.priority else "none",
         "filter": group.filter or "none",
     }
 

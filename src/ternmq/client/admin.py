@@ -44,6 +44,7 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
+from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.replaying import GroupRetried, GroupRetry
 
@@ -123,9 +124,32 @@ class Admin:
 
     async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
-        in_flight_max, consumer_in_flight_max, backlog_alarm. 0 is no limit."""
+        in_flight_max, consumer_in_flight_max, backlog_alarm, on_failure, priority. 0 is no limit.
+        """
         wanted = GroupSet(topic=topic, group=group, **changes)
         return (await self._ask_all(Command.GROUP_SET, wanted, Group))[0]
+
+    async def group_keys(self, topic: str, group: str) -> GroupKeys:
+        """Order keys that stand still, and whether a failing key holds back the whole group."""
+        named = GroupNamed(topic=topic, group=group)
+        answers = await self._ask_all(Command.GROUP_KEYS, named, GroupKeys)
+        fullest = max(answers, key=lambda answer: answer.full_rows)
+        return GroupKeys(
+            stopped=[key for answer in answers for key in answer.stopped],
+            stopped_count=sum(answer.stopped_count for answer in answers),
+            full_since_ms=fullest.full_since_ms,
+            full_key=fullest.full_key,
+            full_rows=fullest.full_rows,
+        )
+
+    async def resume_key(
+        self, topic: str, group: str, key: str | None = None, skip: bool = False
+    ) -> int:
+        """Let an order key that stands still go on (None: all of them): its message is tried again,
+        or with `skip` becomes a dead letter. Returns how many messages that concerned."""
+        wanted = KeyResume(topic=topic, group=group, key=key, skip=skip)
+        answers = await self._ask_all(Command.KEY_RESUME, wanted, KeyResumed)
+        return sum(answer.rows for answer in answers)
 
     async def pause_consumer(
         self, topic: str, group: str, session: str, paused: bool = True

@@ -5,7 +5,7 @@ delivery is shared by all message objects made from it; it never copies a body.
 """
 
 from collections.abc import Generator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
 from ternmq.client.codec import Codec
@@ -83,6 +83,13 @@ def reject_verdict(reason: str, error: BaseException | None = None) -> Verdict:
     return Verdict("reject", 0, reason, error)
 
 
+class Fence(NamedTuple):
+    """Grows with every hand-out of a message: the life of the broker, then the lease."""
+
+    epoch: int
+    lease: int
+
+
 class Delivery:
     """The delivered rows of one batch. Row i has the sequence `base + i`."""
 
@@ -92,6 +99,7 @@ class Delivery:
         "base",
         "batch",
         "codec",
+        "epoch",
         "errors",
         "lane",
         "lease",
@@ -105,10 +113,13 @@ class Delivery:
         "topic",
     )
 
-    def __init__(self, envelope: Envelope, source: Source, codec: Codec | None) -> None:
+    def __init__(
+        self, envelope: Envelope, source: Source, codec: Codec | None, epoch: int = 0
+    ) -> None:
         self.batch = batch = envelope.batch
         self.base = batch.base_sequence
         self.lease = envelope.lease
+        self.epoch = epoch
         self.lane = envelope.lane
         self.alone = envelope.alone
         """The broker waits for this verdict before it hands out anything else (see losses)."""

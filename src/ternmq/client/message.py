@@ -8,7 +8,15 @@ from typing import Any, overload
 from ternmq.batch.arrow import record_batch
 from ternmq.batch.properties import PropertyValue
 from ternmq.client.codec import decode_body
-from ternmq.client.delivery import ACK, Delivery, Settlement, Verdict, reject_verdict, retry_verdict
+from ternmq.client.delivery import (
+    ACK,
+    Delivery,
+    Fence,
+    Settlement,
+    Verdict,
+    reject_verdict,
+    retry_verdict,
+)
 from ternmq.client.last_error import LastError
 from ternmq.client.times import time_from_ms
 
@@ -83,6 +91,12 @@ class Message:
     def last_error(self) -> LastError | None:
         """Why the attempt before this one failed; None at the first, and where it is not known."""
         return self._delivery.last_error(self._row)
+
+    @property
+    def fence(self) -> Fence:
+        """Larger than at every earlier hand-out of this key: let storage refuse smaller ones, and a
+        consumer that lost its lease cannot undo what its successor wrote. (0, 0) from `read`."""
+        return Fence(self._delivery.epoch, self._delivery.lease)
 
     @property
     def born_at(self) -> datetime:

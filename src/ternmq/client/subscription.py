@@ -312,7 +312,7 @@ class Subscription:
         if self._stopping:
             return  # The broker takes these rows back when we leave.
         try:
-            deliveries = self._read(answer.result())
+            deliveries = self._read(answer.result(), connection.welcome.epoch)
         except (Corrupt, ProtocolError) as broken:
             self._sink.failed(broken)
             return
@@ -329,13 +329,13 @@ class Subscription:
             return
         self._loop.call_later(back_off(2), self._pump)
 
-    def _read(self, payload: bytearray) -> list[Delivery]:
+    def _read(self, payload: bytearray, epoch: int) -> list[Delivery]:
         if len(payload) < DELIVERED.size:
             raise ProtocolError("the answer to a pull is cut off")
         count, _, _ = DELIVERED.unpack_from(payload)
         found: list[Delivery] = []
         for envelope in read_envelopes(payload, count, DELIVERED.size):
-            delivery = Delivery(envelope, self, self._plan.codec)
+            delivery = Delivery(envelope, self, self._plan.codec, epoch)
             self._holding.add(delivery)
             try:
                 envelope.batch.check()

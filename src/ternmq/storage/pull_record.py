@@ -63,6 +63,8 @@ class Kind(IntEnum):
     """Progress: ranges came back because their consumer vanished."""
     KILLED = 9
     """Progress: a row that was alone with a consumer that vanished comes again, as RETRY says."""
+    STOPPED = 10
+    """Progress: ranges failed and wait until an operator lets them go on; text says why."""
     RETRY = 16
     """Decision: ranges come again at `argument` (ms); text says why."""
     DEAD = 17

@@ -18,6 +18,7 @@ from ternmq.wire.commands import (
     Topic,
     TopicSettings,
 )
+from ternmq.wire.keys import GroupKeys
 from ternmq.wire.policies import AppLimit
 
 
@@ -59,6 +60,12 @@ class Admin:
 
     def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         return run(self._admin.set_group(topic, group, **changes))
+
+    def group_keys(self, topic: str, group: str) -> GroupKeys:
+        return run(self._admin.group_keys(topic, group))
+
+    def resume_key(self, topic: str, group: str, key: str | None = None, skip: bool = False) -> int:
+        return run(self._admin.resume_key(topic, group, key, skip))
 
     def pause_consumer(self, topic: str, group: str, session: str, paused: bool = True) -> Group:
         return run(self._admin.pause_consumer(topic, group, session, paused))

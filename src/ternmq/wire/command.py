@@ -39,6 +39,8 @@ class Command(IntEnum):
     ACK = 52
     LEAVE = 53
     RENEW = 54
+    GROUP_KEYS = 55
+    KEY_RESUME = 56
     READ = 60
     SEEK = 61
     READ_DELIVERIES = 65

@@ -162,6 +162,10 @@ class GroupSettings(Record, frozen=True):
     """Consumers that are handed nothing."""
     dead_letter_keep_ms: int = -1
     """How long dead letters are open; 0: as long as messages are kept, -1: what the broker says."""
+    on_failure: str = "retry"
+    """Ordered consumers: 'retry' in place, or 'stop' the key until an operator lets it go on."""
+    priority: bool = False
+    """Higher priorities first, within a window; not for ordered consumers."""
 
 
 class GroupSet(Record, frozen=True):
@@ -179,6 +183,8 @@ class GroupSet(Record, frozen=True):
     consumer_in_flight_max: int | None = None
     backlog_alarm: int | None = None
     dead_letter_keep_ms: int | None = None
+    on_failure: str | None = None
+    priority: bool | None = None
 
 
 class DeadFind(Record, frozen=True):
