@@ -191,13 +191,14 @@ async def _publish_each(mq: Any, *, topic: str, meter: Meter) -> None:
     meter.end(done)
 
 
-def _free_pair() -> int:
-    """A free port whose neighbour is free as well: meta, then the broker."""
+def _free_neighbours() -> int:
+    """The first of three free ports in a row: meta, broker, delay server."""
     while True:
         [port] = free_ports(1)
-        with socket.socket() as probe:
+        with socket.socket() as second, socket.socket() as third:
             try:
-                probe.bind(("127.0.0.1", port + 1))
+                second.bind(("127.0.0.1", port + 1))
+                third.bind(("127.0.0.1", port + 2))
             except (OSError, OverflowError):
                 continue
         return port
@@ -228,7 +229,7 @@ class TernPeer:
         return f"ternmq {version('ternmq')}"
 
     def start(self, directory: Path) -> None:
-        self._port = _free_pair()
+        self._port = _free_neighbours()
         command = [
             sys.executable, "-m", "ternmq.cli.main", "up", "--data-dir", str(directory / "data"),
             "--ports", str(self._port), "--flush", self._flush,

@@ -27,17 +27,17 @@ PORTS = range(10_000, 32_000)
 
 
 def free_ports() -> int:
-    """The first of two neighbouring ports that nobody listens on."""
+    """The first of three neighbouring ports that nobody listens on."""
     for _ in range(200):
         base = random.choice(PORTS)
         try:
-            for port in (base, base + 1):
+            for port in (base, base + 1, base + 2):
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", port))
         except OSError:
             continue
         return base
-    raise AssertionError("no two free ports in a row were found")
+    raise AssertionError("no three free ports in a row were found")
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.0) -> None:

@@ -1,4 +1,4 @@
-"""`tern delay`: messages for later, and what waits.
+"""`tern delay`: the server of messages for later, and what waits there.
 
 Messages are chosen by id, by key, by topic, by the time they are due. Every message that was to be
 changed gets an honest result; one that could not be changed as asked makes the exit code 1.
@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ from ternmq.wire.delays import DelayAction, DelayCounts, DelayRow
 if TYPE_CHECKING:
     from ternmq.client.client import Client
 
-app = typer.Typer(help="Messages for later: what waits, and for when.", no_args_is_help=True)
+app = typer.Typer(help="Messages for later: the server, and what waits there.", no_args_is_help=True)
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Message ids.")]
 Key = Annotated[str, typer.Option("--key", help="Only messages with this key.")]
 Topic = Annotated[str, typer.Option("--topic", help="Only messages of this topic.")]
@@ -84,6 +85,42 @@ def _choice(
         assert start is not None
         end = start + timedelta(hours=1)
     return Choice(ids=tuple(ids or ()), key=key, topic=topic, start=start, end=end)
+
+
+@app.command()
+def serve(
+    url: Url = URL,
+    name: Annotated[str | None, typer.Option(help="Its name; no two may have the same.")] = None,
+    port: Annotated[int | None, typer.Option(min=3, help="Port to listen on (7702).")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where it stores (./tern-data).")] = None,
+    wal_dir: Annotated[Path | None, typer.Option(help="Where it writes first, if apart.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
+    advertised_host: Annotated[
+        str | None, typer.Option(help="Address that clients are told to use.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
+    log_json: Annotated[
+        bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
+    ] = None,
+) -> None:
+    """Run a delay server as a process of its own; --url names the meta server.
+
+    When it is ready, one line `ready NAME ADDRESS` appears on stdout. `tern up` runs a delay server
+    by itself; this is for more of them, or for one apart from the broker.
+    """
+    from ternmq.cli.node import run_delay
+    from ternmq.cli.up import read_config
+
+    flags: dict[str, Any] = {
+        "broker_group": name,
+        "ports": None if port is None else port - 2,
+        "data_dir": data_dir,
+        "delay_wal_dir": None if wal_dir is None else str(wal_dir),
+        "host": host,
+        "advertised_host": advertised_host,
+        "log_json": log_json,
+    }
+    raise typer.Exit(run_delay(read_config(config, flags), url))
 
 
 @app.command("list")

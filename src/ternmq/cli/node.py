@@ -1,4 +1,4 @@
-"""`tern up` as a process: lock, signals, the interpreter's settings, and what people are told.
+"""`tern up` and `tern delay serve` as processes: lock, signals, the interpreter's settings, and what people are told.
 
 The node itself is in `ternmq.node`. The `ready` line is the only thing that goes to stdout.
 """
@@ -9,7 +9,8 @@ import os
 import resource
 import shutil
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,28 +34,62 @@ SWITCH_INTERVAL_S = 0.0005
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
 
+Serving = Callable[[NodeConfig], AbstractAsyncContextManager[str]]
+"""Runs servers while a block runs; yields what the ready line says about them."""
+
 log = get_logger()
 
 
 def run_node(config: NodeConfig) -> int:
-    """Run until asked to stop; return the exit code."""
+    """Run the all-in-one node until asked to stop; return the exit code."""
+
+    @asynccontextmanager
+    async def serving(config: NodeConfig) -> AsyncIterator[str]:
+        async with serving_node(config, clock=SystemClock()) as url:
+            _welcome(config)
+            yield url
+
+    return _run(config, serving)
+
+
+def run_delay(config: NodeConfig, url: str) -> int:
+    """Run one delay server until asked to stop; return the exit code."""
+
+    @asynccontextmanager
+    async def serving(config: NodeConfig) -> AsyncIterator[str]:
+        from ternmq.node.delay_alone import serving_delay_alone
+
+        async with serving_delay_alone(config, url, clock=SystemClock()) as address:
+            note(
+                f"TernMQ {__version__} delay server {config.broker_group} is running "
+                f"(pid {os.getpid()}); Ctrl-C stops it\n"
+                f"  delay   {config.host}:{config.delay_port}\n"
+                f"  meta    {url}\n"
+                f"  data    {config.data_dir}"
+            )
+            yield f"{config.broker_group} {address}"
+
+    return _run(config, serving)
+
+
+def _run(config: NodeConfig, serving: Serving) -> int:
     config = replace(config, data_dir=config.data_dir.absolute())
     configure(level=config.log_level, as_json=config.log_json)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     try:
-        uvloop.run(_until_asked(config))
+        uvloop.run(_until_asked(config, serving))
     except BaseExceptionGroup as failed:
         raise _first_cause(failed) from failed
     return 0
 
 
-async def _until_asked(config: NodeConfig) -> None:
+async def _until_asked(config: NodeConfig, node: Serving) -> None:
     """Serve until a signal comes; one that comes while starting ends the start."""
     stopper = Stopper()
     stopper.install()
     ready = asyncio.Event()
-    serving = asyncio.create_task(_serve(config, ready, stopper.asked), name="node")
+    serving = asyncio.create_task(_serve(config, node, ready, stopper.asked), name="node")
     asked = asyncio.create_task(stopper.asked.wait(), name="stop")
     try:
         await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,17 +103,17 @@ async def _until_asked(config: NodeConfig) -> None:
         stopper.done()
 
 
-async def _serve(config: NodeConfig, ready: asyncio.Event, asked: asyncio.Event) -> None:
-    clock = SystemClock()
+async def _serve(
+    config: NodeConfig, node: Serving, ready: asyncio.Event, asked: asyncio.Event
+) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(locked(config.data_dir))
-        url = await stack.enter_async_context(serving_node(config, clock=clock))
+        where = await stack.enter_async_context(node(config))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        _welcome(config)
         ready.set()
-        say(f"ready {url}")
+        say(f"ready {where}")
         sys.stdout.flush()
         await asked.wait()
         log.info("stopping")
@@ -89,10 +124,12 @@ def _welcome(config: NodeConfig) -> None:
     """Tell people what runs, where the data is, and what to try."""
     command = "tern" if shutil.which("tern") else _own_command()
     url = "" if config.ports == PORT_BASE else f" --url {node_url(config)}"
+    delay = f"  delay   {config.host}:{config.delay_port}\n" if config.delay_server else ""
     note(
         f"TernMQ {__version__} is running (pid {os.getpid()}); Ctrl-C stops it\n"
         f"  meta    {config.host}:{config.meta_port}\n"
         f"  broker  {config.host}:{config.broker_port}\n"
+        f"{delay}"
         f"  data    {config.data_dir} (flush {config.flush})\n"
         f"  try     {command} send hello 'my first message'{url}\n"
         f"          {command} consume hello --group me{url}"

@@ -22,7 +22,7 @@ def up(
         Path | None, typer.Option(help="Where everything is stored (./tern-data).")
     ] = None,
     ports: Annotated[
-        int | None, typer.Option(metavar="BASE", help="First port (7700); the broker has the next.")
+        int | None, typer.Option(metavar="BASE", help="First port (7700); the others follow.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
     flush: Annotated[
@@ -30,6 +30,9 @@ def up(
     ] = None,
     auto_create: Annotated[
         bool | None, typer.Option(help="Does sending to an unknown topic make it?")
+    ] = None,
+    delay: Annotated[
+        bool | None, typer.Option(help="Run a delay server too, for messages for later?")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
     advertised_host: Annotated[
@@ -39,7 +42,7 @@ def up(
         bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
     ] = None,
 ) -> None:
-    """Start a node: registry and broker in one process.
+    """Start a node: registry, broker and delay server in one process.
 
     When it is ready, one line `ready tern://HOST:PORT` appears on stdout; everything else goes to
     stderr. Ctrl-C or SIGTERM stops it cleanly.
@@ -53,6 +56,7 @@ def up(
         "ports": ports,
         "flush": None if flush is None else flush.value,
         "auto_create_topics": auto_create,
+        "delay_server": delay,
         "host": host,
         "advertised_host": advertised_host,
         "log_json": log_json,

@@ -1,8 +1,8 @@
-"""The all-in-one node while a block runs: registry, meta server, broker.
+"""The all-in-one node while a block runs: registry, meta server, broker, delay server.
 
 Parts start in the order written in `serving_node` and stop in the reverse order, so each part may
-use every part above it for its whole life. The broker is announced last and withdrawn first. Who
-may use the data directory is decided elsewhere (the cli's lock).
+use every part above it for its whole life. A server is announced when it listens and withdrawn
+before it stops. Who may use the data directory is decided elsewhere (the cli's lock).
 """
 
 import socket
@@ -15,6 +15,7 @@ from ternmq.broker.server import serve
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
+from ternmq.delay.server import serving_delay
 from ternmq.discovery.url import format_url
 from ternmq.meta.registry_sql import SqlRegistry
 from ternmq.meta.route_table import RouteTable
@@ -41,7 +42,8 @@ async def serving_node(
             serving_directory(lambda: SqlRegistry.open_sqlite(registry), clock=clock)
         )
         routes = RouteTable(first_version=clock.now_ms())
-        await stack.enter_async_context(_meta(config, directory, routes, clock))
+        handler = _meta_handler(config, directory, routes, clock)
+        await stack.enter_async_context(_meta(config, handler, clock))
         await stack.enter_async_context(serve(config, directory=directory, clock=clock, disk=disk))
         route = Route(
             broker_group=config.broker_group,
@@ -49,6 +51,15 @@ async def serving_node(
         )
         routes.announce(route)
         stack.callback(routes.withdraw, route)
+        if config.delay_server:
+            await stack.enter_async_context(
+                serving_delay(
+                    config, directory=directory, brokers=node_url(config), clock=clock, disk=disk
+                )
+            )
+            later = delay_route(config)
+            await handler.registrar.announce(later)
+            stack.callback(routes.withdraw, later)
         yield node_url(config)
 
 
@@ -57,9 +68,15 @@ def node_url(config: NodeConfig) -> str:
     return format_url([join_address(host, config.meta_port)])
 
 
-def _meta(
+def delay_route(config: NodeConfig) -> Route:
+    """What clients are told about the delay server of this config."""
+    address = join_address(_advertised_host(config), config.delay_port)
+    return Route(broker_group=config.broker_group, address=address, kind="delay")
+
+
+def _meta_handler(
     config: NodeConfig, directory: MetaService, routes: RouteTable, clock: Clock
-) -> AbstractAsyncContextManager[Listener]:
+) -> MetaHandler:
     identity = MetaIdentity(
         node=socket.gethostname(),
         version=version("ternmq"),
@@ -68,13 +85,18 @@ def _meta(
         started_at_ms=clock.now_ms(),
         heartbeat_ms=config.heartbeat_ms,
     )
+    return MetaHandler(directory, routes, identity=identity, clock=clock)
+
+
+def _meta(
+    config: NodeConfig, handler: MetaHandler, clock: Clock
+) -> AbstractAsyncContextManager[Listener]:
     limits = ServerLimits(
         connections_max=config.connections_max,
         inbound_max=config.inbound_max,
         server_inbound_max=config.inbound_total_max,
         idle_timeout=max(IDLE_SECONDS_MIN, 3 * config.heartbeat_ms / 1000),
     )
-    handler = MetaHandler(directory, routes, identity=identity, clock=clock)
     return serving_meta(config.host, config.meta_port, handler, limits=limits, clock=clock)
 
 

@@ -48,13 +48,14 @@ async def node(
 
 
 def _free_ports() -> int:
-    """A port whose neighbour is free as well, a moment ago."""
+    """A port whose two neighbours are free as well, a moment ago."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
             first.bind(("127.0.0.1", 0))
             port = int(first.getsockname()[1])
             try:
                 second.bind(("127.0.0.1", port + 1))
+                third.bind(("127.0.0.1", port + 2))
             except (OSError, OverflowError):
                 continue
             if port < 65_000:
