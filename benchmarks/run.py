@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import delivery, own
+from benchmarks import delay, delivery, own
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -54,6 +54,7 @@ def measure_own(quick: bool) -> dict[str, Any]:
                 say(f"backlog: {found['backlog']}")
         finally:
             node.stop()
+    found["delay"] = delay.measure(delay.defaults(quick=quick), told=say)
     return found
 
 
@@ -89,6 +90,7 @@ def targets(machine: dict[str, Any], mine: dict[str, Any], results: list[Result]
         lines.append(
             ("publish behind 10 M unread / empty", mine["backlog"]["ratio"], 0.9, "at least")
         )
+    lines += delay.targets(mine["delay"])
     return [_verdict(*line) for line in lines]
 
 

@@ -28,7 +28,9 @@ from ternmq.wire.delays import DelayAction, DelayCounts, DelayRow
 if TYPE_CHECKING:
     from ternmq.client.client import Client
 
-app = typer.Typer(help="Messages for later: the server, and what waits there.", no_args_is_help=True)
+app = typer.Typer(
+    help="Messages for later: the server, and what waits there.", no_args_is_help=True
+)
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Message ids.")]
 Key = Annotated[str, typer.Option("--key", help="Only messages with this key.")]
 Topic = Annotated[str, typer.Option("--topic", help="Only messages of this topic.")]

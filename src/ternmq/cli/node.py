@@ -1,4 +1,4 @@
-"""`tern up` and `tern delay serve` as processes: lock, signals, the interpreter's settings, and what people are told.
+"""`tern up` and `tern delay serve` as processes: lock, signals, settings, what people are told.
 
 The node itself is in `ternmq.node`. The `ready` line is the only thing that goes to stdout.
 """

@@ -157,9 +157,9 @@ class NodeConfig:
         int, About("unanswered bytes of all clients together", 16 * MIB, 64 * GIB)
     ] = 256 * MIB
 
-    delay_server: Annotated[bool, About("`tern up` runs a delay server, for messages for later")] = (
-        True
-    )
+    delay_server: Annotated[
+        bool, About("`tern up` runs a delay server, for messages for later")
+    ] = True
     delay_wal_dir: Annotated[
         str, About("where the delay server writes first; empty: below `data_dir`")
     ] = ""

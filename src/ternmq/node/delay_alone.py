@@ -1,8 +1,8 @@
 """A delay server as a process of its own: finds names and brokers through a meta server.
 
-Parts start in the order written and stop in reverse: topics are known before a message can come, the
-server listens before it is on the routes, and it is off the routes before it stops. Brokers may come
-and go meanwhile; what is due waits for them.
+Parts start in the order written and stop in reverse: topics are known before a message can come,
+the server listens before it is on the routes, and it is off the routes before it stops. Brokers may
+come and go meanwhile; what is due waits for them.
 """
 
 import os
