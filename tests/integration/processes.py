@@ -86,15 +86,18 @@ class Node:
         """Start it without waiting for anything."""
         assert not self.running, "the node is already running"
         self.starts += 1
-        arguments = ["up", "--data-dir", str(self.data_dir), "--ports", str(self.port)]
         with self._stdout_path.open("wb") as out, self._stderr_path.open("wb") as err:
             self._process = subprocess.Popen(
-                [*self.prefix, *COMMAND, *arguments, *self.arguments],
+                [*self.prefix, *COMMAND, *self.command(), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 env=clean_environment(self.environment),
             )
+
+    def command(self) -> list[str]:
+        """Which `tern` command it is."""
+        return ["up", "--data-dir", str(self.data_dir), "--ports", str(self.port)]
 
     def wait_ready(self, *, seconds: float = READY_SECONDS_MAX) -> None:
         def ready() -> bool:
@@ -157,6 +160,18 @@ class Node:
         return self._stderr_path.read_text(encoding="utf-8", errors="replace")
 
 
+@dataclass(slots=True, kw_only=True)
+class DelayServer(Node):
+    """One `tern delay serve`, for the meta server at `meta`."""
+
+    meta: str
+    name: str
+
+    def command(self) -> list[str]:
+        listening = ["--port", str(self.port + 2), "--data-dir", str(self.data_dir)]
+        return ["delay", "serve", "--url", self.meta, "--name", self.name, *listening]
+
+
 class NodeFactory:
     """Makes nodes in one temp folder and looks after them until the test ends."""
 
@@ -193,6 +208,18 @@ class NodeFactory:
         if start:
             node.start()
         return node
+
+    def delay_server(self, node: Node, name: str = "later", *, start: bool = True) -> DelayServer:
+        """A delay server apart from `node`, which is meta and broker to it."""
+        home = self._folder / f"delay-{len(self._made) + 1}"
+        home.mkdir()
+        server = DelayServer(
+            port=free_ports(), data_dir=home / "data", output_dir=home, meta=node.url, name=name
+        )
+        self._made.append(server)
+        if start:
+            server.start()
+        return server
 
     def finish(self) -> None:
         """Stop all of them, then complain about any of them."""
