@@ -14,7 +14,7 @@ import ternmq
 
 URL = os.environ.get("TERN_URL", "tern://127.0.0.1:7700")
 TOPIC = "example.order.close"
-UNPAID_FOR = timedelta(seconds=2)  # timedelta(minutes=30)
+UNPAID_FOR = timedelta(seconds=1)  # timedelta(minutes=30)
 
 
 async def main() -> None:

@@ -21,6 +21,16 @@ async def arrived(mq: ternmq.Client, topic: str, count: int, seconds: float = 20
             await asyncio.sleep(0.05)
 
 
+async def known(mq: ternmq.Client, delay_server: str) -> None:
+    """The meta server may have restarted: wait until it heard of the delay server again."""
+    async with asyncio.timeout(20):
+        while True:
+            routes = await mq.admin.routes()
+            if any(each.kind == "delay" and each.broker_group == delay_server for each in routes):
+                return
+            await asyncio.sleep(0.05)
+
+
 async def pending(mq: ternmq.Client, topic: str) -> tuple[int, int, int, int]:
     (line,) = await mq.admin.delays.ledger(topic)
     assert line.accepted == line.pending + line.dispatched + line.cancelled, line
@@ -134,11 +144,9 @@ def test_the_command_line_sends_lists_finds_and_counts(shared_node: Node) -> Non
     rows = tern("delay", "list", "--topic", topic, "--json", url=url).json()
     assert rows[0]["id"] == sent["id"]
     assert [row["due_at"] for row in rows] == [sent["due_at"], "2027-12-24T17:00:00.000Z"]
-    (found,) = tern("delay", "find", "--key", "o-2", "--topic", topic, "--json", url=url).json()
-    assert found["due_at"] == "2027-12-24T17:00:00.000Z"
-    assert tern("delay", "find", sent["id"], "--json", url=url).json()[0]["key"] == "o-1"
     hour = ["--hour", "2027-12-24T17Z", "--topic", topic]
-    assert len(tern("delay", "list", *hour, "--json", url=url).json()) == 1
+    assert "  o-2  " in tern("delay", "list", *hour, url=url).out
+    assert tern("delay", "find", sent["id"], "--json", url=url).json()[0]["key"] == "o-1"
     counts = tern("delay", "count", "--topic", topic, "--json", url=url).json()
     assert counts["pending"] == 2
     assert counts["hours"][-1] == {"start": "2027-12-24T17:00:00.000Z", "pending": 1}
@@ -149,43 +157,31 @@ def test_the_command_line_sends_lists_finds_and_counts(shared_node: Node) -> Non
 
 def test_the_command_line_cancels_reschedules_and_fires(shared_node: Node) -> None:
     url, topic = shared_node.url, "delay.cli2"
-    ids = [
-        tern("send", topic, body, "--delay", "1h", "--key", body, "--json", url=url).json()["id"]
-        for body in ("a", "b", "c")
-    ]
+    with ternmq.sync.connect(url) as mq:
+        ids = [mq.send(topic, b, key=b.decode(), delay=3600).id for b in (b"a", b"b", b"c")]
     assert tern("delay", "cancel", ids[0], url=url).out == f"{ids[0]}  cancelled\n"
-    later = tern("delay", "reschedule", "--key", "b", "--topic", topic, "--delay", "2h", "--yes",
-                 url=url)  # fmt: skip
-    assert "rescheduled" in later.out
+    to = ["--delay", "2h", "--yes"]
+    later = tern("delay", "reschedule", "--key", "b", "--topic", topic, *to, url=url)
+    assert later.out == f"{ids[1]}  rescheduled\n"
     assert tern("delay", "fire", ids[2], "--json", url=url).json()["results"] == {ids[2]: "fired"}
     assert tern("consume", topic, "-g", "g", "-n", "1", url=url).out == "c\n"
-    assert "already dispatched" in tern("delay", "cancel", ids[2], url=url, code=1).out
-    assert "unknown" in tern("delay", "cancel", "0" * 26, url=url, code=1).out
-    chosen = tern("delay", "cancel", "--topic", topic, "--dry-run", "--json", url=url).json()
-    assert [row["key"] for row in chosen] == ["b"]
+    late = tern("delay", "cancel", ids[2], "0" * 26, url=url, code=1)
+    assert late.out == "2 chosen, 0 cancelled, 2 not\n"
+    assert "already dispatched" in late.err
+    assert "unknown" in late.err
     ledger = tern("ledger", topic, "--json", url=url).json()
     (line,) = [line for line in ledger if line["lane"] == "delay"]
-    assert (line["accepted"], line["pending"], line["dispatched"], line["cancelled"]) == (
-        3,
-        1,
-        1,
-        1,
-    )
-    assert "for later" in tern("ledger", topic, url=url).out
+    states = [line[state] for state in ("accepted", "pending", "dispatched", "cancelled", "sum")]
+    assert states == [3, 1, 1, 1, 3]
     assert "delay server main" in tern("doctor", url=url, code=None).out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["send", "t", "x", "--delay", "soon"], "is not a duration"),
         (["send", "t", "x", "--at", "2027-01-01T00:00"], "has no time zone"),
-        (["send", "t", "x", "--at", "tomorrow"], "is not a time"),
-        (["send", "t", "x", "--at", "2027-01-01T00Z", "--delay", "5m"], "not both"),
         (["send", "t", "x", "--delay", "1000d"], "731 days"),
         (["delay", "cancel"], "cancel what?"),
-        (["delay", "reschedule", "0" * 26], "reschedule to when?"),
-        (["delay", "find", "order-7"], "is not a message id"),
     ],
 )
 def test_a_mistake_at_the_command_line_is_one_line(
@@ -213,12 +209,14 @@ async def test_a_delay_server_of_its_own_waits_for_a_broker_that_is_down(
     async with ternmq.connect(node.url) as mq:
         bodies = await arrived(mq, "orders", 2_000)
         assert sorted(map(int, bodies)) == list(range(2_000))
+        await known(mq, "later")
         assert await pending(mq, "orders") == (2_000, 0, 2_000, 0)
         receipt = await mq.send("orders", b"later", delay=3600)
         server.kill()
         with pytest.raises(ternmq.Unavailable, match="later"):
             await mq.cancel(receipt.id)
         server.start()
+        await known(mq, "later")
         assert await mq.cancel(receipt.id) is CancelResult.CANCELLED
         assert server.stop() == 0
         with pytest.raises(ternmq.Unavailable, match="'later' is not running"):

@@ -53,6 +53,18 @@ SHOWN = {
         r"later   \[b'four'\]",
         r"follow  b'five' at sequence \d+",
     ],
+    "09_delay.py": [
+        r"waiting \['o-1', 'o-2', 'o-3', 'o-4'\]",
+        "paid    o-2: cancelled",
+        "paid    o-2: cancelled",
+        "later   o-3: rescheduled",
+        "now     o-4: fired",
+        "close   o-4",
+        "close   o-1",
+        "close   o-3",
+        "too late o-1: already_dispatched",
+        "ledger  accepted 4 = pending 0 [+] dispatched 3 [+] cancelled 1",
+    ],
     "07_many_consumers.py": [
         "dora left after 50",
         "handled 2000 different messages, shared: True",

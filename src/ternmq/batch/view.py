@@ -132,6 +132,11 @@ class BatchView:
     def key(self, row: int) -> str | None:
         return self._text(Column.KEY)[row]  # type: ignore[no-any-return]
 
+    def origin_app(self, row: int) -> str:
+        """Who sent this row first; another than `app` where a batch was made of others' rows."""
+        origin = self._text(Column.ORIGIN_APP)[row]
+        return self.app if origin is None else origin
+
     def order_key(self, row: int) -> str | None:
         return self._text(Column.ORDER_KEY)[row]  # type: ignore[no-any-return]
 

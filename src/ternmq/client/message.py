@@ -55,7 +55,7 @@ class Message:
     @property
     def app(self) -> str:
         """The application that sent it."""
-        return self._delivery.batch.app
+        return self._delivery.batch.origin_app(self._row)
 
     @property
     def key(self) -> str | None:

@@ -106,8 +106,8 @@ class Receipt:
     def due_at(self) -> datetime | None:
         """When the message is handed out; None if it is for now.
 
-        After a delay this is the delay server's moment of storing plus the delay, which is right
-        to some milliseconds.
+        A delay counts from the moment in which the delay server got the message; the receipt of a
+        repeat knows that moment only to some milliseconds.
         """
         due_ms = self.due_at_ms
         return None if due_ms is None else time_from_ms(due_ms)

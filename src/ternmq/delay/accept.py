@@ -29,7 +29,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.rounds import Rounds
 from ternmq.delay.store import DelayStore
-from ternmq.discovery.directory import Directory
+from ternmq.discovery.directory import TopicDirectory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.append import Append, Staged
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic, TopicSettings
@@ -62,7 +62,7 @@ class Acceptor:
         self,
         store: DelayStore,
         *,
-        directory: Directory,
+        directory: TopicDirectory,
         clock: Clock,
         max_days: int,
         auto_create: bool,
@@ -188,7 +188,8 @@ class Acceptor:
             if error is not None:
                 peer.fail(_PUBLISH, correlation, error)
                 continue
-            place = (append.topic_id, append.base_sequence, append.stored_at_ms, append.count)
+            # A delay counts from when it was received, so that is what a receipt can add it to.
+            place = (append.topic_id, append.base_sequence, append.received_at_ms, append.count)
             peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, flags))
             flags = PUBLISHED_DUPLICATE
 

@@ -177,7 +177,8 @@ class Finder:
         """0 for any, -1 for one that never had delayed messages."""
         if not name:
             return 0
-        return next((key for key, known in self._engine.names.items() if known == name), -1)
+        # A name that was deleted and made again is the newer topic.
+        return max((key for key, known in self._engine.names.items() if known == name), default=-1)
 
     async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)

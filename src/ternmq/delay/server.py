@@ -32,7 +32,7 @@ from ternmq.delay.paths import DelayPaths
 from ternmq.delay.router import DelayRouter
 from ternmq.delay.store import DelayStore
 from ternmq.delay.ticker import Ticker
-from ternmq.discovery.directory import Directory
+from ternmq.discovery.directory import TopicDirectory
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.peer import Peer
@@ -79,7 +79,7 @@ class Door:
 async def serving_delay(
     config: NodeConfig,
     *,
-    directory: Directory,
+    directory: TopicDirectory,
     brokers: str,
     clock: Clock,
     disk: Disk | None = None,
@@ -131,7 +131,7 @@ class Parts:
         self,
         config: NodeConfig,
         store: DelayStore,
-        directory: Directory,
+        directory: TopicDirectory,
         url: str,
         clock: Clock,
     ) -> None:
@@ -140,6 +140,8 @@ class Parts:
         self._started_at_ms = clock.now_ms()
         self.listener: Listener | None = None
         self.store = store
+        # What came after the last checkpoint before a crash is known by number only.
+        store.names.update({topic.id: topic.name for topic in directory.topics()})
         self.engine = Engine(store, hour_ms=config.delay_hour_ms, fragments=config.delay_fragments)
         self.loader = Loader(
             self.engine, clock=clock, checkpoint_interval_s=config.checkpoint_interval_ms / 1000

@@ -31,6 +31,7 @@ class _Announcer:
         self._hello = hello
         self._route = route
         self._connection: Connection | None = None
+        self._lost = asyncio.Event()
         self.first = asyncio.Event()
         self.trouble: TernError | None = None
 
@@ -40,12 +41,20 @@ class _Announcer:
                 answer = await self._ask(Command.REGISTER, Register(route=self._route), Registered)
                 self.trouble = None
                 self.first.set()
-                await asyncio.sleep(answer.heartbeat_ms / 1000)
+                await self._rest(answer.heartbeat_ms / 1000)
             except TernError as error:
                 if self.trouble is None:
                     log.warning("not registered", meta=self._address, reason=error.message)
                 self.trouble = error
                 await asyncio.sleep(AGAIN_S)
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the next heartbeat, or until meta is lost: it may be back at once, without us."""
+        try:
+            await asyncio.wait_for(self._lost.wait(), seconds)
+        except TimeoutError:
+            return
+        await asyncio.sleep(AGAIN_S)
 
     async def leave(self) -> None:
         try:
@@ -59,6 +68,8 @@ class _Announcer:
     async def _ask(self, command: Command, record: Record, answer: type[T]) -> T:
         if self._connection is None or self._connection.closed:
             self._connection = await Connection.open(self._address, self._hello, timeout=ANSWER_S)
+            self._lost.clear()
+            self._connection.on_lost = lambda _: self._lost.set()
         return await request(self._connection, command, record, answer, timeout=ANSWER_S)
 
 
