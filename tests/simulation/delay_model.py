@@ -36,13 +36,13 @@ class Message:
             self.cancelled = True
         else:
             self.dues = {due_ms}
+            self.was_due = False
 
     def not_done(self) -> None:
         self.dues = self._before
 
-    def intended(self, now_ms: int) -> None:
-        """It shall go out. Once it was due it stays so, also when the clock is set back."""
-        self.was_due |= now_ms >= min(self.dues)
+    def intended(self) -> None:
+        """It shall go out. Found due by a tick, it stays so when the clock is set back."""
         assert self.was_due, "early"
         assert not self.cancelled, "cancelled"
 
@@ -68,6 +68,11 @@ class Model:
 
     def message(self, message_id: bytes) -> Message:
         return self._by_id[message_id]
+
+    def ticked(self, now_ms: int) -> None:
+        """A tick at this time: what is due now may go out."""
+        for message in self._by_id.values():
+            message.was_due |= now_ms >= min(message.dues)
 
     def any(self, random: Random) -> Message | None:
         known = [message for message in self._by_id.values() if message.certain]

@@ -219,6 +219,7 @@ class Life:
                 return
         for _ in range(4):
             self.clock.turn(0.2)
+            self.model.ticked(self.clock.now_ms())
             self.engine.tick(self.clock.now_ms(), self.clock.monotonic())
             while self.dispatch():
                 pass
@@ -279,7 +280,7 @@ class Life:
         )  # fmt: skip
         view = BatchView(found.batch)
         for row in range(view.count):
-            self.model.message(view.id_bytes(row)).intended(self.clock.now_ms())
+            self.model.message(view.id_bytes(row)).intended()
         error = self.decide(work.hour, intent)
         self.engine.ready.done(work.fragment)
         if error is not None:
@@ -336,7 +337,8 @@ class Life:
                 if hour.loaded:
                     self.change_row(hour, row.row, row.due_ms, row.topic_id, message)
                 return
-        assert message.delivered or not message.certain or message.cancelled
+        if self.store.failed is None:
+            assert message.delivered or message.cancel_asked
 
     def change_row(
         self, hour: Hour, row: int, due_ms: int, topic_id: int, message: Message

@@ -91,6 +91,11 @@ class BatchView:
         return self._header.base_born_ms
 
     @property
+    def body_size(self) -> int:
+        """Bytes of all bodies before compression."""
+        return self._header.body_size
+
+    @property
     def attributes(self) -> int:
         return self._header.attributes
 

@@ -53,7 +53,8 @@ def split(batch: bytes | memoryview, hour_ms: int) -> list[Piece]:
     due_ms = due_times(view, stamped.received_at_ms)
     hours = hour_of(due_ms, stamped.stored_at_ms, hour_ms)
     first = int(hours[0])
-    if bool((hours == first).all()) and not _too_wide(view.size, due_ms):
+    size = max(view.size, view.body_size)  # What reading it costs, also when it is compressed.
+    if bool((hours == first).all()) and not _too_wide(size, due_ms):
         return [Piece(first, bytearray(batch), view.count, stamped.topic_id, due_ms)]
     pieces: list[Piece] = []
     order = np.lexsort((due_ms, hours))
@@ -61,7 +62,7 @@ def split(batch: bytes | memoryview, hour_ms: int) -> list[Piece]:
     starts = np.flatnonzero(np.r_[True, np.diff(sorted_hours) != 0])
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         rows = order[start:end]
-        for part in _parts(rows, due_ms, view.size // view.count + 1):
+        for part in _parts(rows, due_ms, size // view.count + 1):
             wanted = np.sort(part)
             pieces.append(
                 Piece(

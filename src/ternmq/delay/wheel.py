@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 LATE_MS = 2_000
-LATE_STEP = 4096  # Late rows taken from one run before the others are looked at again.
+LATE_STEP_MS = 1_000  # Late rows of one run that go before the others are looked at again.
 RUNS_MAX = 8  # Of one hour, before the small ones are merged.
 
 
@@ -109,7 +109,7 @@ class Wheel:
             for run in runs:
                 run.advance(now_ms - LATE_MS)
         fresh = self._pop_fresh(now_ms, fresh_max)
-        late = self._pop_late(late_max)
+        late = self._pop_late(now_ms, late_max)
         for hour in [hour for hour, runs in self._runs.items() if not any(r.left for r in runs)]:
             del self._runs[hour]
         return fresh, late
@@ -126,25 +126,25 @@ class Wheel:
                     run.high = end
         return found
 
-    def _pop_late(self, most: int) -> list[Due]:
-        """The oldest first, over all hours."""
+    def _pop_late(self, now_ms: int, most: int) -> list[Due]:
+        """The oldest first over all hours, to the second."""
         found: list[Due] = []
         while most > 0:
-            oldest = min(
-                (
-                    (int(run.due_ms[run.late[0][0]]), hour, at)
-                    for hour, runs in self._runs.items()
-                    for at, run in enumerate(runs)
-                    if run.late
-                ),
-                default=None,
+            heads = sorted(
+                (int(run.due_ms[run.late[0][0]]), hour, at)
+                for hour, runs in self._runs.items()
+                for at, run in enumerate(runs)
+                if run.late
             )
-            if oldest is None:
+            if not heads or heads[0][0] > now_ms:  # The clock may have been set back.
                 break
-            run = self._runs[oldest[1]][oldest[2]]
+            oldest, hour, at = heads[0]
+            until = max(oldest + LATE_STEP_MS, heads[1][0] if len(heads) > 1 else now_ms)
+            run = self._runs[hour][at]
             first, end = run.late.popleft()
-            upto = min(end, first + max(1, min(most, LATE_STEP)))
-            found.append(Due(oldest[1], run.rows[first:upto], run.due_ms[first:upto]))
+            due = int(np.searchsorted(run.due_ms[first:end], min(until, now_ms), side="right"))
+            upto = first + min(due, most)
+            found.append(Due(hour, run.rows[first:upto], run.due_ms[first:upto]))
             if upto < end:
                 run.late.appendleft((upto, end))
             most -= upto - first

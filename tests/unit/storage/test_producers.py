@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.core.errors import BadRequest, Corrupt
-from ternmq.storage.producers import ProducerTable, Stored
+from ternmq.storage.producers import ProducerTable, Stored, durable_start
 from tests.unit.storage.making import DATA, fresh, reopened
 
 ANNA, BERT = (1, 10), (2, 20)
@@ -63,6 +63,25 @@ def test_producers_are_forgotten_only_beyond_the_limit_and_only_after_a_day_of_s
         table.remember((number, 0), 0, 1, receipt(2_000))
     assert table.forget_silent(now_ms=2_001) == 20, "twice the limit is the end of patience"
     assert len(table) == 20
+
+
+def test_durable_producers_are_not_forgotten_by_silence() -> None:
+    """Q8: a delay server repeats an intent after months."""
+    table = ProducerTable(producers_max=10, silence_ms=1_000, durable_max=3)
+    for number in range(3):
+        table.remember((durable_start(number), 1), 0, 5, Stored(1, number, number))
+    for number in range(50):
+        table.remember((1_000 + number, 2), 0, 1, Stored(1, 0, 5_000))
+
+    table.forget_silent(10**12)
+
+    for number in range(3):
+        assert table.find((durable_start(number), 1), 0, 5) == Stored(1, number, number)
+    assert len(table) == 13
+    table.remember((durable_start(9), 1), 0, 5, Stored(1, 9, 9))
+    table.forget_silent(10**12)
+    assert table.find((durable_start(0), 1), 0, 5) is None, "the bound holds for them too"
+    assert table.find((durable_start(9), 1), 0, 5) is not None
 
 
 def test_a_snapshot_comes_back_whole() -> None:
