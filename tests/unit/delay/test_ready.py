@@ -1,4 +1,4 @@
-"""Fragments: rows of one do not wait for another's, and neither fresh nor late rows starve (D12)."""
+"""Fragments: rows of one do not wait for another; neither fresh nor late rows starve (D12)."""
 
 import numpy as np
 
