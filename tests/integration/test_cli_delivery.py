@@ -76,7 +76,7 @@ def test_a_group_without_dead_letters_has_none(shared_node: Node) -> None:
     assert tern("dead", "list", "nobody", "--json", url=shared_node.url).json() == []
     refused = tern("dead", "show", "nobody", "0" * 26, url=shared_node.url, code=1)
 
-    assert "no open dead letter" in refused.err
+    assert "not among the open dead letters of group nobody" in refused.err
 
 
 def test_settings_of_a_group_survive_kill_9(node_factory: NodeFactory, topic: str) -> None:

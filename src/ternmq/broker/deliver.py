@@ -209,6 +209,10 @@ class Deliverer:
             known.cancel()
         self._fed_later[group] = self._loop.call_later(wait_s, self._feed_now, group)
 
+    def limited(self, group: Group) -> bool:
+        """Does somebody wait until there is room below a limit?"""
+        return bool(group.waiters) and group in self._fed_later
+
     def _feed_now(self, group: Group) -> None:
         self._fed_later.pop(group, None)
         if not group.deleted:

@@ -22,9 +22,10 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.figures import Figures
 from ternmq.broker.limits import SendLimits
-from ternmq.broker.topics import Topics, refused_topic
+from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Paused, PutAside, SequenceTooOld, TernError, TooLarge
+from ternmq.discovery.own_topics import refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.message_log import Append
 from ternmq.storage.producers import ProducerTable

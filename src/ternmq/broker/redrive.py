@@ -9,9 +9,9 @@ says how often it was sent again (`%resent`).
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
-from ternmq.broker.commit import Committer
 from ternmq.broker.dead_letter import ERROR_NOTES
-from ternmq.broker.groups import Group, Groups
+from ternmq.broker.desk import Desk
+from ternmq.broker.groups import Group
 from ternmq.broker.letters import LetterWriter, copy_of
 from ternmq.broker.members import Members
 from ternmq.broker.topics import Topics, dead_topic
@@ -19,7 +19,6 @@ from ternmq.core.errors import TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.wire import commands as wire
 
-HANDLED = "%handled"
 DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
 
 
@@ -30,15 +29,13 @@ class DeadLetters:
         self,
         *,
         topics: Topics,
-        groups: Groups,
         members: Members,
-        committer: Committer,
+        desk: Desk,
         writer: LetterWriter,
     ) -> None:
         self._topics = topics
-        self._groups = groups
         self._members = members
-        self._committer = committer
+        self._desk = desk
         self._writer = writer
 
     async def open(self, request: wire.DeadFind) -> wire.DeadOpen:
@@ -46,18 +43,18 @@ class DeadLetters:
         check_name("group", request.group)
         if self._topics.find(dead_topic(request.group)) is None:
             return wire.DeadOpen(ranges=[])
-        lane = (await self._desk(request.group)).lane
+        lane = (await self._desk_of(request.group)).lane
         return wire.DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
 
     async def delete(self, request: wire.DeadHandle) -> wire.DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""
-        desk = await self._desk(request.group)
-        done = [await self._close(desk, first, end) for first, end in request.ranges]
+        desk = await self._desk_of(request.group)
+        done = [await self._desk.close(desk, first, end) for first, end in request.ranges]
         return wire.DeadDone(handled=sum(done), failed=[])
 
     async def resend(self, request: wire.DeadHandle) -> wire.DeadDone:
         """Send open letters again, each to the lane of the topic it came from."""
-        desk = await self._desk(request.group)
+        desk = await self._desk_of(request.group)
         handled = 0
         failed: list[str] = []
         for first, end in request.ranges:
@@ -65,27 +62,16 @@ class DeadLetters:
                 for sequence in range(a, b):
                     try:
                         await self._resend_one(request.group, desk, sequence)
-                        handled += await self._close(desk, sequence, sequence + 1)
+                        handled += await self._desk.close(desk, sequence, sequence + 1)
                     except TernError as error:
                         failed.append(f"{sequence}: {error.message}")
         return wire.DeadDone(handled=handled, failed=failed)
 
-    async def _desk(self, group: str) -> Group:
-        """Our own group on the dead-letter topic."""
+    async def _desk_of(self, group: str) -> Group:
         topic = self._topics.find(dead_topic(group))
         if topic is None:
             raise TopicNotFound(f"group {group!r} has no dead letters")
-        desk, _ = await self._members.make_group(topic, HANDLED, wire.Start(at="earliest"))
-        if desk.lane.next < desk.lane.end:
-            desk.lane.look_ahead(desk.lane.end)
-        return desk
-
-    async def _close(self, desk: Group, first: int, end: int) -> int:
-        result = desk.lane.ack(0, first, end)
-        if result.changes:
-            records = [self._groups.to_record(desk, change) for change in result.changes]
-            await self._committer.decide(records)
-        return result.settled
+        return await self._desk.of(topic)
 
     async def _resend_one(self, group: str, desk: Group, sequence: int) -> None:
         entry, view = await self._writer.look(desk.topic_id, sequence)

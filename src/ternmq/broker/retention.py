@@ -13,16 +13,17 @@ from functools import partial
 from pathlib import Path
 
 from ternmq.broker.commit import Committer
+from ternmq.broker.desk import HANDLED
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Groups
 from ternmq.broker.leaving import Leaving
 from ternmq.broker.members import Members
-from ternmq.broker.redrive import HANDLED
-from ternmq.broker.topics import DEAD_PREFIX, REFUSED_PREFIX
+from ternmq.broker.topics import DEAD_PREFIX
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.own_topics import REFUSED_PREFIX
 from ternmq.storage.disk import Disk
 from ternmq.storage.retention import (
     Moment,

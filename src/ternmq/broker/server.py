@@ -20,6 +20,7 @@ from ternmq.broker.copies import Copies
 from ternmq.broker.dead_letter import Undertaker
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.deliveries import Deliveries
+from ternmq.broker.desk import Desk
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.figures import Figures
 from ternmq.broker.finder import Finder
@@ -30,10 +31,12 @@ from ternmq.broker.letters import LetterWriter
 from ternmq.broker.limits import SendLimits
 from ternmq.broker.members import Members
 from ternmq.broker.notes import Noticeboard
+from ternmq.broker.observe import Observer
 from ternmq.broker.once import OncePublisher
 from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
+from ternmq.broker.refused import Refused
 from ternmq.broker.retention import Retention, RetentionPlan, Stored
 from ternmq.broker.router import Operating, Router
 from ternmq.broker.settle import Settler
@@ -56,9 +59,11 @@ from ternmq.storage.message_log import Append
 from ternmq.storage.retention import RetentionRules
 from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
+from ternmq.wire.figures import TopicFiguresFind
 from ternmq.wire.finding import Find
 from ternmq.wire.frame import Frame
 from ternmq.wire.keys import KeyResume
+from ternmq.wire.refused import RefusedFind, RefusedHandle
 
 log = get_logger()
 
@@ -142,7 +147,11 @@ async def serve(
             config.host, config.broker_port, door, limits=limits, clock=clock
         ) as listener:
             parts.listener = listener
-            loops = {"upkeep": parts.upkeep.run, "checkpoints": parts.upkeep.run_checkpoints}
+            loops = {
+                "upkeep": parts.upkeep.run,
+                "checkpoints": parts.upkeep.run_checkpoints,
+                "alarms": parts.observer.run_alarms,
+            }
             loops["index"] = parts.upkeep.run_index
             loops["retention"] = parts.retention.run
             if config.flush is Flush.ASYNC:
@@ -230,10 +239,8 @@ class Parts:
             topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
             writer=writer, board=board,
         )  # fmt: skip
-        dead = DeadLetters(
-            topics=self.topics, groups=self.groups, members=self.members,
-            committer=self.committer, writer=writer,
-        )  # fmt: skip
+        desk = Desk(groups=self.groups, members=self.members, committer=self.committer)
+        dead = DeadLetters(topics=self.topics, members=self.members, desk=desk, writer=writer)
         copies = Copies(
             topics=self.topics, groups=self.groups, members=self.members, consume=store.consume,
             fetcher=self.fetcher, writer=writer, producers=store.producers,
@@ -248,6 +255,11 @@ class Parts:
         self._add_keys(writer, board)
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
         self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
+        self.observer = Observer(
+            groups=self.groups, topics=self.topics, consume=store.consume, fetcher=self.fetcher,
+            deliverer=self.deliverer, figures=self.figures, desk=desk,
+        )  # fmt: skip
+        self._add_policies(Refused(topics=self.topics, desk=desk, writer=writer))
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,
             committer=self.committer, store=store,
@@ -302,6 +314,16 @@ class Parts:
         )  # fmt: skip
         self.router.answers(wire.Command.GROUP_KEYS, wire.GroupNamed, lambda _, r: keys.show(r))
         self.router.answers(wire.Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
+
+    def _add_policies(self, refused: Refused) -> None:
+        """The commands that show what limits do, and handle what they refused."""
+        answers, command, observer = self.router.answers, wire.Command, self.observer
+        find = self.admin.find
+        answers(command.TOPIC_FIGURES, TopicFiguresFind, lambda _, what: observer.topics(what))
+        answers(command.GROUP_FIGURES, wire.GroupFind, lambda _, what: observer.groups(find, what))
+        answers(command.REFUSED_OPEN, RefusedFind, lambda _, what: refused.open(what))
+        answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
+        answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
 
     async def start(self, unnamed: frozenset[int]) -> None:
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.

@@ -4,6 +4,7 @@ from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.own_topics import refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import DISPATCHER, Topic, TopicSettings
 
@@ -12,7 +13,6 @@ log = get_logger()
 RESERVED = "%"
 DEAD_PREFIX = "%dead."
 LANE_PREFIX = "%lane."
-REFUSED_PREFIX = "%refused."
 
 
 def dead_topic(group: str) -> str:
@@ -23,11 +23,6 @@ def dead_topic(group: str) -> str:
 def lane_topic(topic_id: int, group: str) -> str:
     """The hidden topic that is one group's private lane beside a topic."""
     return f"{LANE_PREFIX}{topic_id}.{group}"
-
-
-def refused_topic(topic: str) -> str:
-    """The hidden topic that keeps what was over a topic's limit."""
-    return f"{REFUSED_PREFIX}{topic}"
 
 
 class Topics:

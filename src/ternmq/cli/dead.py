@@ -2,7 +2,8 @@
 
 Letters are chosen by id, by words of their reason, by time, by topic; without a choice all open
 ones are meant. Sending again reaches the group they died in and nobody else. Every letter gets an
-honest result: what was handled is counted, what failed is named.
+honest result: what was handled is counted, what failed is named. Without a group, `--topic` means
+the messages that were over a topic's limit and put aside; sending these reaches every group.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ternmq.cli.box import Box, find_box
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import message_fields, note, plain, preview, say, show_json, show_table, utc
 from ternmq.cli.progress import progress
@@ -24,12 +26,17 @@ if TYPE_CHECKING:
     from ternmq.client.client import Client
 
 app = typer.Typer(
-    help="Dead letters of a group: list, show, send again, delete, export.", no_args_is_help=True
+    help="Dead letters of a group, or messages a topic refused: list, show, send again, delete, "
+    "export.",
+    no_args_is_help=True,
 )
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+GroupName = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="Name of the group; left out with --topic.")
+]
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this message; may be repeated.")]
 Error = Annotated[str | None, typer.Option("--error", help="Only where the reason has this text.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only those that came from this topic.")]
+TOPIC_HELP = "Of a group, only those from this topic; without one, what this topic refused."
+Topic = Annotated[str | None, typer.Option("--topic", help=TOPIC_HELP)]
 Since = Annotated[str | None, typer.Option("--since", help="Only those that died lately, e.g. 2h.")]
 
 
@@ -42,8 +49,7 @@ class Choice:
     topic: str
     since_ms: int
 
-    def takes(self, letter: Any) -> bool:
-        notes = letter.properties
+    def takes(self, letter: Any, notes: dict[str, Any]) -> bool:
         return (
             (not self.ids or letter.id in self.ids)
             and self.error.lower() in str(notes.get("%reason", "")).lower()
@@ -78,100 +84,120 @@ def _choice(
 
 @app.command("list")
 def list_letters(
-    group: GroupName, error: Error = None, topic: Topic = None, since: Since = None,
+    group: GroupName = None, error: Error = None, topic: Topic = None, since: Since = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
     url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the open dead letters of a group."""
-    letters = _find(url, group, _choice(None, error, topic, since))
+    """List the open dead letters of a group, or what a topic refused."""
+    box = find_box(group, topic)
+    letters = _find(url, box, _choice(None, error, topic, since))
     if as_json:
-        show_json([_fields(letter) for letter in letters[:count]])
+        show_json([_fields(letter, box.notes(letter)) for letter in letters[:count]])
         return
     show_table(
         ["id", "topic", "died", "#attempt", "#sent again", "reason", "body"],
         [
             (
                 letter.id,
-                letter.properties.get("%topic"),
-                utc(int(letter.properties.get("%died_at", 0))),
-                letter.properties.get("%attempt"),
-                letter.properties.get("%resent", 0),
-                preview(str(letter.properties.get("%reason", "")).encode()),
+                notes.get("%topic"),
+                utc(int(notes.get("%died_at", 0))),
+                notes.get("%attempt"),
+                notes.get("%resent", 0),
+                preview(str(notes.get("%reason", "")).encode()),
                 preview(letter.body),
             )
-            for letter in letters[:count]
+            for letter, notes in [(letter, box.notes(letter)) for letter in letters[:count]]
         ],
     )
     if len(letters) > count:
         note(f"{len(letters) - count} more; --count shows them")
-    expired = use(url, lambda mq: mq.admin.expired_dead_letters(group))
+    expired = use(url, lambda mq: mq.admin.expired_dead_letters(group)) if group else 0
     if expired:
         note(f"{expired} went because their time was over")
 
 
 @app.command()
-def show(group: GroupName, id: str, url: Url = URL) -> None:
-    """Show one dead letter with everything known about it, as JSON."""
-    letters = _find(url, group, _choice([id], None, None, None))
+def show(
+    names: Annotated[list[str], typer.Argument(metavar="[GROUP] ID", help="Whose, and which.")],
+    topic: Topic = None,
+    url: Url = URL,
+) -> None:
+    """Show one of them with everything known about it, as JSON."""
+    group, id = _group_and(names, "ID")
+    box = find_box(group, topic)
+    letters = _find(url, box, _choice([id], None, topic, None))
     if not letters:
-        raise TopicNotFound(f"group {group!r} has no open dead letter {id!r}")
-    show_json(_fields(letters[0]))
+        raise TopicNotFound(f"{id!r} is not among the open {box}")
+    show_json(_fields(letters[0], box.notes(letters[0])))
 
 
 @app.command()
 def resend(
-    group: GroupName, ids: Ids = None, error: Error = None, topic: Topic = None,
+    group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
     since: Since = None,
     rate: Annotated[int, typer.Option(min=1, help="At most so many a second.")] = 1_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Send dead letters again: to this group alone, as new, at attempt 1."""
+    """Send dead letters again: to this group alone, as new, at attempt 1.
+
+    Without a group: put what a topic refused into it.
+    """
     how = How(rate=rate, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
-    _handle(group, _choice(ids, error, topic, since), "resend", how)
+    _handle(find_box(group, topic), _choice(ids, error, topic, since), "resend", how)
 
 
 @app.command()
 def delete(
-    group: GroupName, ids: Ids = None, error: Error = None, topic: Topic = None,
+    group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
     since: Since = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Let dead letters go for good."""
+    """Let them go for good."""
     choice = _choice(ids, error, topic, since)
     how = How(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
-    _handle(group, choice, "delete", how)
+    _handle(find_box(group, topic), choice, "delete", how)
 
 
 @app.command()
 def export(
-    group: GroupName,
-    target: Annotated[Path, typer.Argument(help="File to write, one JSON object per line.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="[GROUP] FILE", help="Whose, and the file to write.")
+    ],
     error: Error = None, topic: Topic = None, since: Since = None, url: Url = URL,
 ) -> None:  # fmt: skip
-    """Write the open dead letters of a group to a file; they stay open."""
+    """Write them to a file, one JSON object per line; they stay open."""
     import json
 
-    letters = _find(url, group, _choice(None, error, topic, since))
+    group, file_name = _group_and(names, "FILE")
+    target, box = Path(file_name), find_box(group, topic)
+    letters = _find(url, box, _choice(None, error, topic, since))
     try:
         with target.open("x", encoding="utf-8") as file:
             for letter in letters:
-                file.write(json.dumps(plain(_fields(letter))) + "\n")
+                file.write(json.dumps(plain(_fields(letter, box.notes(letter)))) + "\n")
     except OSError as failed:
         raise BadRequest(f"cannot write {target}: {failed.strerror}") from failed
-    say(f"{len(letters)} dead letters written to {target}")
+    say(f"{len(letters)} {box} written to {target}")
 
 
-def _handle(group: str, choice: Choice, verb: str, how: How) -> None:
-    letters = _find(how.url, group, choice)
+def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
+    """One or two words: the last is what is asked for, the one before it the group."""
+    if len(names) > 2:
+        raise BadRequest(f"too many words; write [GROUP] {what}")
+    return (names[0] if len(names) == 2 else None), names[-1]
+
+
+def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
+    letters = _find(how.url, box, choice)
     if how.dry_run or not letters:
         result: dict[str, Any] = {"chosen": len(letters), "handled": 0, "failed": []}
     else:
         word = "Send again" if verb == "resend" else "Delete"
-        confirm(f"{word} {len(letters)} dead letters of group {group}?", yes=how.yes)
+        confirm(f"{word} {len(letters)} {box}?", yes=how.yes)
         places = [letter.sequence for letter in letters]
-        result = use(how.url, lambda mq: _do(mq, group, verb, places, how.rate))
+        result = use(how.url, lambda mq: _do(mq, box, verb, places, how.rate))
     if how.as_json:
         show_json({**result, "dry_run": how.dry_run})
         return
@@ -183,17 +209,17 @@ def _handle(group: str, choice: Choice, verb: str, how: How) -> None:
         raise typer.Exit(1)
 
 
-async def _do(mq: "Client", group: str, verb: str, places: list[int], rate: int) -> dict[str, Any]:
+async def _do(mq: "Client", box: Box, verb: str, places: list[int], rate: int) -> dict[str, Any]:
     """In steps of a tenth of a second's worth, so that the rate holds and a bar can move."""
     handled = 0
     failed: list[str] = []
     step = max(1, min(rate // 10, 100))
-    act = mq.admin.resend_dead_letters if verb == "resend" else mq.admin.delete_dead_letters
+    act = box.resend if verb == "resend" else box.delete
     async with progress(verb, len(places), lambda: handled + len(failed)):
         for at in range(0, len(places), step):
             chosen = places[at : at + step]
             try:
-                done = await act(group, [(place, place + 1) for place in chosen])
+                done = await act(mq, [(place, place + 1) for place in chosen])
                 handled += done.handled
                 failed += done.failed
             except TernError as error:
@@ -205,29 +231,28 @@ async def _do(mq: "Client", group: str, verb: str, places: list[int], rate: int)
 
 def of_topic(url: str, group: str, topic: str) -> list[Any]:
     """Open letters of a group that came from this topic."""
-    return _find(url, group, _choice(None, None, topic, None))
+    return _find(url, Box(group), _choice(None, None, topic, None))
 
 
 def resend_these(how: How, group: str, letters: list[Any]) -> dict[str, Any]:
     places = [letter.sequence for letter in letters]
-    return use(how.url, lambda mq: _do(mq, group, "resend", places, how.rate))
+    return use(how.url, lambda mq: _do(mq, Box(group), "resend", places, how.rate))
 
 
-def _find(url: str, group: str, choice: Choice) -> list[Any]:
+def _find(url: str, box: Box, choice: Choice) -> list[Any]:
     """Open letters that the choice takes, oldest first."""
 
     async def job(mq: "Client") -> list[Any]:
         found: list[Any] = []
-        for first, end in await mq.admin.open_dead_letters(group):
-            letters = mq.read(f"%dead.{group}", start=first, end=end)
-            found += [letter async for letter in letters if choice.takes(letter)]
+        for first, end in await box.open(mq):
+            letters = mq.read(box.hidden_topic, start=first, end=end)
+            found += [one async for one in letters if choice.takes(one, box.notes(one))]
         return found
 
     return use(url, job)
 
 
-def _fields(letter: Any) -> dict[str, Any]:
-    notes = letter.properties
+def _fields(letter: Any, notes: dict[str, Any]) -> dict[str, Any]:
     fields = message_fields(letter)
     fields["properties"] = {
         name: value for name, value in fields["properties"].items() if not name.startswith("%")

@@ -8,10 +8,12 @@ import typer
 from ternmq.cli import again, ledger, limit, starts
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, utc
+from ternmq.cli.watch import Watch, show_again, shown_age, shown_rates
 from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
-from ternmq.wire.commands import Group, Start
+from ternmq.wire.commands import Group, GroupSettings, Start
+from ternmq.wire.figures import GroupFigures
 from ternmq.wire.keys import GroupKeys
 
 if TYPE_CHECKING:
@@ -59,19 +61,39 @@ def list_groups(
 
 
 @app.command()
-def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = False) -> None:
-    """Show a group: its ledger and its consumers."""
+def show(
+    topic: TopicName,
+    group: GroupName,
+    watch: Watch = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Show a group: its ledger, backlog, rates and consumers."""
 
-    async def job(mq: "Client") -> tuple[list[Group], GroupKeys]:
-        return await mq.admin.groups(topic, group), await mq.admin.group_keys(topic, group)
+    async def look(mq: "Client") -> Seen:
+        groups = await mq.admin.groups(topic, group)
+        if not groups:
+            raise GroupNotFound(
+                f"topic {topic!r} has no group {group!r}; `tern group list` shows all"
+            )
+        figures = await mq.admin.group_figures(topic, group)
+        return groups[0], figures, await mq.admin.group_keys(topic, group)
 
-    groups, keys = use(url, job)
-    if not groups:
-        raise GroupNotFound(f"topic {topic!r} has no group {group!r}; `tern group list` shows all")
-    found = groups[0]
-    if as_json:
-        show_json(_fields(found) | {"keys": keys})
-        return
+    def show_it(seen: Seen) -> None:
+        if as_json:
+            fields = _fields(seen[0]) | {"figures": seen[1], "keys": seen[2]}
+            show_json(fields, indent=None if watch else 2)
+        else:
+            _show(*seen)
+
+    show_again(url, look, show_it, watch=watch)
+
+
+Seen = tuple[Group, list[GroupFigures], GroupKeys]
+
+
+def _show(found: Group, figures: list[GroupFigures], keys: GroupKeys) -> None:
+    paused = found.settings.paused_sessions
     show_facts(
         {
             "group": found.name,
@@ -79,6 +101,8 @@ def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = Fal
             "id": found.id,
             "created": utc(found.created_at_ms),
             "ledger": ledger.equation(found.ledger),
+            **{_title(lane): _backlog(lane) for lane in figures},
+            "delivered": shown_rates(figures[0].delivered) if figures else "-",
             "consumers": len(found.members),
             **_settings(found),
             **_standing(keys),
@@ -94,7 +118,17 @@ def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = Fal
         )
     if found.members:
         show_table(
-            ["session", "app", "host", "#pid", "address", "#in flight", "joined"],
+            [
+                "session",
+                "app",
+                "host",
+                "#pid",
+                "address",
+                "#in flight",
+                "joined",
+                "filter",
+                "state",
+            ],
             [
                 (
                     member.session,
@@ -104,10 +138,27 @@ def show(topic: TopicName, group: GroupName, url: Url = URL, as_json: Json = Fal
                     member.address,
                     member.in_flight,
                     utc(member.joined_at_ms),
+                    found.filter or "none",
+                    "paused" if member.session in paused else "running",
                 )
                 for member in found.members
             ],
         )
+
+
+def _title(lane: GroupFigures) -> str:
+    return "backlog" if lane.lane == "topic" else "backlog (private lane)"
+
+
+def _backlog(lane: GroupFigures) -> str:
+    parts = [f"{lane.backlog} messages"]
+    if lane.backlog:
+        parts.append(shown_age(lane.backlog_ms))
+    if lane.alarm:
+        parts.append("ALARM")
+    if lane.held_back:
+        parts.append(f"held back: {lane.held_back}")
+    return ", ".join(parts)
 
 
 @app.command()
@@ -289,7 +340,22 @@ def _settings(group: Group) -> dict[str, object]:
         "on failure": settings.on_failure,
         "priority": "higher ones first" if settings.priority else "none",
         "filter": group.filter or "none",
+        "limits": _limits(settings),
+        "backlog alarm": settings.backlog_alarm or "none",
     }
+
+
+def _limits(settings: GroupSettings) -> str:
+    parts = []
+    if settings.rate:
+        parts.append(limit.shown_rate(settings.rate))
+    if settings.bytes_rate:
+        parts.append(limit.shown_size_rate(settings.bytes_rate))
+    if settings.in_flight_max:
+        parts.append(f"{settings.in_flight_max} in flight")
+    if settings.consumer_in_flight_max:
+        parts.append(f"{settings.consumer_in_flight_max} in flight per consumer")
+    return ", ".join(parts) or "none"
 
 
 @app.command()

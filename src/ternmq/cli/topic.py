@@ -8,10 +8,12 @@ import typer
 from ternmq.cli import limit
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, size, utc
+from ternmq.cli.watch import Watch, show_again, shown_rates
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms, parse_size
 from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
+from ternmq.wire.figures import Rates, TopicFigures
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -85,25 +87,60 @@ def list_topics(url: Url = URL, as_json: Json = False) -> None:
 
 
 @app.command()
-def show(name: Name, url: Url = URL, as_json: Json = False) -> None:
-    """Show a topic: its settings and what the broker holds of it."""
+def show(name: Name, watch: Watch = False, url: Url = URL, as_json: Json = False) -> None:
+    """Show a topic: its settings, what the broker holds of it, rates and refusals."""
 
-    async def job(mq: "Client") -> tuple[Topic, list[TopicStatus]]:
+    async def look(mq: "Client") -> Seen:
         topic = await mq.admin.topic(name)
         statuses = await mq.admin.broker_status([name])
-        return topic, [held for status in statuses for held in status.topics]
+        held = [held for status in statuses for held in status.topics]
+        return topic, held, await mq.admin.topic_figures(name)
 
-    topic, held = use(url, job)
-    facts = (_fields(topic) if as_json else _facts(topic)) | {
+    def show_it(seen: Seen) -> None:
+        if as_json:
+            show_json(_fields(seen[0]) | _held(seen[1]) | _figures(seen[2]),
+                      indent=None if watch else 2)  # fmt: skip
+        else:
+            show_facts(_facts(seen[0]) | _held(seen[1]) | _shown_figures(seen[2]))
+
+    show_again(url, look, show_it, watch=watch)
+
+
+Seen = tuple[Topic, list[TopicStatus], list[TopicFigures]]
+
+
+def _held(held: list[TopicStatus]) -> dict[str, object]:
+    return {
         "first": min((status.first for status in held), default=0),
         "end": sum(status.end for status in held),
         "messages": sum(status.end - status.first for status in held),
         "groups": max((status.groups for status in held), default=0),
     }
-    if as_json:
-        show_json(facts)
-    else:
-        show_facts(facts)
+
+
+def _figures(all_figures: list[TopicFigures]) -> dict[str, object]:
+    """Of all broker groups together."""
+    refused: dict[str, int] = {}
+    for figures in all_figures:
+        for reason, count in figures.refused.items():
+            refused[reason] = refused.get(reason, 0) + count
+    return {
+        "sent": {
+            name: sum(getattr(figures.sent, name) for figures in all_figures)
+            for name in Rates.__struct_fields__
+        },
+        "refused": refused,
+        "put_aside": sum(figures.put_aside for figures in all_figures),
+    }
+
+
+def _shown_figures(all_figures: list[TopicFigures]) -> dict[str, object]:
+    found = _figures(all_figures)
+    refused = found["refused"]
+    assert isinstance(refused, dict)
+    shown = ", ".join(f"{count} {reason}" for reason, count in refused.items())
+    sent = Rates(**found["sent"])  # type: ignore[arg-type]
+    return {"sent": shown_rates(sent), "refused": shown or "none", "put_aside": found["put_aside"]}
 
 
 class OverLimitFlag(StrEnum):

@@ -12,6 +12,7 @@ from ternmq.client.links import Links
 from ternmq.client.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.start import make_start
 from ternmq.core.errors import TopicNotFound
+from ternmq.discovery.own_topics import REFUSED_PREFIX
 from ternmq.wire.commands import (
     Command,
     DeadDone,
@@ -44,8 +45,16 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
+from ternmq.wire.figures import (
+    AllGroupFigures,
+    AllTopicFigures,
+    GroupFigures,
+    TopicFigures,
+    TopicFiguresFind,
+)
 from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
+from ternmq.wire.refused import RefusedFind, RefusedHandle
 from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
@@ -53,10 +62,17 @@ TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
 
 def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
-    """What to say: nobody can create the topic of a group's dead letters."""
-    if not topic.startswith(DEAD_PREFIX):
-        return error
-    return TopicNotFound(f"group {topic.removeprefix(DEAD_PREFIX)!r} has no dead letters")
+    """What to say: nobody can create a hidden topic."""
+    if topic.startswith(DEAD_PREFIX):
+        return TopicNotFound(f"group {plain_name(topic)!r} has no dead letters")
+    if topic.startswith(REFUSED_PREFIX):
+        return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
+    return error
+
+
+def plain_name(topic: str) -> str:
+    """The group or topic that a hidden topic is for; other names as they are."""
+    return topic.removeprefix(DEAD_PREFIX).removeprefix(REFUSED_PREFIX)
 
 
 class Admin:
@@ -177,6 +193,33 @@ class Admin:
         """Let dead letters go."""
         wanted = DeadHandle(group=group, ranges=ranges)
         return (await self._ask_all(Command.DEAD_DELETE, wanted, DeadDone))[0]
+
+    async def open_refused(self, topic: str) -> list[tuple[int, int]]:
+        """Sequences in the topic `%refused.TOPIC` (over the limit, put aside) nobody handled."""
+        [found] = await self._ask_all(Command.REFUSED_OPEN, RefusedFind(topic=topic), DeadOpen)
+        return found.ranges
+
+    async def resend_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        """Put messages that were over the limit into their topic, for every group."""
+        wanted = RefusedHandle(topic=topic, ranges=ranges)
+        return (await self._ask_all(Command.REFUSED_RESEND, wanted, DeadDone))[0]
+
+    async def delete_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        """Let messages that were over the limit go."""
+        wanted = RefusedHandle(topic=topic, ranges=ranges)
+        return (await self._ask_all(Command.REFUSED_DELETE, wanted, DeadDone))[0]
+
+    async def topic_figures(self, topic: str) -> list[TopicFigures]:
+        """Rates, refusals and what was put aside, of each broker group."""
+        find = TopicFiguresFind(topics=[topic])
+        answers = await self._ask_all(Command.TOPIC_FIGURES, find, AllTopicFigures)
+        return [figures for answer in answers for figures in answer.topics]
+
+    async def group_figures(self, topic: str = "", group: str = "") -> list[GroupFigures]:
+        """Backlog in messages and time, rates and alarm, of each lane."""
+        find = GroupFind(topic=topic, group=group)
+        answers = await self._ask_all(Command.GROUP_FIGURES, find, AllGroupFigures)
+        return [figures for answer in answers for figures in answer.groups]
 
     async def reset_group(
         self, topic: str, group: str, start: Start, dry_run: bool = False

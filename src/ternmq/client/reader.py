@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TypedDict
 
-from ternmq.client.admin import DEAD_PREFIX, topic_missing
+from ternmq.client.admin import plain_name, topic_missing
 from ternmq.client.codec import Codec, CodecName, find_codec
 from ternmq.client.config import ClientConfig, nearest_text
 from ternmq.client.delivery import Delivery, NotLeased
@@ -48,7 +48,7 @@ class Reader:
             if name not in known:
                 raise BadRequest(f"read() has no option {name!r}; {nearest_text(name, known)}")
         self._links = links
-        check_name("topic", topic.removeprefix(DEAD_PREFIX))
+        check_name("topic", plain_name(topic))
         self._topic = topic
         self._start = make_start(options.get("start", "earliest"))
         self._end = options.get("end")

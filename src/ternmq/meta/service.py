@@ -17,7 +17,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
 from ternmq.core.clock import Clock
@@ -25,6 +25,7 @@ from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.own_topics import refused_topic
 from ternmq.meta.registry import Change, GroupRow, NewGroup, NewTopic, Registry
 from ternmq.wire.commands import Route, Topic, TopicSettings
 
@@ -156,12 +157,16 @@ class MetaService:
         )
 
     async def delete_topic(self, name: str) -> Topic:
+        """With the topic that keeps what was refused: one of the same name must not find it."""
         now_ms = self._clock.now_ms()
-        return await asyncio.shield(
-            self._in_worker(
-                lambda: self._registry.delete_topic(name, deleted_at_ms=now_ms), self._drop_topic
-            )
-        )
+
+        def delete() -> list[Topic]:
+            gone: list[Topic] = []
+            with suppress(TopicNotFound):
+                gone.append(self._registry.delete_topic(refused_topic(name), deleted_at_ms=now_ms))
+            return [*gone, self._registry.delete_topic(name, deleted_at_ms=now_ms)]
+
+        return (await asyncio.shield(self._in_worker(delete, self._drop_topics)))[-1]
 
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         self._deleted_callbacks.append(callback)
@@ -176,6 +181,10 @@ class MetaService:
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
+
+    def _drop_topics(self, topics: list[Topic]) -> None:
+        for topic in topics:
+            self._drop_topic(topic)
 
     def _drop_topic(self, topic: Topic) -> None:
         held = self._topics.get(topic.name)

@@ -8,6 +8,7 @@ from ternmq.client.replay import Replay, ReplayProgress
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import (
+    DeadDone,
     Group,
     GroupResetDone,
     LedgerLine,
@@ -18,6 +19,7 @@ from ternmq.wire.commands import (
     Topic,
     TopicSettings,
 )
+from ternmq.wire.figures import GroupFigures, TopicFigures
 from ternmq.wire.keys import GroupKeys
 from ternmq.wire.policies import AppLimit
 
@@ -69,6 +71,21 @@ class Admin:
 
     def pause_consumer(self, topic: str, group: str, session: str, paused: bool = True) -> Group:
         return run(self._admin.pause_consumer(topic, group, session, paused))
+
+    def open_refused(self, topic: str) -> list[tuple[int, int]]:
+        return run(self._admin.open_refused(topic))
+
+    def resend_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        return run(self._admin.resend_refused(topic, ranges))
+
+    def delete_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        return run(self._admin.delete_refused(topic, ranges))
+
+    def topic_figures(self, topic: str) -> list[TopicFigures]:
+        return run(self._admin.topic_figures(topic))
+
+    def group_figures(self, topic: str = "", group: str = "") -> list[GroupFigures]:
+        return run(self._admin.group_figures(topic, group))
 
     def reset_group(
         self, topic: str, group: str, start: Start, dry_run: bool = False

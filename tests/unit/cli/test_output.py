@@ -7,7 +7,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from ternmq.cli.output import plain, preview, show_facts, show_json, show_table, size, utc
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.commands import Join, Start
 
 
 def test_times_are_utc_to_the_millisecond() -> None:
@@ -18,16 +18,11 @@ def test_times_are_utc_to_the_millisecond() -> None:
 
 
 def test_records_become_objects_with_named_fields() -> None:
-    topic = Topic(id=7, name="a", created_at_ms=1, settings=TopicSettings(apps=["shop"]))
+    join = Join(group="g", topics=["a"], start=Start(at="time", value=5))
 
-    assert plain([topic]) == [
-        {
-            "id": 7,
-            "name": "a",
-            "created_at_ms": 1,
-            "settings": {"closed": False, "apps": ["shop"], "body_size_max": 4_194_304},
-        }
-    ]
+    shown = plain([join])[0]
+    assert list(shown) == list(Join.__struct_fields__)
+    assert (shown["topics"], shown["start"]) == (["a"], {"at": "time", "value": 5})
 
 
 def test_bytes_and_times_can_be_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
