@@ -274,6 +274,12 @@ class Lane(Places):
         waiting = [(a, b, wait.attempt) for a, b, wait in self.waiting.cut(0, end)]
         return sorted([*self.returned.cut(0, end), *waiting, *self._cut_leases(0, end)])
 
+    def give_back(self, lease_id: int, first: int, end: int) -> Settled:
+        """Rows that nobody has looked at are ready again, as the same attempt."""
+        taken = self._cut_lease(lease_id, first, end)
+        count = sum(b - a for a, b, _ in taken)
+        return Settled(self._give_back(taken, lease_id), count, max(0, end - first - count))
+
     def begin_dying(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows are refused for good: hold them while their copies become safe."""
         taken = self._cut_lease(lease_id, first, end)

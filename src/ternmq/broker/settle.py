@@ -112,6 +112,9 @@ class Settler:
                     reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
                     dying.append(Death(group, list(result.dying), reason, why))
                 touched[group.id] = group
+            elif item.kind == "back":
+                result = lane.give_back(item.lease, item.first, item.end)
+                touched[group.id] = group
             else:
                 pieces = lane.begin_dying(item.lease, item.first, item.end)
                 count = sum(end - first for first, end, _ in pieces)

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 from ternmq.client.codec import Codec, CodecName, find_codec
 from ternmq.client.config import nearest_text
-from ternmq.client.delivery import Delivery
+from ternmq.client.delivery import BACK, Delivery
 from ternmq.client.forked import life
 from ternmq.client.links import Links
 from ternmq.client.message import Message, MessageBatch
@@ -88,6 +88,7 @@ class Consumer:
         self.on_withdraw: Callable[[Delivery], None] = lambda delivery: None
         """Told when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
         self._state = "new"
+        self._resting = False
         # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
         self._delivery: Delivery = None  # type: ignore[assignment]
         self._ranges: list[tuple[int, int]] = []
@@ -135,9 +136,24 @@ class Consumer:
         self._ranges, self._row, self._row_end = [], 0, 0
 
     def stop_pulling(self) -> None:
-        """Ask for no more; what is held stays held until it is settled or the consumer closes."""
+        """Ask for no more, and give back at once what was not shown yet."""
+        self._resting = True
         for subscription in self._subscriptions:
             subscription.rest()
+        if self._row < self._row_end:
+            self._ranges.append((self._row, self._row_end))
+        unshown = [(self._delivery, *rows) for rows in self._ranges]
+        self._ranges, self._row = [], self._row_end
+        for delivery, first, end in unshown:
+            delivery.source.settle(delivery, (first, end), BACK)
+        ready = list(self._ready)
+        self._ready.clear()
+        self._give_back(ready)
+
+    def _give_back(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            for first, end in delivery.ranges:
+                delivery.source.settle(delivery, (first, end), BACK)
 
     async def __aenter__(self) -> "Consumer":
         return await self.start()
@@ -186,7 +202,12 @@ class Consumer:
         parts: list[tuple[Delivery, int, int]] = []
         left = self._take_parts(parts, rows_max, exact)
         if wait > 0 and left > 0:
-            await self._gather(parts, left, wait, exact)
+            try:
+                await self._gather(parts, left, wait, exact)
+            except asyncio.CancelledError:
+                for delivery, first, end in parts:  # Nobody will see them here.
+                    delivery.source.settle(delivery, (first, end), BACK)
+                raise
         return MessageBatch(parts)
 
     async def _gather(
@@ -273,6 +294,9 @@ class Consumer:
     # What subscriptions call.
 
     def arrived(self, deliveries: list[Delivery]) -> None:
+        if self._resting:
+            self._give_back(deliveries)
+            return
         self._ready.extend(deliveries)
         self._wake_all()
 

@@ -5,7 +5,7 @@ delivery is shared by all message objects made from it; it never copies a body.
 """
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
 from ternmq.client.codec import Codec
@@ -48,13 +48,13 @@ REASON_SIZE_MAX = 1024
 
 
 class Verdict:
-    """What became of rows: 'ack', 'retry' after some time, or 'reject' for good."""
+    """What became of rows: 'ack', 'retry' after some time, 'reject' for good, 'back'."""
 
     __slots__ = ("after_ms", "error", "kind", "reason")
 
     def __init__(
         self,
-        kind: str,
+        kind: Literal["ack", "retry", "reject", "back"],
         after_ms: int = 0,
         reason: object = "",
         error: BaseException | None = None,
@@ -68,6 +68,7 @@ class Verdict:
 
 
 ACK = Verdict("ack")
+BACK = Verdict("back")  # Not looked at: ready for others at once, and no attempt was made.
 
 
 def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Verdict:

@@ -59,7 +59,7 @@ class Dones:
             lease=lease,
             first=first,
             end=end,
-            kind="retry" if verdict.kind == "retry" else "reject",
+            kind=verdict.kind,
             after_ms=verdict.after_ms,
             reason=verdict.reason,
             error=verdict.error,

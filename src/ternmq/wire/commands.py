@@ -322,12 +322,13 @@ class Joined(Record, frozen=True):
 
 
 class Done(Record, frozen=True):
-    """Rows of one lease that are settled: handled, to be retried later, or refused for good."""
+    """Rows of one lease that are settled: handled, to be retried later, refused for good, or given
+    back untouched."""
 
     lease: int
     first: int
     end: int
-    kind: Literal["ack", "retry", "reject"] = "ack"
+    kind: Literal["ack", "retry", "reject", "back"] = "ack"
     after_ms: int = -1
     """For a retry; -1 leaves it to the group's policy."""
     reason: str = ""

@@ -69,6 +69,22 @@ def test_an_ack_twice_counts_once() -> None:
     assert lane.ledger().acked == 5
 
 
+def test_rows_given_back_untouched_are_ready_as_the_same_attempt() -> None:
+    lane = a_lane(10)
+    hand_out(lane, 1, 10)
+
+    result = lane.give_back(1, 4, 12)
+
+    assert (result.settled, result.late) == (6, 2)
+    line = lane.ledger()
+    assert (line.ready, line.in_flight, line.waiting_retry) == (6, 4, 0)
+    assert lane.peek_returned(10) == [(4, 10, 1)]
+    again = Lane(0)
+    for change in (Change(Kind.HANDED_OUT, ((0, 10, 1),), 1, SESSION), *result.changes):
+        apply(again, change, now=0, waited_ms=0, grace_until=0)
+    assert again.peek_returned(10) == [(4, 10, 1)]
+
+
 def test_a_lease_past_its_deadline_comes_back_with_the_same_attempt() -> None:
     lane = a_lane(10)
     hand_out(lane, 1, 10, until=100)

@@ -93,3 +93,20 @@ async def test_without_auto_ack_what_is_not_settled_comes_again(
     [retry] = [done for done in broker.done if done.kind == "retry"]
     assert (retry.first, retry.after_ms) == (1, -1)
     assert "without settling" in retry.reason
+
+
+async def test_a_batch_that_is_being_gathered_is_given_back_when_the_app_stops(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    app = ternmq.App(broker.url)
+
+    @app.subscriber("orders", group="billing", batch=True, batch_size=10, batch_wait=60)
+    async def bill(batch: ternmq.MessageBatch) -> None:
+        raise AssertionError("there are not enough")
+
+    await mq.send_many("orders", [b"x"] * 3)
+    async with app:
+        [feed] = app._feeds
+        await until(lambda: feed._consumer._shown)
+
+    assert kinds(broker) == ["back"] * 3
