@@ -1,0 +1,235 @@
+"""Rows of a data frame as batches: Arrow's buffers become the columns of a batch as they are.
+
+The reverse of `rows`. Nothing is done row by row: offsets are rebased, null slots take no bytes,
+tags are dictionary-encoded by Arrow. A slice of a column is cut exactly, never sent whole.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ternmq.batch import compression
+from ternmq.batch.encoder import Piece
+from ternmq.batch.layout import Attribute, Buffer, Column, Encoding, Part, Type
+from ternmq.batch.properties import STRING
+from ternmq.core.errors import BadRequest
+from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
+
+ROWS_MAX = 8_192
+SIZE_MAX = 1024 * 1024
+"""Bytes of bodies in one batch, before compression."""
+
+TEXTS = {"key": Column.KEY, "order_key": Column.ORDER_KEY}
+COLUMNS = ("body", "key", "tag", "order_key", "properties", "id", "born_at", "topic")
+_VALUES = np.full(256, 255, np.uint8)
+for _value, _letter in enumerate(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"):
+    _VALUES[_letter] = _value
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """What a batch is assembled from."""
+
+    pieces: list[Piece]
+    count: int
+    body_size: int
+    born_at_ms: int
+    attributes: int
+
+
+def check_columns(names: list[str], *, topic: str) -> None:
+    """Refuse a data frame that cannot be sent, saying what it lacks."""
+    if "body" not in names:
+        raise BadRequest(f"the tern sink needs a column 'body'; there are: {', '.join(names)}")
+    if not topic and "topic" not in names:
+        raise BadRequest("say where to: the option 'topic', or a column 'topic'")
+    for name in names:
+        if name == "deliver_at":
+            raise BadRequest(
+                "deliver_at cannot be part of an exactly-once write: delayed messages are not "
+                "transactional; leave the column out"
+            )
+        if name not in COLUMNS:
+            raise BadRequest(f"the tern sink has no column {name!r}; it takes {', '.join(COLUMNS)}")
+
+
+def split_topics(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows by topic; the option wins over the column."""
+    if topic:
+        yield topic, batch
+        return
+    topics = batch.column(batch.schema.get_field_index("topic"))
+    if topics.null_count:
+        raise BadRequest("the column 'topic' has a null; every row needs a topic")
+    for name in pc.unique(topics).to_pylist():
+        yield name, batch.filter(pc.equal(topics, name))
+
+
+def batches(rows: pa.RecordBatch, now_ms: int) -> Iterator[SinkBatch]:
+    """The rows in batches of a good size, in order."""
+    bodies = _binary(rows.column(rows.schema.get_field_index("body")), pa.binary())
+    if bodies.null_count:
+        raise BadRequest("the column 'body' has a null; a message has a body, if only an empty one")
+    ends = np.frombuffer(bodies.buffers()[1], "<i4")[bodies.offset :][: len(bodies) + 1]
+    first = 0
+    while first < rows.num_rows:
+        until = int(np.searchsorted(ends, int(ends[first]) + SIZE_MAX, side="right")) - 1
+        end = min(max(until, first + 1), first + ROWS_MAX, rows.num_rows)
+        yield _batch(rows.slice(first, end - first), now_ms)
+        first = end
+
+
+def _batch(rows: pa.RecordBatch, now_ms: int) -> SinkBatch:
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    pieces, body_size = _body(_binary(columns["body"], pa.binary()))
+    for name, column in TEXTS.items():
+        if name in columns:
+            pieces += _text(column, Type.UTF8, _binary(columns[name], pa.utf8()))
+    if "tag" in columns:
+        pieces += _tags(columns["tag"])
+    if "properties" in columns:
+        pieces += _properties(columns["properties"])
+    attributes = 0
+    if "id" in columns:
+        attributes |= Attribute.MERGED
+        pieces += _text(Column.EXPLICIT_ID, Type.BINARY, ids(columns["id"]))
+    if "born_at" in columns:
+        born = pc.cast(columns["born_at"], pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        filled = pc.fill_null(born, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
+        pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, filled.astype("<i8").tobytes()))
+    return SinkBatch(pieces, rows.num_rows, body_size, now_ms, attributes)
+
+
+def ids(texts: pa.Array) -> pa.Array:
+    """Message ids from their text; those of 26 letters all at once."""
+    if texts.null_count:
+        raise BadRequest("the column 'id' has a null; leave the column out to get new ids")
+    sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    if (sizes != ID_TEXT_SIZE).any():
+        return pa.array([_id(text) for text in texts.to_pylist()], pa.binary())
+    plain = _binary(texts, pa.utf8())
+    offsets = np.frombuffer(plain.buffers()[1], "<i4")
+    start = int(offsets[plain.offset])
+    letters = np.frombuffer(plain.buffers()[2], np.uint8)[start : start + 26 * len(plain)]
+    values = _VALUES[letters].reshape(len(plain), ID_TEXT_SIZE)
+    if (values == 255).any():
+        return pa.array([_id(text) for text in texts.to_pylist()], pa.binary())
+    bits = np.unpackbits(values, axis=1).reshape(len(plain), ID_TEXT_SIZE, 8)[:, :, 3:]
+    packed = np.packbits(bits.reshape(len(plain), 130)[:, 2:], axis=1)
+    places = np.arange(0, 16 * (len(plain) + 1), 16, dtype="<i4")
+    return pa.Array.from_buffers(
+        pa.binary(), len(plain), [None, pa.py_buffer(places), pa.py_buffer(packed)]
+    )
+
+
+def _id(text: str) -> bytes:
+    if len(text) == ID_TEXT_SIZE:
+        return id_from_text(text).to_bytes(16, "big")
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise BadRequest(f"{text!r} is not a message id") from None
+
+
+def _binary(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column with plain 32-bit offsets, whatever Spark made of it."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not (
+        pa.types.is_binary(array.type)
+        or pa.types.is_string(array.type)
+        or pa.types.is_large_binary(array.type)
+        or pa.types.is_large_string(array.type)
+    ):
+        raise BadRequest(f"a column of {array.type} where text or bytes are needed")
+    return array if array.type == kind else pc.cast(array, kind)
+
+
+def _cut(array: pa.Array) -> tuple[np.ndarray, memoryview]:
+    """Offsets from 0 on, and exactly the bytes they speak of."""
+    offsets = np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    low, high = int(offsets[0]), int(offsets[-1])
+    view = memoryview(b"") if data is None else memoryview(data)[low:high]
+    return (offsets - low).astype("<i4"), view
+
+
+def _body(array: pa.Array) -> tuple[list[Piece], int]:
+    offsets, data = _cut(array)
+    packed = Piece(Column.BODY, Part.OFFSETS, Type.BINARY, offsets.tobytes())
+    if len(data) > compression.MEAN_BODY_SIZE_MIN * len(array):
+        smaller = compression.compress(bytes(data), offsets.tolist(), Encoding.ZSTD)
+        if smaller is not None:
+            table, compressed = smaller
+            return [
+                packed,
+                Piece(Column.BODY, Part.CHUNKS, Type.BINARY, table),
+                Piece(Column.BODY, Part.DATA, Type.BINARY, compressed, Encoding.ZSTD),
+            ], len(data)
+    return [packed, Piece(Column.BODY, Part.DATA, Type.BINARY, data)], len(data)
+
+
+def _validity(array: pa.Array, column: Column, kind: Type) -> list[Piece]:
+    if not array.null_count:
+        return []
+    present = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    bits = np.packbits(present, bitorder="little").tobytes()
+    return [Piece(column, Part.VALIDITY, kind, bits)]
+
+
+def _text(column: Column, kind: Type, array: pa.Array) -> list[Piece]:
+    if array.null_count == len(array):
+        return []
+    offsets, data = _cut(array)
+    return [
+        *_validity(array, column, kind),
+        Piece(column, Part.OFFSETS, kind, offsets.tobytes()),
+        Piece(column, Part.DATA, kind, data),
+    ]
+
+
+def _tags(array: pa.Array) -> list[Piece]:
+    plain = _binary(array, pa.utf8())
+    if plain.null_count == len(plain):
+        return []
+    coded = plain.dictionary_encode()
+    codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False).astype("<i4")
+    offsets, words = _cut(coded.dictionary)
+    kind = Type.DICTIONARY
+    return [
+        *_validity(plain, Column.TAG, kind),
+        Piece(Column.TAG, Part.VALUES, kind, codes.tobytes()),
+        Piece(Column.TAG, Part.DICTIONARY_OFFSETS, kind, offsets.tobytes()),
+        Piece(Column.TAG, Part.DICTIONARY_DATA, kind, words),
+    ]
+
+
+def _properties(array: pa.Array) -> list[Piece]:
+    if not pa.types.is_map(array.type):
+        raise BadRequest(f"the column 'properties' is {array.type}; it must be map<string,string>")
+    present = pc.is_valid(array)
+    valid = present.to_numpy(zero_copy_only=False)
+    rows = array.filter(present)  # A copy without what lies before, after, or under a null.
+    starts = np.frombuffer(rows.buffers()[1], "<i4")[: len(rows) + 1]
+    sizes = np.zeros(len(array), np.int64)
+    sizes[valid] = np.diff(starts)
+    names, values = _binary(rows.keys, pa.utf8()), _binary(rows.items, pa.utf8())
+    if not len(names):
+        return []
+    if values.null_count:
+        raise BadRequest("a property is null; leave it out of the map instead")
+    row_offsets = np.concatenate(([0], np.cumsum(sizes))).astype("<i4")
+    name_offsets, name_data = _cut(names)
+    value_offsets, value_data = _cut(values)
+    parts: list[tuple[Part, Buffer]] = [
+        (Part.OFFSETS, row_offsets.tobytes()),
+        (Part.NAME_OFFSETS, name_offsets.tobytes()),
+        (Part.NAME_DATA, name_data),
+        (Part.VALUE_OFFSETS, value_offsets.tobytes()),
+        (Part.VALUE_DATA, value_data),
+        (Part.VALUE_TYPES, bytes([STRING]) * len(names)),
+    ]
+    return [Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
