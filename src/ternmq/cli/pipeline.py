@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternmq.cli.options import URL, Json, Url, Yes, confirm
-from ternmq.cli.output import note, preview, say, show_facts, show_json, show_table, size, utc
+from ternmq.cli.output import (
+    flush,
+    note,
+    preview,
+    say,
+    show_facts,
+    show_json,
+    show_table,
+    size,
+    utc,
+)
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms, parse_rate
@@ -183,6 +193,12 @@ def trace(
     older: Annotated[
         str, typer.Option("--older-than", help="Audit only what was stored before, e.g. 1h.")
     ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as messages come, a line for each minute.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="With --follow: where to remember.")
+    ] = None,
     master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Latency, throughput, backlog, and what was stored and never acked."""
@@ -195,6 +211,11 @@ def trace(
     )  # fmt: skip
     if archive:  # Before Spark takes its seconds to start.
         ArchiveStore(archive).check()
+    if follow:
+        if archive or checkpoint is None:
+            raise BadRequest("--follow looks at the cluster and needs --checkpoint FOLDER")
+        _follow_trace(url, checkpoint, out, (master, conf), as_json=as_json)
+        return
     with _spark("trace", master, conf) as spark:
         tables = tracing.trace(spark, job)
         if out is not None:
@@ -250,6 +271,35 @@ def dead_letters(
         say(f"{result['chosen']} chosen, {result['resent']} sent again")
         for line in result["failed"]:
             say(f"failed: {line}")
+
+
+def _follow_trace(
+    url: str,
+    checkpoint: Path,
+    out: Path | None,
+    session: tuple[str | None, list[str] | None],
+    *,
+    as_json: bool,
+) -> None:
+    from ternmq.pipeline.live_trace import follow
+
+    def told(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            if as_json:
+                show_json(row, indent=None)
+            else:
+                say(
+                    f"{row['minute']:%H:%M}  {row['topic']}  {row['group']}  {row['acked']} acked  "
+                    f"p50 {row['p50_ms']:.1f} ms  p99 {row['p99_ms']:.1f} ms"
+                )
+        flush()
+
+    with _spark("trace", *session) as spark, _interrupted() as stopping:
+        query = follow(spark, url, checkpoint, told=told, out=out)
+        note("following; Ctrl-C stops")
+        while not stopping() and not query.awaitTermination(1):
+            pass
+        query.stop()
 
 
 def _summary(tables: dict[str, list[dict[str, Any]]]) -> list[tuple[Any, ...]]:

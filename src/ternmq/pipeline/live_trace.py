@@ -16,9 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 PLACE = ["topic", "broker_group", "sequence"]
 LATE = "2 minutes"
-STORED = (
-    "topic string, broker_group string, sequence long, born_at timestamp, stored_at timestamp"
-)
+STORED = "topic string, broker_group string, sequence long, born_at timestamp, stored_at timestamp"
 Told = Callable[[list[dict[str, Any]]], None]
 
 
