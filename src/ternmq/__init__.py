@@ -7,12 +7,15 @@ from ternmq import sync
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin import Admin
 from ternmq.client.app import App
+from ternmq.client.checker import TransactionCheck, Verdict
 from ternmq.client.client import Client, connect
 from ternmq.client.codec import Codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.consumer import Consumer
 from ternmq.client.delays import CancelResult
+from ternmq.client.detached import Detached, DetachedEnding
 from ternmq.client.finding import Finding
+from ternmq.client.half import HalfReceipt
 from ternmq.client.last_error import LastError
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.once import OnceReceipt
@@ -20,6 +23,7 @@ from ternmq.client.producer import Stats
 from ternmq.client.reader import Reader
 from ternmq.client.receipt import BatchReceipt, Receipt
 from ternmq.client.replay import Replay, ReplayProgress
+from ternmq.client.transaction import Rollback, Transaction
 from ternmq.core.errors import (
     AlreadyExists,
     BadConfig,
@@ -31,6 +35,7 @@ from ternmq.core.errors import (
     Corrupt,
     DiskFailed,
     DiskFull,
+    Fenced,
     FilterConflict,
     GroupNotFound,
     LeaseLost,
@@ -46,6 +51,8 @@ from ternmq.core.errors import (
     TernError,
     TooLarge,
     TopicNotFound,
+    TransactionEnded,
+    TransactionNotFound,
     Unauthorized,
     Unavailable,
 )
@@ -70,11 +77,15 @@ __all__ = [
     "Codec",
     "Consumer",
     "Corrupt",
+    "Detached",
+    "DetachedEnding",
     "DiskFailed",
     "DiskFull",
+    "Fenced",
     "FilterConflict",
     "Finding",
     "GroupNotFound",
+    "HalfReceipt",
     "LastError",
     "LeaseLost",
     "Message",
@@ -92,6 +103,7 @@ __all__ = [
     "Receipt",
     "Replay",
     "ReplayProgress",
+    "Rollback",
     "SendUnknown",
     "SequenceTooOld",
     "Start",
@@ -100,8 +112,13 @@ __all__ = [
     "TooLarge",
     "TopicNotFound",
     "TopicSettings",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionEnded",
+    "TransactionNotFound",
     "Unauthorized",
     "Unavailable",
+    "Verdict",
     "connect",
     "sync",
 ]

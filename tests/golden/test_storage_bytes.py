@@ -6,6 +6,18 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages
+from ternmq.batch.half import (
+    Decision,
+    HalfInfo,
+    Placed,
+    pack_decision,
+    pack_info,
+    read_decision,
+    read_info,
+)
+from ternmq.batch.view import BatchView
+from ternmq.core.ids import ProducerId
 from ternmq.storage import checkpoint, floor, pull_record
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.consume_entry import (
@@ -19,6 +31,7 @@ from ternmq.storage.consume_entry import (
 from ternmq.storage.consume_runs import pack
 from ternmq.storage.consume_table import INDEX, Contents, Table, write_table
 from ternmq.storage.consume_tail import pack_block, read_tail
+from ternmq.storage.halves import HalfTable
 from ternmq.storage.index_file import IDS, KEYS, IndexFile, write_index
 from ternmq.storage.index_rows import PLACE, Columns, hash_values, ranges_of
 from ternmq.storage.producers import ProducerTable, Stored
@@ -95,6 +108,36 @@ def index() -> bytes:
     return disk.read(path)
 
 
+PLACED = Placed(
+    offset=4096, size=512, topic_id=42, sequence=100, count=7, tag_bloom=0xF0F0, priority=9,
+    searchable=True, producer_start=11, producer_random=22, first_sequence=33,
+)  # fmt: skip
+HALF_INFO = HalfInfo(transaction=bytes(range(16)), first_check_ms=6_000, checks_max=15)
+
+
+def control() -> bytes:
+    decision = Decision(kind="commit", transactions=[HALF_INFO.key], placed=[PLACED])
+    origin = Origin(topic="%control", app="%control", producer=ProducerId(0, 0))
+    return bytes(pack_decision(decision, origin=origin, number=0, at_ms=1_700_000_000_123))
+
+
+def half() -> bytes:
+    origin = Origin(topic="orders", app="shop", producer=ProducerId(11, 22))
+    rows = [Outgoing(body=b"body", born_at_ms=33)]
+    packed = pack_info(HALF_INFO)
+    return bytes(encode_messages(rows, origin=origin, first_sequence=33, transaction=packed))
+
+
+def halves() -> bytes:
+    table = HalfTable()
+    table.add(HALF_INFO, "shop", PLACED, 1_700_000_000_123)
+    name = HalfInfo(name="job", attempt=2, expires_ms=60_000)
+    table.add(name, "spark", PLACED, 1_700_000_000_123)
+    decision = Decision(kind="commit", transactions=[name.key], placed=[PLACED])
+    table.decide(decision, 1_700_000_000_456)
+    return table.snapshot(covers=5304)
+
+
 FILES = {
     "consume_entry_v1.hex": lambda: table()[80:128],
     "consume_tail_v1.hex": lambda: pack_block(4096, 5304, records()),
@@ -103,6 +146,9 @@ FILES = {
     "checkpoint_v1.hex": marks,
     "producers_v1.hex": producers,
     "index_v1.hex": index,
+    "control_v1.hex": control,
+    "half_v1.hex": half,
+    "halves_v1.hex": halves,
 }
 
 
@@ -190,3 +236,14 @@ def test_the_floor_file() -> None:
 
     assert floor.encode(known) == golden("floor_v1.hex")
     assert floor.decode(golden("floor_v1.hex")) == known
+
+
+def test_golden_half_and_control_batches_are_read_back() -> None:
+    decision = read_decision(BatchView(golden("control_v1.hex")))
+    assert (decision.kind, decision.placed) == ("commit", [PLACED])
+    assert decision.transactions == [b"T" + bytes(range(16))]
+    assert read_info(BatchView(golden("half_v1.hex"))) == HALF_INFO
+    table = HalfTable()
+    assert table.restore(golden("halves_v1.hex")) == 5304
+    assert table.open[HALF_INFO.key].halves == [PLACED]
+    assert list(table.attempts("job")) == [2]

@@ -47,6 +47,7 @@ _WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DA
 _MAP, _INT64, _PLAIN = int(Type.MAP), int(Type.INT64), int(Encoding.PLAIN)
 _COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
 _FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED | Attribute.EXPIRES | Attribute.RELATIVE)
+_HALF = int(Attribute.HALF)
 _OFFSET_PARTS = {
     _OFFSETS: _DATA,
     int(Part.NAME_OFFSETS): int(Part.NAME_DATA),
@@ -74,8 +75,13 @@ class Incoming(NamedTuple):
     """Some row has a key or an id of its own."""
 
 
-def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_MAX) -> Incoming:
-    """Check everything a producer controls; raise `ProtocolError`, `Corrupt` or `TooLarge`."""
+def check_incoming(
+    batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_MAX, half: bool = False
+) -> Incoming:
+    """Check everything a producer controls; raise `ProtocolError`, `Corrupt` or `TooLarge`.
+
+    With `half` it must be a half batch, else it must not be one.
+    """
     size = len(batch)
     if size < FIXED_SIZE + DIRECTORY_ENTRY_SIZE:
         raise ProtocolError(f"{size} bytes cannot be a batch")
@@ -96,7 +102,7 @@ def check_incoming(batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_
         )
     if not 0 < count <= ROWS_MAX or body_size > BODY_SIZE_MAX:
         raise ProtocolError(f"{count} rows or {body_size} body bytes are out of limits")
-    if attributes & _FORBIDDEN:
+    if (attributes ^ _HALF if half else attributes) & _FORBIDDEN:
         raise ProtocolError(f"batch attributes {attributes:#x} are not allowed here")
     if (
         start >> START_BITS

@@ -120,8 +120,12 @@ def encode_messages(
     first_sequence: int,
     encoding: Encoding = Encoding.ZSTD,
     size_max: int = BATCH_SIZE_MAX,
+    transaction: bytes | None = None,
 ) -> bytearray:
-    """A batch of messages; a column is written only where some message has a value for it."""
+    """A batch of messages; a column is written only where some message has a value for it.
+
+    With `transaction` (see `batch.half`) it is a half batch.
+    """
     pieces, body_size = _body_pieces([message.body for message in messages], encoding)
     pieces += _text_pieces(Column.KEY, [message.key for message in messages])
     pieces += _text_pieces(Column.ORDER_KEY, [message.order_key for message in messages])
@@ -142,8 +146,20 @@ def encode_messages(
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
     expires = any(message.expire_at_ms is not None for message in messages)
     attributes = (Attribute.EXPIRES if expires else 0) | (Attribute.RELATIVE if relative else 0)
+    if transaction is not None:
+        attributes |= Attribute.HALF
+        pieces.append(Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
     return _checked(batch, len(messages), size_max)
+
+
+def encode_control(
+    body: bytes, *, origin: Origin, first_sequence: int, born_at_ms: int
+) -> bytearray:
+    """The broker's own batch of one row, which decides about other batches."""
+    pieces, body_size = _body_pieces([body], Encoding.PLAIN)
+    attributes = int(Attribute.CONTROL)
+    return assemble(pieces, 1, body_size, origin, first_sequence, born_at_ms, attributes)
 
 
 def split_rows(

@@ -119,6 +119,8 @@ class Column(IntEnum):
     EXPLICIT_ID = 11
     ORIGIN_APP = 12
     ORIGIN_ADDRESS = 13
+    TRANSACTION = 14
+    """Half batches: one DATA buffer that says what they belong to, see `batch.half`."""
 
 
 class Part(IntEnum):

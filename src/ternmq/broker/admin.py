@@ -4,6 +4,7 @@ Decisions (make, delete, reset a group) are answered when they are as safe as a 
 """
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,8 @@ class Admin:
         self._consume = consume
         self._committer = committer
         self._deliverer = deliverer
+        self.halves: Callable[[], list[wire.HalfLine]] = list
+        """What is in transactions that have not ended."""
 
     def find(self, topic: str, group: str) -> list[Group]:
         """Groups by name; empty means any. A topic that is named must exist."""
@@ -78,7 +81,11 @@ class Admin:
         return wire.Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
 
     def ledger(self, request: wire.GroupFind) -> wire.Ledger:
-        return wire.Ledger(lines=[g.ledger() for g in self.find(request.topic, request.group)])
+        lines = [group.ledger() for group in self.find(request.topic, request.group)]
+        halves = [] if request.group else self.halves()
+        return wire.Ledger(
+            lines=lines, halves=[one for one in halves if request.topic in ("", one.topic)]
+        )
 
     async def create(self, request: wire.GroupCreate) -> wire.Group:
         check_name("group", request.group)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ternmq.batch.half import restamped
 from ternmq.batch.layout import Buffer
 from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
@@ -46,7 +47,7 @@ class Fetcher:
 
     def keep(self, entry: Entry, batch: Buffer) -> None:
         """Remember a batch that was read because somebody has to look into it."""
-        if entry.offset not in self._cache:
+        if entry.offset not in self._cache and not entry.location:
             self._cache[entry.offset] = batch
             self._order.append(entry.offset)
             self._cached += len(batch)
@@ -59,7 +60,7 @@ class Fetcher:
             batch = cache.get(entry.offset)
             if batch is None:
                 break
-            found.append(batch)
+            found.append(restamped(batch, entry[0], entry[4]) if entry[7] else batch)
         if len(found) == len(entries):
             return found
         for offset, size, run in joined(entries[len(found) :]):
@@ -114,7 +115,11 @@ def joined(entries: Sequence[Entry]) -> list[tuple[int, int, list[Entry]]]:
 
 
 def _split(block: Buffer, offset: int, run: list[Entry]) -> list[Buffer]:
-    if len(run) == 1:
+    if len(run) == 1 and not run[0].location:
         return [block]
     view = memoryview(block)
-    return [view[entry.offset - offset : entry.offset - offset + entry.size] for entry in run]
+    pieces = [view[entry.offset - offset : entry.offset - offset + entry.size] for entry in run]
+    return [
+        restamped(piece, entry.base_sequence, entry.stored_at_ms) if entry.location else piece
+        for entry, piece in zip(run, pieces, strict=True)
+    ]

@@ -169,6 +169,10 @@ class Retention:
         if plan.keep_unread and (group := self._leaving.needed_by(firsts)) is not None:
             self._say(f"a segment stays: group {group.name} on {group.topic} still needs it")
             return False
+        hold = stored.store.halves.hold_offset()
+        if hold is not None and hold < segment.end:
+            self._say("a segment stays: it has half messages of open transactions ('tern half')")
+            return False
         if self._wait_for_readers(segment, firsts):
             return False
         for topic in self._directory.topics():

@@ -131,6 +131,10 @@ class Router:
         """One more command that is answered by whatever its part returns, in time."""
         self._slow[command] = (kind, handler)
 
+    def says(self, command: Command, kind: type[wire.Record], handler: Plain) -> None:
+        """The same for an answer that is there at once."""
+        self._plain[command] = (kind, handler)
+
     def takes_batches(self, command: Command, handler: TakesBatch) -> None:
         """The same for a command whose payload is bytes."""
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.broker.admin import Admin, own_cpu_s, own_memory
+from ternmq.broker.check_back import CheckBack, HalfSettings
 from ternmq.broker.commit import Committer
 from ternmq.broker.confirm import Confirmer
 from ternmq.broker.consuming import Consuming
@@ -42,6 +43,7 @@ from ternmq.broker.router import Operating, Router
 from ternmq.broker.settle import Settler
 from ternmq.broker.throttle import Throttle
 from ternmq.broker.topics import Topics
+from ternmq.broker.transactions import Transactions
 from ternmq.broker.upkeep import Upkeep
 from ternmq.core.clock import Clock
 from ternmq.core.config import Flush, NodeConfig
@@ -53,6 +55,7 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener, listening
+from ternmq.storage.append import committed
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Disk, RealDisk
 from ternmq.storage.message_log import Append
@@ -62,6 +65,7 @@ from ternmq.wire import commands as wire
 from ternmq.wire.figures import TopicFiguresFind
 from ternmq.wire.finding import Find
 from ternmq.wire.frame import Frame
+from ternmq.wire.halves import DetachedEnd, HalfEnd, HalfFind
 from ternmq.wire.keys import KeyResume
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 
@@ -83,9 +87,10 @@ class Broker:
 class Door:
     """Lets clients in and hands their frames to the router."""
 
-    def __init__(self, config: NodeConfig, epoch: int, router: Router, members: Members) -> None:
-        self._router = router
-        self._members = members
+    def __init__(self, config: NodeConfig, epoch: int, parts: "Parts") -> None:
+        self._router = parts.router
+        self._members = parts.members
+        self._check_back = parts.check_back
         self._welcome = wire.Welcome(
             protocol=wire.PROTOCOL_VERSION,
             version=version("ternmq"),
@@ -105,6 +110,7 @@ class Door:
 
     def lost(self, peer: Peer) -> None:
         self._members.lost(peer)
+        self._check_back.lost(peer)
 
 
 @asynccontextmanager
@@ -136,7 +142,7 @@ async def serve(
     parts = Parts(config, store, directory, clock, disk)
     await parts.start(unnamed)
     try:
-        door = Door(config, epoch, parts.router, parts.members)
+        door = Door(config, epoch, parts)
         limits = ServerLimits(
             connections_max=config.connections_max,
             inbound_max=config.inbound_max,
@@ -154,6 +160,7 @@ async def serve(
             }
             loops["index"] = parts.upkeep.run_index
             loops["retention"] = parts.retention.run
+            loops["check-back"] = parts.check_back.run
             if config.flush is Flush.ASYNC:
                 loops["flush"] = parts.upkeep.run_flush
             async with background(**loops):
@@ -305,6 +312,7 @@ class Parts:
         finder = Finder(search=search, fetcher=fetcher, directory=self._directory)
         router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
         router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
+        self._serve_transactions(router, publisher)
         return router
 
     def _add_keys(self, writer: LetterWriter, board: Noticeboard) -> None:
@@ -324,6 +332,32 @@ class Parts:
         answers(command.REFUSED_OPEN, RefusedFind, lambda _, what: refused.open(what))
         answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
         answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
+
+    def _serve_transactions(self, router: Router, publisher: Publisher) -> None:
+        config = self._config
+        transactions = Transactions(
+            publisher=publisher, topics=self.topics, committer=self.committer,
+            halves=self.store.halves, directory=self._directory, clock=self._clock,
+        )  # fmt: skip
+        self.check_back = CheckBack(
+            transactions=transactions, halves=self.store.halves, fetcher=self.fetcher,
+            directory=self._directory, now_ms=self._clock.now_ms,
+            settings=HalfSettings(
+                first_check_ms=config.half_first_check_ms,
+                check_interval_ms=config.half_check_interval_ms,
+                checks_max=config.half_checks_max,
+                parked_ms=config.half_parked_ms,
+                expires_ms=config.half_expires_ms,
+            ),
+        )  # fmt: skip
+        self.admin.halves = self.check_back.lines
+        router.takes_batches(wire.Command.HALF, transactions.stage)
+        router.answers(wire.Command.HALF_END, HalfEnd, lambda _, end: transactions.end(end))
+        router.answers(
+            wire.Command.DETACHED_END, DetachedEnd, lambda _, end: transactions.end_detached(end)
+        )
+        router.says(wire.Command.HALF_LIST, HalfFind, lambda _, find: self.check_back.find(find))
+        router.says(wire.Command.CHECKER, wire.Empty, lambda peer, _: self.check_back.here(peer))
 
     async def start(self, unnamed: frozenset[int]) -> None:
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.
@@ -384,6 +418,12 @@ class Parts:
         self.fetcher.remember(appends)
         grown: dict[int, list[int]] = {}
         for append in appends:
+            if append.special is not None:
+                for placed in committed(append.special):
+                    known = grown.setdefault(placed.topic_id, [0, 0, 0])
+                    known[0] = placed.sequence + placed.count
+                    known[1], known[2] = known[1] + placed.count, known[2] + placed.size
+                continue
             end, size = append.base_sequence + append.count, len(append.batch)
             known = grown.setdefault(append.topic_id, [0, 0, 0])
             known[0], known[1], known[2] = end, known[1] + append.count, known[2] + size

@@ -1,12 +1,12 @@
 """`tern ledger`: where every message is, as each group sees it, and that the line adds up."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, plain, say, show_json, show_table
-from ternmq.wire.commands import LedgerLine
+from ternmq.wire.commands import HalfLine, LedgerLine
 from ternmq.wire.delays import DelayLedgerLine
 
 if TYPE_CHECKING:
@@ -24,6 +24,24 @@ STATES = (
 )
 
 
+class Found(NamedTuple):
+    """All lines there are."""
+
+    lines: list[LedgerLine]
+    later: list[DelayLedgerLine]
+    halves: list[HalfLine]
+
+
+async def _ask(mq: "Client", topic: str, group: str) -> Found:
+    lines = await mq.admin.ledger(topic, group)
+    if group:
+        return Found(lines, [], [])
+    routes = await mq.admin.routes()
+    delays = any(route.kind == "delay" for route in routes)
+    later = await mq.admin.delays.ledger(topic) if delays else []
+    return Found(lines, later, await mq.admin.half_lines(topic))
+
+
 def ledger(
     topic: Annotated[str, typer.Argument(help="Only this topic.")] = "",
     group: Annotated[str, typer.Argument(help="Only this group.")] = "",
@@ -32,17 +50,17 @@ def ledger(
 ) -> None:
     """Account for every message: one line per lane of each group, states adding up to total.
 
-    A topic that had messages for later has a second kind of line, that of the delay servers.
+    A topic that had messages for later has a second kind of line, that of the delay servers. What
+    is in transactions that have not ended is in no line yet, and said on stderr.
     """
-
-    async def job(mq: "Client") -> tuple[list[LedgerLine], list[DelayLedgerLine]]:
-        lines = await mq.admin.ledger(topic, group)
-        routes = await mq.admin.routes()
-        delays = not group and any(route.kind == "delay" for route in routes)
-        return lines, await mq.admin.delays.ledger(topic) if delays else []
-
-    lines, later = use(url, job)
+    found = use(url, lambda mq: _ask(mq, topic, group))
+    lines, later = found.lines, found.later
     lines.sort(key=lambda line: (line.topic, line.group, line.lane))
+    for half in found.halves:
+        note(
+            f"{half.topic}: {half.open + half.dropped} half message(s) in transactions that have "
+            f"not ended ({half.dropped} given up), in no line yet; 'tern half list' shows them"
+        )
     if as_json:
         show_json(
             [plain(line) | {"sum": total(line)} for line in lines]

@@ -19,6 +19,7 @@ from ternmq.cli import (
     doctor,
     find,
     group,
+    half,
     ledger,
     limit,
     outbox,
@@ -48,6 +49,7 @@ app.add_typer(limit.app, name="limit")
 app.add_typer(dead.app, name="dead")
 app.add_typer(delay.app, name="delay")
 app.add_typer(outbox.app, name="outbox")
+app.add_typer(half.app, name="half")
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)

@@ -5,13 +5,14 @@ several broker groups are put together.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, Unpack
 
 from ternmq.client.delays import Delays
+from ternmq.client.half import HalfWanted, half_id, make_half_find
 from ternmq.client.links import Links
 from ternmq.client.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.start import make_start
-from ternmq.core.errors import TopicNotFound
+from ternmq.core.errors import TopicNotFound, TransactionNotFound
 from ternmq.discovery.own_topics import REFUSED_PREFIX
 from ternmq.wire.commands import (
     Command,
@@ -28,6 +29,7 @@ from ternmq.wire.commands import (
     GroupResetDone,
     Groups,
     GroupSet,
+    HalfLine,
     Ledger,
     LedgerLine,
     Record,
@@ -52,6 +54,7 @@ from ternmq.wire.figures import (
     TopicFigures,
     TopicFiguresFind,
 )
+from ternmq.wire.halves import HalfEnd, HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.refused import RefusedFind, RefusedHandle
@@ -252,6 +255,33 @@ class Admin:
         find = GroupFind(topic=topic, group=group)
         answers = await self._ask_all(Command.LEDGER, find, Ledger)
         return [line for answer in answers for line in answer.lines]
+
+    async def half_lines(self, topic: str = "") -> list[HalfLine]:
+        """Per topic, how many messages are in transactions that have not ended."""
+        answers = await self._ask_all(Command.LEDGER, GroupFind(topic=topic), Ledger)
+        return [line for answer in answers for line in answer.halves]
+
+    async def halves(self, **wanted: Unpack[HalfWanted]) -> HalfOpens:
+        """Open transactions, by transaction, name, app, dropped_only, limit; of all brokers."""
+        answers = await self._ask_all(Command.HALF_LIST, make_half_find(wanted), HalfOpens)
+        return HalfOpens(
+            transactions=[one for answer in answers for one in answer.transactions],
+            total=sum(answer.total for answer in answers),
+            dropped=sum(answer.dropped for answer in answers),
+        )
+
+    async def end_half(self, transaction: str, action: Literal["commit", "rollback"]) -> HalfEnded:
+        """Commit or roll back a transaction by hand, by its id, wherever it is."""
+        end = HalfEnd(transaction=half_id(transaction), action=action, source="operator")
+        not_here: TransactionNotFound | None = None
+        for group in await self._links.some_masters():
+            try:
+                link = self._links.broker(group)
+                return await self._links.ask(link, Command.HALF_END, end, HalfEnded)
+            except TransactionNotFound as error:
+                not_here = error
+        assert not_here is not None
+        raise not_here
 
     async def seek(self, topic: str, start: Start) -> Sought:
         """Which sequence a start means now, and the bounds of the topic."""

@@ -15,20 +15,24 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin import Admin
 from ternmq.client.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.bulk import Bulk
+from ternmq.client.checker import Checker, CheckFunction
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
 from ternmq.client.confirming import check_group, confirm, make_wish, take_wish
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
 from ternmq.client.delays import CancelResult, Delays
+from ternmq.client.detached import Detached, DetachedEnding, DetachedOptions, end_detached
 from ternmq.client.finding import FindCall, Finding, FindOptions, make_find
 from ternmq.client.forked import life
+from ternmq.client.half import HalfSender
 from ternmq.client.links import Links
 from ternmq.client.once import OnceReceipt, OnceSender
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import Reader, ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.client.transaction import Transaction, TransactionOptions
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import Closed
+from ternmq.core.errors import BadRequest, Closed
 from ternmq.discovery.url import parse_url
 
 T = TypeVar("T")
@@ -55,6 +59,8 @@ class Client:
         self._links: Links | None = None
         self._producer: Producer | None = None
         self._once: OnceSender | None = None
+        self._halves: HalfSender | None = None
+        self._checker: Checker | None = None
         self._consumers: list[Consumer] = []
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,6 +100,8 @@ class Client:
             return
         if self._life != life.number:
             self._begin_anew()
+        if self._checker is not None:
+            await self._checker.close()
         await asyncio.gather(*(consumer.close() for consumer in self._consumers))
         if self._producer is not None:
             await self._producer.close()
@@ -204,6 +212,56 @@ class Client:
         """Let a delayed message go out at once: FIRED, or why not, as `cancel`."""
         return await Delays(self._servers()).change("fire", message)
 
+    # Transactions.
+
+    def transaction(self, **options: Unpack[TransactionOptions]) -> Transaction:
+        """Messages that become visible together when the block ends well; use `async with`.
+
+        Needs a checker (`transaction_checker`). Options: first_check, check_interval (seconds or
+        timedelta), checks_max, broker_group; else the broker's settings hold.
+        """
+        sender = self._half_sender()
+        if self._checker is None:
+            raise BadRequest(
+                "a transaction needs somebody to ask when it is left open: set "
+                "mq.transaction_checker(function) first"
+            )
+        return Transaction(sender, options)
+
+    def transaction_checker(self, function: CheckFunction) -> CheckFunction:
+        """Let this client answer for the transactions of its application; may be a decorator.
+
+        The function gets a `TransactionCheck` and answers `Verdict.COMMIT`, `ROLLBACK` or
+        `UNKNOWN`. Call it in the event loop; a second call puts another function in its place.
+        """
+        links = self._servers()
+        if self._checker is not None:
+            self._checker.function = function
+        else:
+            self._checker = Checker(links, self._config, function)
+        return function
+
+    def detached(self, name: str, **options: Unpack[DetachedOptions]) -> Detached:
+        """Stage rows that are committed by name, maybe by another process.
+
+        Options: attempt (0), expires (seconds or timedelta), broker_group.
+        """
+        return Detached(self._half_sender(), name, options)
+
+    async def commit_detached(
+        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+    ) -> DetachedEnding:
+        """Publish the named attempts (none named: all that are open) once; may be repeated."""
+        sender = self._half_sender()
+        return await end_detached(sender, name, attempts, "commit", broker_group)
+
+    async def abort_detached(
+        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+    ) -> DetachedEnding:
+        """Roll back the named attempts (none named: all) that are not published."""
+        sender = self._half_sender()
+        return await end_detached(sender, name, attempts, "rollback", broker_group)
+
     # Receiving.
 
     def consumer(
@@ -287,6 +345,12 @@ class Client:
             self._producer = Producer(links, self._config, self._clock)
         return self._producer
 
+    def _half_sender(self) -> HalfSender:
+        links = self._servers()
+        if self._halves is None:
+            self._halves = HalfSender(links, self._config, self._clock)
+        return self._halves
+
     def _begin_anew(self) -> None:
         """This is a forked child: nothing of the parent's may be used."""
         if self._links is not None:
@@ -295,4 +359,6 @@ class Client:
         self._links = None
         self._producer = None
         self._once = None
+        self._halves = None
+        self._checker = None
         self._consumers = []

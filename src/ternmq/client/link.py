@@ -42,6 +42,8 @@ class Link:
         self._closed = False
         self.connection: Connection | None = None
         """None while there is none; requests may be started on it without awaiting."""
+        self.pushes: dict[int, Callable[[bytearray], None]] = {}
+        """Who is told of what a server sends unasked, by command; notices have their own list."""
         self.watchers: list[Callable[[], None]] = []
         """Called when the connection is lost; requests under way fail right after."""
         self.notices: list[Callable[[Notice], None]] = []
@@ -91,7 +93,10 @@ class Link:
 
     def _pushed(self, frame: Frame) -> None:
         """Kinds that only a newer client knows are passed over."""
-        if frame.command == Command.NOTICE:
+        hear_other = self.pushes.get(frame.command)
+        if hear_other is not None:
+            hear_other(frame.payload)
+        elif frame.command == Command.NOTICE:
             with suppress(ProtocolError):
                 notice = unpack(frame.payload, Notice)
                 for hear in list(self.notices):

@@ -143,6 +143,22 @@ class NodeConfig:
         int, About("how long a consumer that lost its connection keeps its messages", 0, HOUR_MS)
     ] = 5_000
 
+    half_first_check_ms: Annotated[
+        int, About("when a transaction that has not ended is first asked about", 10, DAY_MS)
+    ] = 6_000
+    half_check_interval_ms: Annotated[
+        int, About("how often it is asked about after that", 10, DAY_MS)
+    ] = 30_000
+    half_checks_max: Annotated[
+        int, About("how often at most, before it is dropped for a person to decide", 1, 1_000)
+    ] = 15
+    half_parked_ms: Annotated[
+        int, About("how long a dropped transaction waits for a person", 1_000, 30 * DAY_MS)
+    ] = 3 * DAY_MS
+    half_expires_ms: Annotated[
+        int, About("a detached transaction without its own expiry ends so", 1_000, 30 * DAY_MS)
+    ] = DAY_MS
+
     body_size_max: Annotated[int, About("largest body of a message, compressed", 1, 4 * MIB)] = (
         4 * MIB
     )

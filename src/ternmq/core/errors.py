@@ -192,6 +192,24 @@ class SequenceTooOld(TernError):
     code = "sequence_too_old"
 
 
+class TransactionEnded(TernError):
+    """The transaction has ended already, and not as asked; `details["state"]` says how."""
+
+    code = "transaction_ended"
+
+
+class TransactionNotFound(TernError):
+    """Nothing is stored under this transaction, or it ended so long ago that this is forgotten."""
+
+    code = "transaction_not_found"
+
+
+class Fenced(TernError):
+    """A later attempt of this detached transaction has begun; this one may not go on."""
+
+    code = "fenced"
+
+
 class LeaseLost(TernError):
     """The rows of this lease are with another consumer by now."""
 

@@ -21,7 +21,7 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_entry import RECORD, Location
 from ternmq.storage.disk import Disk
 from ternmq.storage.message_format import Collector, MessageFormat
-from ternmq.storage.message_log import MessageLog
+from ternmq.storage.message_log import Derived, MessageLog
 from ternmq.storage.producers import ProducerTable
 from ternmq.storage.report import RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
@@ -66,7 +66,7 @@ class Wal:
         self.counts = counts
         self.producers = producers
         self.messages = MessageLog(
-            source, counts, producers, None, clock=clock, epoch=1, config=config
+            source, Derived(counts, producers), clock=clock, epoch=1, config=config
         )
 
     def forget_before(self, offset: int) -> int:
@@ -115,7 +115,7 @@ def open_wal(
     covered = _load_producers(disk, paths, producers, report)
     start = max(source.start, min(covered, durable))
     start = start if start <= source.end else source.active_base
-    collector = Collector()
+    collector = Collector(source.read)
     found = recovery.scan(
         source, start=start, durable=durable, form=MessageFormat(), visit=collector.visit
     )

@@ -1,8 +1,36 @@
 """One batch on its way into the message log, and a group of them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+from ternmq.batch.half import Decision, HalfInfo, Placed
 from ternmq.storage.segment import Plan
+
+
+@dataclass(slots=True, kw_only=True)
+class HalfMark:
+    """This batch is a half batch: it gets no sequence."""
+
+    info: HalfInfo
+    app: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """This batch is a decision about half batches; `stage` gives them sequences and encodes it."""
+
+    kind: Literal["commit", "rollback", "drop"]
+    transactions: list[bytes]
+    halves: list[Placed]
+    """What to make visible; their `sequence` is not known yet."""
+    decision: Decision | None = None
+
+
+def committed(special: HalfMark | Ending) -> list[Placed]:
+    """The half batches that become visible with this."""
+    if isinstance(special, HalfMark) or special.decision is None:
+        return []
+    return special.decision.placed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +53,8 @@ class Append:
     first_sequence: int
     searchable: bool = False
     """Some row has a key or an id of its own: the index looks into the batch."""
+    special: HalfMark | Ending | None = None
+    """Not messages that are visible once they are safe."""
     offset: int = -1
     base_sequence: int = -1
     stored_at_ms: int = 0

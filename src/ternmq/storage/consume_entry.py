@@ -10,7 +10,10 @@ Little-endian.
     24     8  stored_at_ms
     32     8  tag_bloom
     40     1  priority        the highest of its rows
-    41     1  location        0 a batch in the message log, 255 lost: bytes that cannot be read
+    41     1  location        0 a batch in the message log, 1 a half batch that was committed: it
+                              lies where `offset` says, this row came with its control batch;
+                              only in records: 2 a half batch, 3 a control batch (no sequences);
+                              255 lost: bytes that cannot be read
     42     2  spare           zero
     44     4  checksum        CRC-32C of the topic id (8 bytes) and bytes 0..44
 
@@ -21,8 +24,9 @@ Little-endian.
     64     8  producer_random
     72     8  first_sequence  the producer's message number of row 0
 
-In memory and in the tail file the checksum is zero: it is filled in, for many entries at once,
-when a table is written.
+Records of committed half batches follow the record of their control batch; their offsets point
+back. In memory and in the tail file the checksum is zero: it is filled in, for many entries at
+once, when a table is written.
 """
 
 import struct
@@ -51,6 +55,10 @@ class Location(IntEnum):
     """Where the bytes of an entry are."""
 
     MESSAGE_LOG = 0
+    COMMITTED = 1
+    """In the message log, stored before its sequence was decided."""
+    HALF = 2
+    CONTROL = 3
     LOST = 255
 
 
@@ -65,6 +73,14 @@ class Entry(NamedTuple):
     tag_bloom: int
     priority: int
     location: int = Location.MESSAGE_LOG
+
+
+def anchor(records: Buffer) -> int:
+    """Where the last record of packed records starts that tells how far the log is covered."""
+    at = len(records) - RECORD_SIZE
+    while RECORD.unpack_from(records, at)[8] == Location.COMMITTED:
+        at -= RECORD_SIZE
+    return at
 
 
 def _crc_table() -> NDArray[np.uint32]:

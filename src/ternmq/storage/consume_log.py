@@ -12,10 +12,11 @@ front, each in one step of the interpreter.
 
 from pathlib import Path
 
+from ternmq.batch.half import Placed
 from ternmq.core.errors import DiskFailed, DiskFull
 from ternmq.core.log import get_logger
-from ternmq.storage.append import Append
-from ternmq.storage.consume_entry import RECORD, RECORD_SIZE, Entry
+from ternmq.storage.append import Append, Ending, HalfMark
+from ternmq.storage.consume_entry import RECORD, RECORD_SIZE, Entry, Location, anchor
 from ternmq.storage.consume_runs import Run, Runs, Selection
 from ternmq.storage.consume_table import Contents, Table, write_table
 from ternmq.storage.consume_tables import ConsumeTables, WouldBlock
@@ -149,6 +150,9 @@ class ConsumeLog:
                 runs = self._active.runs
                 rolls = rolls[1:]
                 next_roll = rolls[0] if rolls else 2**63
+            if append.special is not None:
+                records += self._special(append, append.special)
+                continue
             topic_id = append.topic_id
             base_sequence = append.base_sequence
             producer = append.producer
@@ -165,6 +169,23 @@ class ConsumeLog:
             run.bases.append(base_sequence)
         self._pending += records
         self.ends.update(ends)
+        return records
+
+    def _special(self, append: Append, special: HalfMark | Ending) -> bytes:
+        """The records of a half or control batch; a commit also makes its half batches visible."""
+        decision = special.decision if isinstance(special, Ending) else None
+        location = Location.HALF if decision is None else Location.CONTROL
+        topic_id, producer = append.topic_id, append.producer
+        records = _pack_record(
+            topic_id, append.base_sequence, append.offset, len(append.batch), append.count,
+            append.stored_at_ms, append.tag_bloom, append.priority, location, 0,
+            producer[0], producer[1], append.first_sequence,
+        )  # fmt: skip
+        for placed in decision.placed if decision is not None else ():
+            record = committed_record(placed, append.stored_at_ms)
+            records += record
+            run = self._active.runs.setdefault(placed.topic_id, Run())
+            run.append(placed.sequence, record[8:56])
         return records
 
     def seal(self, base: int) -> None:
@@ -245,6 +266,15 @@ class ConsumeLog:
             del self._pending[:size]
 
 
+def committed_record(placed: Placed, stored_at_ms: int) -> bytes:
+    """The record of a half batch that a commit made visible."""
+    return _pack_record(
+        placed.topic_id, placed.sequence, placed.offset, placed.size, placed.count, stored_at_ms,
+        placed.tag_bloom, placed.priority, Location.COMMITTED, 0,
+        placed.producer_start, placed.producer_random, placed.first_sequence,
+    )  # fmt: skip
+
+
 def make_table(
     disk: Disk,
     paths: Paths,
@@ -293,7 +323,7 @@ class TailFile:
 
     def append(self, base: int, records: bytes) -> bool:
         """Write one block; True when these records need not be offered again."""
-        last = RECORD.unpack_from(records, len(records) - RECORD_SIZE)
+        last = RECORD.unpack_from(records, anchor(records))
         end = last[2] + last[3]
         try:
             if base != self._base:

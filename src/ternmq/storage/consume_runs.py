@@ -21,6 +21,7 @@ from ternmq.storage.disk import Buffer
 from ternmq.storage.report import LostRows
 
 _SIZE_MAX = 2**32 - 1
+_WITHOUT_SEQUENCE = (int(Location.HALF), int(Location.CONTROL))
 _LOST = int(Location.LOST)  # A plain number: comparing enum members is slow.
 
 
@@ -106,6 +107,9 @@ class Runs:
         at = 0
         for fields in RECORD.iter_unpack(records):
             topic_id, base = fields[0], fields[1]
+            if fields[8] in _WITHOUT_SEQUENCE:
+                at += RECORD_SIZE
+                continue
             run = runs.get(topic_id)
             if run is not None and ends[topic_id] == base and fields[8] != _LOST:
                 run.append(base, records[at + 8 : at + 8 + ENTRY_SIZE])

@@ -25,7 +25,7 @@ from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.storage import paths as names
-from ternmq.storage.append import Append
+from ternmq.storage.append import Append, committed
 from ternmq.storage.disk import Disk
 from ternmq.storage.index_file import (
     IDS,
@@ -131,7 +131,13 @@ class MessageIndex:
         """A group is safe; on the loop, memory only."""
         found: list[tuple[int, int, int, int, Buffer | None]] = []
         for append in appends:
-            if append.searchable:
+            if append.special is not None:
+                found += [
+                    (one.topic_id, one.sequence, one.offset, one.size, None)
+                    for one in committed(append.special)
+                    if one.searchable
+                ]
+            elif append.searchable:
                 size = len(append.batch)
                 keep = self._held_in - self._held_out + size <= HELD_SIZE_MAX
                 if keep:
@@ -227,7 +233,7 @@ class MessageIndex:
             with self._lock:
                 start, end = self._gaps[-1]
                 start = max(start, self._source.start)
-                stretch = Stretch()
+                stretch = Stretch(self._source)
                 reached = start
                 for offset, batch in batches(self._source, start, end):
                     stretch.add(offset, batch)

@@ -112,7 +112,7 @@ def joined(parts: list[Columns]) -> Columns:
 def ranges_of(records: Buffer) -> Rows:
     """Ranges from packed consume records."""
     found = np.frombuffer(records, dtype=RECORD_ROWS)
-    found = found[found["location"] != Location.LOST]
+    found = found[found["location"] <= Location.COMMITTED]
     rows = np.zeros(len(found), dtype=RANGE)
     rows["hash"] = hash_producers(found["start"], found["random"])
     rows["first"], rows["topic_id"] = found["first"], found["topic_id"]

@@ -13,7 +13,7 @@ from ternmq.batch.layout import FIXED_SIZE
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.units import MIB
-from ternmq.storage.consume_entry import RECORD
+from ternmq.storage.consume_entry import RECORD, Location
 from ternmq.storage.index_rows import (
     Columns,
     Rows,
@@ -54,8 +54,9 @@ def batches(source: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, m
 class Stretch:
     """Rows gathered from batches of the log."""
 
-    def __init__(self) -> None:
-        self._collector = Collector()
+    def __init__(self, source: SegmentedLog) -> None:
+        self._source = source
+        self._collector = Collector(source.read)
         self._ids: list[Rows] = []
         self._keys: list[Rows] = []
         self.row_count = 0
@@ -63,11 +64,17 @@ class Stretch:
     def add(self, offset: int, batch: memoryview) -> None:
         known = len(self._collector.records)
         self._collector.add(offset, batch)
-        view = BatchView(batch)
         self.row_count += 1
-        if not searchable(view):
-            return
         for record in RECORD.iter_unpack(self._collector.records[known:]):
+            if record[8] > Location.COMMITTED:
+                continue
+            try:
+                own = record[2] == offset
+                view = BatchView(batch if own else self._source.read(record[2], record[3]))
+            except Corrupt:
+                continue  # A half batch that is damaged, or gone with its segment.
+            if not searchable(view):
+                continue
             ids, keys = places_of(view, record[0], record[1])
             self._ids.append(ids)
             self._keys.append(keys)

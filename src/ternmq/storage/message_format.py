@@ -7,8 +7,11 @@ segments, whose bytes were safe. The broker's knowledge of tags is not in the he
 found by recovery is all ones: it excludes nothing.
 """
 
+from collections.abc import Callable
+
 from crc32c import crc32c
 
+from ternmq.batch.half import CONTROL, NO_SEQUENCE, read_decision
 from ternmq.batch.layout import (
     COUNT,
     DIRECTORY,
@@ -27,9 +30,11 @@ from ternmq.batch.layout import (
     Column,
     Part,
 )
+from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError
 from ternmq.core.units import KIB
 from ternmq.storage.consume_entry import RECORD, Location
+from ternmq.storage.consume_log import committed_record
 from ternmq.storage.segmented_log import SegmentedLog
 
 BLOOM_ALL = 2**64 - 1
@@ -85,7 +90,8 @@ class MessageFormat:
 class Collector:
     """Packs one record per batch; `records` is in log order."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
         self.records = bytearray()
 
     def visit(self, offset: int, data: memoryview, problem: Corrupt | None) -> None:
@@ -97,6 +103,8 @@ class Collector:
         except Corrupt:
             return  # Not even the header is known: whose rows these were shows later, as a gap.
         stamp = STAMP.unpack_from(data, STAMP_START)
+        if stamp[2] == NO_SEQUENCE:
+            return  # A half or control batch: what it decided shows as a gap.
         self.records += RECORD.pack(
             stamp[1], stamp[2], offset, len(data), _rows(data), stamp[4], 0, 0, Location.LOST,
             0, 0, 0, 0,
@@ -107,10 +115,17 @@ class Collector:
         stamp = STAMP.unpack_from(data, STAMP_START)
         producer = PRODUCER.unpack_from(data, PRODUCER_CRC_AT)
         (_, _, _, size, _) = FRAMING.unpack_from(data)
+        location = Location.MESSAGE_LOG
+        if stamp[2] == NO_SEQUENCE:
+            location = Location.CONTROL if producer[1] & CONTROL else Location.HALF
         self.records += RECORD.pack(
             stamp[1], stamp[2], offset, size, producer[2], stamp[4], BLOOM_ALL, PRIORITY_UNKNOWN,
-            Location.MESSAGE_LOG, 0, producer[4], producer[5], producer[6],
+            location, 0, producer[4], producer[5], producer[6],
         )  # fmt: skip
+        if location == Location.CONTROL:
+            whole = data[:size] if len(data) >= size else self._read(offset, size)
+            for placed in read_decision(BatchView(whole)).placed:
+                self.records += committed_record(placed, stamp[4])
 
 
 def _rows(data: memoryview) -> int:

@@ -12,10 +12,14 @@ or above `safe_offset` can be read.
 """
 
 import struct
+from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from crc32c import crc32c
 
+from ternmq.batch.encoder import Origin
+from ternmq.batch.half import CONTROL_TOPIC, NO_SEQUENCE, Decision, Placed, pack_decision
 from ternmq.batch.layout import (
     COUNT,
     FIXED_SIZE,
@@ -26,10 +30,12 @@ from ternmq.batch.layout import (
 )
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFull, TernError
+from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
-from ternmq.storage.append import Append, Staged
+from ternmq.storage.append import Append, Ending, Staged
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Buffer
+from ternmq.storage.halves import HalfTable
 from ternmq.storage.index import MessageIndex
 from ternmq.storage.producers import ProducerTable, Stored
 from ternmq.storage.segmented_log import SegmentedLog
@@ -53,24 +59,32 @@ class Sequences(Protocol):
         consume records, for the index."""
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What grows with the log and can be made again from it. A log that is not a broker's has no
+    index and no transactions."""
+
+    consume: Sequences
+    producers: ProducerTable
+    index: MessageIndex | None = None
+    halves: HalfTable | None = None
+
+
 class MessageLog:
     """Appends and reads batches."""
 
     def __init__(
         self,
         source: SegmentedLog,
-        consume: Sequences,
-        producers: ProducerTable,
-        index: MessageIndex | None,
+        derived: Derived,
         *,
         clock: Clock,
         epoch: int,
         config: StorageConfig,
     ) -> None:
         self._log = source
-        self._consume = consume
-        self._producers = producers
-        self._index = index
+        self._consume, self._producers = derived.consume, derived.producers
+        self._index, self._halves = derived.index, derived.halves
         self._clock = clock
         self.epoch = epoch
         self._config = config
@@ -113,12 +127,18 @@ class MessageLog:
         stored_at_ms = max(self.stored_at_ms, self._clock.now_ms())
         durable_to, epoch = self._log.synced, self.epoch
         for append in appends:
-            batch, topic_id = append.batch, append.topic_id
+            topic_id = append.topic_id
+            if append.special is None:
+                sequence = ends.get(topic_id)
+                if sequence is None:
+                    sequence = safe_ends.get(topic_id, 0)
+                ends[topic_id] = sequence + append.count
+            else:
+                sequence = NO_SEQUENCE
+                if isinstance(append.special, Ending):
+                    self._decide(append, append.special, ends, stored_at_ms)
+            batch = append.batch
             assert len(batch) % 8 == 0
-            sequence = ends.get(topic_id)
-            if sequence is None:
-                sequence = safe_ends.get(topic_id, 0)
-            ends[topic_id] = sequence + append.count
             append.offset = offset = place(batch)
             append.base_sequence = sequence
             append.stored_at_ms = stored_at_ms
@@ -132,6 +152,21 @@ class MessageLog:
             appends=appends, plan=plan, ends=ends, stored_at_ms=stored_at_ms
         )
         return staged
+
+    def _decide(
+        self, append: Append, ending: Ending, ends: dict[int, int], stored_at_ms: int
+    ) -> None:
+        """Give what is committed its sequences and make the control batch that says so."""
+        placed: list[Placed] = []
+        for half in ending.halves:
+            sequence = ends.get(half.topic_id, self._consume.ends.get(half.topic_id, 0))
+            ends[half.topic_id] = sequence + half.count
+            placed.append(msgspec.structs.replace(half, sequence=sequence))
+        ending.decision = Decision(
+            kind=ending.kind, transactions=ending.transactions, placed=placed
+        )
+        origin = Origin(topic=CONTROL_TOPIC, app=CONTROL_TOPIC, producer=ProducerId(0, 0))
+        append.batch = pack_decision(ending.decision, origin=origin, number=0, at_ms=stored_at_ms)
 
     def write(self, staged: Staged) -> None:
         """Put the group on disk; blocks. When this raises, none of it is there (or it is said to
@@ -149,6 +184,10 @@ class MessageLog:
         assert staged.written
         remember = self._producers.remember
         for append in staged.appends:
+            if append.special is not None:
+                assert self._halves is not None, "only a broker's log has transactions"
+                self._halves.apply(append)
+                continue
             remember(
                 append.producer, append.first_sequence, append.count,
                 Stored(append.topic_id, append.base_sequence, append.stored_at_ms),

@@ -16,7 +16,7 @@ from ternmq.storage import paths as names
 from ternmq.storage import recovery
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_entry import RECORD, RECORD_SIZE, Entry, Location
+from ternmq.storage.consume_entry import RECORD, RECORD_SIZE, Entry, Location, anchor
 from ternmq.storage.consume_log import ConsumeLog, make_table
 from ternmq.storage.consume_runs import Runs
 from ternmq.storage.consume_table import HEADER_SIZE, Table
@@ -25,6 +25,7 @@ from ternmq.storage.consume_tail import Tail, read_tail
 from ternmq.storage.disk import Disk
 from ternmq.storage.floor import Floor
 from ternmq.storage.floor import decode as decode_floor
+from ternmq.storage.halves import HalfTable
 from ternmq.storage.message_format import Collector, MessageFormat, check_stamp, walk
 from ternmq.storage.paths import Paths
 from ternmq.storage.producers import ProducerTable
@@ -65,6 +66,8 @@ class Opening:
             silence_ms=config.producer_silence_ms,
         )  # fmt: skip
         self.producers_from = 0
+        self.halves = HalfTable()
+        self._halves_from = 0
         self._rebuilding = threading.Lock()
         self.floor = Floor()
         self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
@@ -75,6 +78,7 @@ class Opening:
         """Recover; returns the consume log. The message log's end is settled afterwards."""
         self._load_producers()
         self._load_floor()
+        self._load_halves()
         self._load_tables()
         for number in range(len(self._source.bases) - 1):
             self._open_sealed(number, clock)
@@ -120,6 +124,23 @@ class Opening:
         """Where topics stand after these tables, and after what was removed."""
         return self.floor.ends | (self.tables.index(older[-1]).ends() if older else {})
 
+    # Transactions
+
+    def _load_halves(self) -> None:
+        if not self._disk.exists(self._paths.halves):
+            return
+        content = self._disk.read(self._paths.halves)
+        self._report.bytes_read += len(content)
+        try:
+            self._halves_from = self.halves.restore(content)
+        except Corrupt as error:
+            self._note("the halves file is bad and is made again from the log", error)
+
+    def _restore_halves(self, records: bytearray) -> None:
+        self._report.bytes_read += self.halves.restore_records(
+            records, self._source.read, from_offset=self._halves_from
+        )
+
     # Sealed segments
 
     def _load_tables(self) -> None:
@@ -150,11 +171,13 @@ class Opening:
         producers_done = self.producers_from >= end or (
             table is not None and table.last_stored_at_ms < fresh
         )
-        if table is not None and table.end == end and producers_done:
+        if table is not None and table.end == end and producers_done and self._halves_from >= end:
             return
         records = self._collect(number)
         if self.producers_from < end:
             self.producers.restore_records(records, from_offset=self.producers_from)
+        if self._halves_from < end:
+            self._restore_halves(records)
         if table is None or table.end != end:
             self._make_table(base, end, records)
             self._report.tables_rebuilt.append(base)
@@ -164,7 +187,7 @@ class Opening:
         """Records of a sealed segment: from its tail file as far as that goes, then by walking."""
         base, end = self._source.bases[number], self._source.bases[number + 1]
         tail = self._read_tail(base)
-        collector = Collector()
+        collector = Collector(self._source.read)
         collector.records += tail.records
         if tail.end < end:
             self._report.bytes_read += walk(self._source, tail.end, end, collector)
@@ -212,7 +235,7 @@ class Opening:
         source = self._source
         base = source.active_base
         tail = self._read_tail(base)
-        collector = Collector()
+        collector = Collector(source.read)
         durable = max(self._checkpoint.message_durable, tail.end)
         found = recovery.scan(
             source, start=tail.end, durable=durable, form=MessageFormat(), visit=collector.visit
@@ -227,6 +250,7 @@ class Opening:
     def _take_over(self, base: int, tail: Tail, scanned: bytearray) -> ConsumeLog:
         records = bytearray(tail.records) + scanned
         self.producers.restore_records(records, from_offset=self.producers_from)
+        self._restore_halves(records)
         tables = self.tables.tables
         runs = Runs(base, self._ends(tables), from_zero=self._from_zero)
         runs.add_records(records)
@@ -256,7 +280,10 @@ class Opening:
         """Of the last batch that can be read: a checkpoint may be lost, or older than that."""
         first = max(0, len(records) - STAMPS_TRIED * RECORD_SIZE)
         for at in range(len(records) - RECORD_SIZE, first - 1, -RECORD_SIZE):
-            offset = RECORD.unpack_from(records, at)[2]
+            record = RECORD.unpack_from(records, at)
+            if record[8] == Location.COMMITTED:
+                continue  # Written long before, maybe under an older epoch.
+            offset = record[2]
             try:
                 header = self._source.read(offset, FIXED_SIZE)
                 check_stamp(memoryview(header), offset)
@@ -274,6 +301,9 @@ class Opening:
 def _below(records: bytearray, end: int) -> bytearray:
     """Drop the records of what was cut off."""
     size = len(records)
-    while size and RECORD.unpack_from(records, size - RECORD_SIZE)[2] >= end:
-        size -= RECORD_SIZE
+    while size:
+        last = anchor(records[:size])
+        if RECORD.unpack_from(records, last)[2] < end:
+            break
+        size = last
     return records[:size]

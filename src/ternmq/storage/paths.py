@@ -7,6 +7,7 @@
     index/00000000000000000000.index     ids and keys of a stretch of the message log
     pull/00000000000000000000.log        what was handed out, acked and decided
     producers                            which batches each producer has already sent
+    halves                               open transactions, and how others ended
     checkpoint                           how far all of it is on disk
     floor                                where the message log begins since segments were removed
     unclean                              there while a broker runs; found at start means it crashed
@@ -29,8 +30,8 @@ class Paths:
     """Names of all files below one data directory."""
 
     __slots__ = (
-        "checkpoint", "consume", "directory", "floor", "index", "message", "producers", "pull",
-        "quarantine", "unclean",
+        "checkpoint", "consume", "directory", "floor", "halves", "index", "message", "producers",
+        "pull", "quarantine", "unclean",
     )  # fmt: skip
 
     def __init__(self, directory: Path) -> None:
@@ -41,6 +42,7 @@ class Paths:
         self.pull = directory / "pull"
         self.quarantine = directory / "quarantine"
         self.producers = directory / "producers"
+        self.halves = directory / "halves"
         self.checkpoint = directory / "checkpoint"
         self.floor = directory / "floor"
         self.unclean = directory / "unclean"

@@ -42,7 +42,7 @@ VERSION = 1
 HEADER = struct.Struct("<4sIQII")
 PRODUCER = struct.Struct("<QQQqI4x")
 BATCH = struct.Struct("<QI4xQQq")  # first sequence, count, topic id, base sequence, stored at
-_LOST = int(Location.LOST)
+_MESSAGE_LOG = int(Location.MESSAGE_LOG)
 _SLACK = 64  # Old batches are dropped this many at a time.
 
 DURABLE = 1 << (START_BITS - 1)  # No clock gets there before the year 6429.
@@ -166,7 +166,7 @@ class ProducerTable:
     def restore_records(self, records: Buffer, *, from_offset: int) -> None:
         """Note the batches of packed consume records that start at or after `from_offset`."""
         for fields in RECORD.iter_unpack(records):
-            if fields[2] >= from_offset and fields[8] != _LOST:
+            if fields[2] >= from_offset and fields[8] == _MESSAGE_LOG:
                 self.remember(
                     (fields[10], fields[11]), fields[12], fields[4],
                     Stored(fields[0], fields[1], fields[5]),

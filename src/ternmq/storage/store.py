@@ -22,8 +22,9 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.storage.disk import Disk
 from ternmq.storage.floor import Floor
+from ternmq.storage.halves import SNAPSHOT_AFTER, HalfTable
 from ternmq.storage.index import MessageIndex
-from ternmq.storage.message_log import MessageLog
+from ternmq.storage.message_log import Derived, MessageLog
 from ternmq.storage.opening import Opening
 from ternmq.storage.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
 from ternmq.storage.producers import ProducerTable
@@ -53,6 +54,7 @@ class Store:
     consume: ConsumeLog
     pulls: PullLog
     producers: ProducerTable
+    halves: HalfTable
     index: MessageIndex
     search: Search
     report: RecoveryReport
@@ -132,11 +134,13 @@ class Store:
         )  # fmt: skip
         self.consume = opening.run(self._clock)
         self.producers = opening.producers
+        self.halves = opening.halves
         self.index = MessageIndex(self._disk, self._paths, self._message_segments)
         self._floor, self._producers_cover = opening.floor, opening.producers_from
+        derived = Derived(self.consume, self.producers, self.index, self.halves)
         self.messages = MessageLog(
-            self._message_segments, self.consume, self.producers, self.index,
-            clock=self._clock, epoch=self._epoch, config=self._config,
+            self._message_segments, derived, clock=self._clock, epoch=self._epoch,
+            config=self._config,
         )  # fmt: skip
         self.messages.stored_at_ms = opening.stored_at_ms
         self.search = Search(self.index, self.consume, self.messages)
@@ -186,6 +190,7 @@ class Store:
         if old:
             try:
                 self._write_producers(clean=False)
+                self._write_halves()
             except DiskFull as error:
                 log.warning("no space for the producers file", error=error.message)
                 return
@@ -196,7 +201,9 @@ class Store:
         """Ids and epoch found at this start. Blocks; to be asked before `pulls.replay`."""
         survey = self.pulls.survey()
         return Known(
-            topic_ids=frozenset({*self.consume.topic_ids(), *survey.lane_ids} - {0}),
+            topic_ids=frozenset(
+                {*self.consume.topic_ids(), *self.halves.topic_ids(), *survey.lane_ids} - {0}
+            ),
             group_id=max(survey.group_ids, default=0),
             epoch=self._epoch_before,
         )
@@ -223,6 +230,8 @@ class Store:
         sealed = self.consume.write_tables()
         if sealed or clean:
             self._write_producers(clean=clean)
+        if sealed or clean or self.halves.changes >= SNAPSHOT_AFTER:
+            self._write_halves()
         self.consume.write_tail(waiting)
         for base in sealed:
             self._disk.unlink(self._paths.tail(base))
@@ -266,6 +275,7 @@ class Store:
         assert segment.base == base == self._message_segments.start
         if self._producers_cover < segment.end:
             self._write_producers(clean=False)
+        self._write_halves()  # Outcomes are remembered longer than the log that tells them.
         # Deleted topics are forgotten one segment after their last message.
         before = self._floor.ends.items()
         ends = {topic: end for topic, end in before if self.consume.is_known(topic)}
@@ -276,6 +286,13 @@ class Store:
             self._message_segments.drop_before(segment.end)
         finally:  # Whatever the disk said: the floor holds.
             self.consume.drop_table(base)
+
+    def _write_halves(self) -> None:
+        """Nothing is staged while a checkpoint runs, so the table is that of the safe end."""
+        covers = self.messages.safe_offset
+        content = self.halves.snapshot(covers)
+        self.messages.sync()
+        self._disk.write_atomic(self._paths.halves, content)
 
     def close(self) -> None:
         """Flush, checkpoint, remove the marker. After a failure the marker stays."""

@@ -1,9 +1,10 @@
 """Blocking `mq.admin`: the calls of `ternmq.client.admin`, each waited for."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, Unpack
 
 from ternmq.client.admin import Admin as AsyncAdmin
+from ternmq.client.half import HalfWanted
 from ternmq.client.replay import Replay, ReplayProgress
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
@@ -11,6 +12,7 @@ from ternmq.wire.commands import (
     DeadDone,
     Group,
     GroupResetDone,
+    HalfLine,
     LedgerLine,
     Route,
     Sought,
@@ -20,6 +22,7 @@ from ternmq.wire.commands import (
     TopicSettings,
 )
 from ternmq.wire.figures import GroupFigures, TopicFigures
+from ternmq.wire.halves import HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys
 from ternmq.wire.policies import AppLimit
 
@@ -102,6 +105,15 @@ class Admin:
 
     def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
         return run(self._admin.ledger(topic, group))
+
+    def half_lines(self, topic: str = "") -> list[HalfLine]:
+        return run(self._admin.half_lines(topic))
+
+    def halves(self, **wanted: Unpack[HalfWanted]) -> HalfOpens:
+        return run(self._admin.halves(**wanted))
+
+    def end_half(self, transaction: str, action: Literal["commit", "rollback"]) -> HalfEnded:
+        return run(self._admin.end_half(transaction, action))
 
     def seek(self, topic: str, start: Start) -> Sought:
         return run(self._admin.seek(topic, start))

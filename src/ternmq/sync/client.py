@@ -14,11 +14,13 @@ from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.broadcast import BroadcastOptions
+from ternmq.client.checker import CheckFunction
 from ternmq.client.client import Client as AsyncClient
 from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
 from ternmq.client.consumer import ConsumerOptions
 from ternmq.client.delays import CancelResult
+from ternmq.client.detached import DetachedEnding, DetachedOptions
 from ternmq.client.finding import Finding, FindOptions
 from ternmq.client.forked import life
 from ternmq.client.once import OnceReceipt
@@ -26,6 +28,7 @@ from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.client.transaction import TransactionOptions
 from ternmq.client.waiting import Row
 from ternmq.core.ids import check_name
 from ternmq.sync.admin import Admin
@@ -33,6 +36,7 @@ from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.loop_thread import loop_thread, run
 from ternmq.sync.reader import Reader
+from ternmq.sync.transaction import Detached, Transaction
 
 T = TypeVar("T")
 
@@ -159,6 +163,30 @@ class Client:
     def fire_now(self, message: Receipt | str | bytes) -> CancelResult:
         """Let a delayed message go out at once."""
         return run(self._mq.fire_now(message))
+
+    def transaction(self, **options: Unpack[TransactionOptions]) -> Transaction:
+        """Messages that become visible together when the block ends well; use it in `with`."""
+        return Transaction(loop_thread().call(lambda: self._mq.transaction(**options)))
+
+    def transaction_checker(self, function: CheckFunction) -> CheckFunction:
+        """Let this client answer for the transactions of its application; runs in a thread."""
+        return loop_thread().call(lambda: self._mq.transaction_checker(function))
+
+    def detached(self, name: str, **options: Unpack[DetachedOptions]) -> Detached:
+        """Stage rows that are committed by name, maybe by another process."""
+        return Detached(loop_thread().call(lambda: self._mq.detached(name, **options)))
+
+    def commit_detached(
+        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+    ) -> DetachedEnding:
+        """Publish the named attempts once; may be repeated."""
+        return run(self._mq.commit_detached(name, attempts, broker_group))
+
+    def abort_detached(
+        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+    ) -> DetachedEnding:
+        """Roll back the named attempts that are not published."""
+        return run(self._mq.abort_detached(name, attempts, broker_group))
 
     def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""

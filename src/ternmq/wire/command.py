@@ -33,6 +33,13 @@ class Command(IntEnum):
     PUBLISH = 40
     CONFIRM = 41
     PUBLISH_ONCE = 42
+    HALF = 43
+    HALF_END = 44
+    CHECK = 45
+    """Server to client, unasked: what became of this transaction?"""
+    HALF_LIST = 46
+    CHECKER = 47
+    DETACHED_END = 48
     FIND = 49
     JOIN = 50
     PULL = 51

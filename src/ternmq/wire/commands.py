@@ -293,8 +293,17 @@ class Groups(Record, frozen=True):
     groups: list[Group]
 
 
+class HalfLine(Record, frozen=True):
+    """Messages of a topic in transactions that have not ended: in no group's line yet."""
+
+    topic: str
+    open: int
+    dropped: int
+
+
 class Ledger(Record, frozen=True):
     lines: list[LedgerLine]
+    halves: list[HalfLine] = []
 
 
 class Join(Record, frozen=True):

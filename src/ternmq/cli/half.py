@@ -1,0 +1,144 @@
+"""`tern half`: transactions that have not ended, and ending them by hand."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.output import note, plain, say, show_facts, show_json, show_table, size, utc
+from ternmq.core.errors import TransactionNotFound
+from ternmq.wire.halves import HalfEnded, HalfOpen, HalfOpens
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+
+app = typer.Typer(
+    help="Look at transactions that have not ended, and end them by hand.", no_args_is_help=True
+)
+
+Id = Annotated[
+    str, typer.Argument(metavar="TRANSACTION", help="Its id, or the name of a detached one.")
+]
+
+
+@app.command("list")
+def list_open(
+    dropped: Annotated[bool, typer.Option(help="Only those that were given up.")] = False,
+    application: Annotated[str, typer.Option("--app", help="Only of this application.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most so many.")] = 1_000,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """List open transactions, the oldest first. Their messages are seen by nobody yet."""
+
+    async def job(mq: "Client") -> HalfOpens:
+        return await mq.admin.halves(dropped_only=dropped, app=application, limit=limit)
+
+    found = use(url, job)
+    if as_json:
+        show_json(
+            {
+                "transactions": [_fields(one) for one in found.transactions],
+                "total": found.total,
+                "dropped_since_start": found.dropped,
+            }
+        )
+        return
+    if found.transactions:
+        show_table(
+            ["transaction", "#attempt", "app", "state", "topics", "#messages", "#size", "opened",
+             "#checks", "next"],
+            [
+                (
+                    one.name or one.transaction.hex(), one.attempt if one.name else None, one.app,
+                    one.state, ",".join(one.topics), one.rows, size(one.size),
+                    utc(one.opened_at_ms), one.checks, utc(one.next_at_ms),
+                )
+                for one in found.transactions
+            ],
+        )  # fmt: skip
+    note(f"{found.total} open, {found.dropped} given up since the broker started")
+
+
+@app.command()
+def show(transaction: Id, url: Url = URL, as_json: Json = False) -> None:
+    """Show one open transaction."""
+
+    async def job(mq: "Client") -> list[HalfOpen]:
+        return await _named(mq, transaction)
+
+    found = use(url, job)
+    if as_json:
+        show_json([_fields(one) for one in found])
+        return
+    for one in found:
+        show_facts(_fields(one))
+
+
+@app.command()
+def commit(transaction: Id, yes: Yes = False, url: Url = URL, as_json: Json = False) -> None:
+    """Make the messages of a transaction visible."""
+    _end(transaction, "commit", yes=yes, url=url, as_json=as_json)
+
+
+@app.command()
+def rollback(transaction: Id, yes: Yes = False, url: Url = URL, as_json: Json = False) -> None:
+    """Forget the messages of a transaction."""
+    _end(transaction, "rollback", yes=yes, url=url, as_json=as_json)
+
+
+def _end(
+    transaction: str, action: Literal["commit", "rollback"], *, yes: bool, url: str, as_json: bool
+) -> None:
+    doing = "Commit" if action == "commit" else "Roll back"
+    confirm(f"{doing} transaction {transaction}? This cannot be undone.", yes=yes)
+
+    async def job(mq: "Client") -> HalfEnded:
+        if _is_id(transaction):
+            return await mq.admin.end_half(transaction, action)
+        end = mq.commit_detached if action == "commit" else mq.abort_detached
+        ending = await end(transaction)
+        return HalfEnded(
+            state="committed" if ending.state == "committed" else "rolled_back",
+            placed=ending.placed, attempts=ending.attempts, repeated=ending.repeated,
+        )  # fmt: skip
+
+    ended = use(url, job)
+    if as_json:
+        show_json(plain(ended))
+        return
+    rows = sum(place.count for place in ended.placed)
+    before = " (it was before)" if ended.repeated else ""
+    say(f"transaction {transaction} is {ended.state.replace('_', ' ')}{before}: {rows} message(s)")
+
+
+async def _named(mq: "Client", transaction: str) -> list[HalfOpen]:
+    if _is_id(transaction):
+        found = await mq.admin.halves(transaction=transaction)
+    else:
+        found = await mq.admin.halves(name=transaction)
+    if not found.transactions:
+        raise TransactionNotFound(
+            f"no open transaction {transaction!r}; 'tern half list' shows what is open"
+        )
+    return found.transactions
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == 32 and all(letter in "0123456789abcdefABCDEF" for letter in text)
+
+
+def _fields(one: HalfOpen) -> dict[str, object]:
+    return {
+        "transaction": one.name or one.transaction.hex(),
+        "detached": bool(one.name),
+        "attempt": one.attempt,
+        "app": one.app,
+        "state": one.state,
+        "topics": one.topics,
+        "messages": one.rows,
+        "size": one.size,
+        "opened_at": utc(one.opened_at_ms),
+        "checks": one.checks,
+        "next_at": utc(one.next_at_ms),
+    }

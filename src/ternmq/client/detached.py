@@ -1,0 +1,110 @@
+"""Detached transactions: rows are staged here and committed by name, maybe by another process.
+
+For writers like Spark's: tasks stage rows under (name, attempt), a driver that knows which attempts
+won commits them, once, however often it asks. Nobody is asked about a detached transaction; one
+that is not committed is rolled back when it expires. A higher attempt shuts out the lower ones of
+its name. Each broker group has its own part of it: name the group, and commit on each group used.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
+
+from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
+from ternmq.client.config import nearest_text
+from ternmq.client.half import HalfReceipt, HalfSender
+from ternmq.client.outgoing import SendOptions
+from ternmq.client.times import shown
+from ternmq.client.transaction import duration_ms
+from ternmq.core.errors import BadRequest
+from ternmq.wire.commands import Command
+from ternmq.wire.halves import Action, DetachedEnd, HalfEnded, HalfPlace
+
+
+class DetachedOptions(TypedDict, total=False):
+    """The keywords of `detached`, for type checkers."""
+
+    attempt: int
+    expires: float | timedelta | None
+    broker_group: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetachedEnding:
+    """How a detached transaction stands after a commit or an abort."""
+
+    state: str
+    """'committed' or 'rolled_back'."""
+    attempts: list[int]
+    """Those that are committed."""
+    placed: list[HalfPlace]
+    """Where committed messages are: topic, sequence, count."""
+    repeated: bool
+    """It had ended so before."""
+
+
+def check_detached_name(name: object) -> str:
+    if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= NAME_SIZE_MAX:
+        raise BadRequest(f"{shown(name)} cannot name a transaction: 1 to {NAME_SIZE_MAX} bytes")
+    return name
+
+
+def _check_attempt(attempt: object) -> int:
+    if isinstance(attempt, bool) or not isinstance(attempt, int) or not 0 <= attempt < 2**32:
+        raise BadRequest(f"attempt is {shown(attempt)}; it is a whole number, 0 or more")
+    return attempt
+
+
+class Detached:
+    """One attempt; made by `mq.detached`."""
+
+    def __init__(self, sender: HalfSender, name: str, options: DetachedOptions) -> None:
+        known = sorted(DetachedOptions.__annotations__)
+        for option in options:
+            if option not in known:
+                raise BadRequest(
+                    f"detached() has no option {option!r}; {nearest_text(option, known)}"
+                )
+        self._sender = sender
+        self._info = HalfInfo(
+            name=check_detached_name(name),
+            attempt=_check_attempt(options.get("attempt", 0)),
+            expires_ms=duration_ms("expires", options.get("expires")),
+        )
+        self._wanted = options.get("broker_group")
+        self.name = name
+        self.attempt = self._info.attempt
+        self.rows = 0
+        """Staged by this object."""
+        self.broker_group = self._wanted or ""
+
+    async def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> HalfReceipt:
+        """Stage one message; options as for `mq.send`."""
+        return (await self.send_many(topic, [body], **options))[0]
+
+    async def send_many(
+        self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
+    ) -> list[HalfReceipt]:
+        """Stage many; returns when they are safe. Raises `Fenced` when a later attempt began."""
+        rows = self._sender.rows(bodies, options)
+        if not rows:
+            return []
+        if not self.broker_group:
+            self.broker_group = await self._sender.group(None)
+        receipts = await self._sender.store(self.broker_group, topic, rows, self._info)
+        self.rows += len(receipts)
+        return receipts
+
+
+async def end_detached(
+    sender: HalfSender, name: str, attempts: Sequence[int], action: Action, group: str | None
+) -> DetachedEnding:
+    """Commit or abort by name; asking again is harmless."""
+    wanted = [_check_attempt(attempt) for attempt in attempts]
+    end = DetachedEnd(name=check_detached_name(name), attempts=wanted, action=action)
+    answer = await sender.ask(await sender.group(group), Command.DETACHED_END, end, HalfEnded)
+    return DetachedEnding(
+        state=answer.state, attempts=answer.attempts, placed=answer.placed,
+        repeated=answer.repeated,
+    )  # fmt: skip
