@@ -64,6 +64,7 @@ SHOWN = {
         "close   o-3",
         "too late o-1: already_dispatched",
         "ledger  accepted 4 = pending 0 [+] dispatched 3 [+] cancelled 1",
+    ],
     "10_transaction.py": [
         "o-1: committed, sequence 0",
         "o-2: rolled_back",
