@@ -33,6 +33,8 @@ SIZE = 100
 POLL_S = 0.005
 BURST_AHEAD_S = 5.0
 """Between the last accepted message of a burst and the moment in which all are due."""
+LATE_AHEAD_S = 10.0
+"""Long enough for two processes to start: one that sends, one that receives."""
 Fields = dict[str, Any]
 
 
@@ -173,7 +175,7 @@ def lateness(*, rate: int, seconds: int = 10) -> Fields:
     with a_node() as (node, _):
         url, count = node.url(), rate * seconds
         in_process(send_load, url, node.pids()[0], "warm", 8_000, time.time() + 86_400)
-        start = time.time() + 3 + count / 50_000
+        start = time.time() + LATE_AHEAD_S + count / 50_000
         in_process(_late_load, url, "late", rate, seconds, start)
         assert time.time() < start, "this machine is too slow to accept before it is due"
         ages = sorted(in_process(_late_ages, url, "late", count, seconds + 60.0))

@@ -63,6 +63,8 @@ class OnceSender:
         now_ms = self._clock.now_ms()
         for row in rows:
             made = adopt_outgoing(row, now_ms)
+            if made.due_at_ms is not None or made.delay_ms is not None:
+                raise BadRequest("send_once is for messages for now: leave due_at_ms, delay_ms out")
             if not made.explicit_id or len(made.explicit_id) > ID_SIZE_MAX:
                 raise BadRequest(f"send_once needs explicit_id, 1 to {ID_SIZE_MAX} bytes, per row")
             wanted.setdefault(made.explicit_id, made)
