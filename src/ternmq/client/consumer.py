@@ -136,7 +136,7 @@ class Consumer:
         self._ranges, self._row, self._row_end = [], 0, 0
 
     def stop_pulling(self) -> None:
-        """Ask for no more, and give back at once what was not shown yet."""
+        """Ask for no more, and give back at once what was not shown yet; iterating ends."""
         self._resting = True
         for subscription in self._subscriptions:
             subscription.rest()
@@ -149,6 +149,7 @@ class Consumer:
         ready = list(self._ready)
         self._ready.clear()
         self._give_back(ready)
+        self._wake_all()
 
     def _give_back(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -217,7 +218,7 @@ class Consumer:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait
         while left > 0 and self._row == self._row_end and not self._ranges and not self._ready:
-            if self._state == "closed" or self._error is not None:
+            if self._state == "closed" or self._resting or self._error is not None:
                 return
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters.append(waiter)
@@ -264,7 +265,7 @@ class Consumer:
             self._check_life()
             if self._error is not None:
                 raise self._error
-            if self._state == "closed":
+            if self._state == "closed" or self._resting:
                 raise StopAsyncIteration
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)

@@ -13,7 +13,7 @@ from ternmq.client.delivery import Delivery
 from ternmq.client.forked import life
 from ternmq.client.message import Message, MessageBatch
 from ternmq.core.errors import Closed
-from ternmq.sync.loop_thread import run
+from ternmq.sync.loop_thread import loop_thread, run
 
 
 class Consumer:
@@ -44,6 +44,10 @@ class Consumer:
     def close(self) -> None:
         """Tell what is settled, give the rest back, leave."""
         run(self._consumer.close())
+
+    def stop_pulling(self) -> None:
+        """Ask for no more, give back what was not fetched by this side yet; iterating ends."""
+        loop_thread().call(self._consumer.stop_pulling)
 
     def __enter__(self) -> "Consumer":
         return self.start()
