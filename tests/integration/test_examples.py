@@ -81,6 +81,27 @@ SHOWN = {
         "by hand 5 acked, 1 rejected",
         r"bank    attempts \[1, 1, 1, 1, 1, 2\]",
     ],
+    "11_fastapi_outbox.py": [
+        "paid    order 1: 200",
+        "paid    order 2: 422",
+        "paid    order 3: 200",
+        r"\[b'order 1', b'order 3'\]",
+    ],
+    "12_flask_outbox.py": [
+        "paid    order 2: 422",
+        "sent    2",
+        'stored  o-1 {"order":1,"amount":10}',
+        'stored  o-3 {"order":3,"amount":30}',
+    ],
+    "13_django_outbox.py": [
+        "failed  nothing to pay",
+        r"orders  \[10, 30\]",
+        r"stored  \[10, 30\]",
+    ],
+    "14_inbox.py": [
+        "billed  o-1 at attempt 1",
+        r"bills   \['o-1', 'o-2', 'o-3'\]",
+    ],
 }
 
 
