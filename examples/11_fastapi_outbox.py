@@ -1,8 +1,6 @@
-"""FastAPI: an order and its message in one transaction, async all the way.
+"""FastAPI: an order and its message in one transaction; a request that fails after it has "sent".
 
-    python examples/11_fastapi_outbox.py
-
-Shows: `Outbox` with an async engine, a request that fails after it has "sent".
+python examples/11_fastapi_outbox.py
 """
 
 import asyncio
@@ -39,7 +37,7 @@ app = FastAPI(lifespan=lifespan)
 async def pay(order: int, amount: int) -> dict[str, str]:
     async with AsyncSession(engine) as session, session.begin():
         await session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": order})
-        id = await app.state.outbox.send(session, TOPIC, b"order %d" % order)
+        id: str = await app.state.outbox.send(session, TOPIC, b"order %d" % order)
         if amount <= 0:
             raise HTTPException(422, "nothing to pay")  # Rolls back: no order and no message.
     return {"message": id}

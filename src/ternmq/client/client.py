@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin import Admin
@@ -32,10 +32,16 @@ from ternmq.client.reader import Reader, ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
 from ternmq.client.transaction import Transaction, TransactionOptions
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import BadRequest, Closed
+from ternmq.core.errors import BadRequest, Closed, Unavailable
+from ternmq.core.log import get_logger
 from ternmq.discovery.url import parse_url
 
+if TYPE_CHECKING:
+    from ternmq.client.spooling import SpoolingProducer
+
 T = TypeVar("T")
+
+log = get_logger()
 
 
 def connect(url: str, **options: Unpack[ConnectOptions]) -> "Client":
@@ -58,6 +64,7 @@ class Client:
         self._life = life.number
         self._links: Links | None = None
         self._producer: Producer | None = None
+        self._spooling: SpoolingProducer | None = None
         self._once: OnceSender | None = None
         self._halves: HalfSender | None = None
         self._checker: Checker | None = None
@@ -88,8 +95,13 @@ class Client:
         """Learn the routes, so that a wrong url shows at once."""
         self._loop = asyncio.get_running_loop()
         try:
+            if self._config.spool is not None:
+                self.sender()  # Goes on with what an earlier process left.
             await self._servers().refresh()
-        except BaseException:
+        except BaseException as error:
+            if self._spooling is not None and isinstance(error, Unavailable):
+                log.warning("nobody is there yet, messages are spooled", reason=error.message)
+                return self
             await self.close()
             raise
         return self
@@ -139,11 +151,19 @@ class Client:
         if not isinstance(bodies, list | tuple):
             bodies = list(bodies)
         if wish is None:
-            return await Bulk(self.sender(), topic, options).send(bodies)
+            return await self._send_bulk(topic, bodies, options)
         await check_group(self._servers(), topic, wish.group)
-        receipt = await Bulk(self.sender(), topic, options).send(bodies)
+        receipt = await self._send_bulk(topic, bodies, options)
         await confirm(self._servers(), receipt, wish)
         return receipt
+
+    async def _send_bulk(
+        self, topic: str, bodies: Sequence[Any], options: SendOptions
+    ) -> BatchReceipt:
+        producer = self.sender()
+        if self._spooling is not None:
+            return await self._spooling.send_many(topic, bodies, options)
+        return await Bulk(producer, topic, options).send(bodies)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         wish = take_wish(options)  # type: ignore[arg-type]
@@ -342,7 +362,11 @@ class Client:
         """The producer; made in the event loop's thread."""
         links = self._servers()
         if self._producer is None:
-            self._producer = Producer(links, self._config, self._clock)
+            if self._config.spool is not None:
+                from ternmq.client.spooling import SpoolingProducer  # Brings the storage along.
+
+                self._spooling = SpoolingProducer(links, self._config, self._clock)
+            self._producer = self._spooling or Producer(links, self._config, self._clock)
         return self._producer
 
     def _half_sender(self) -> HalfSender:
@@ -355,6 +379,9 @@ class Client:
         """This is a forked child: nothing of the parent's may be used."""
         if self._links is not None:
             self._links.abandon()
+        if self._spooling is not None:
+            self._spooling.abandon()
+        self._spooling = None
         self._life = life.number
         self._links = None
         self._producer = None

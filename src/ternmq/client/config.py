@@ -7,6 +7,7 @@ or impossible value is refused before anything runs, with a text that names the 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from ternmq.batch.layout import ROWS_MAX, Encoding
@@ -43,6 +44,8 @@ class ConnectOptions(TypedDict, total=False):
     batch_rows_max: int
     batch_size_max: int
     inflight_max: int
+    spool: str | Path | None
+    spool_size_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,10 @@ class ClientConfig:
     """Bytes of bodies in one request, before compression; one larger body travels alone."""
     inflight_max: int = 8
     """Requests of one topic under way at the same time."""
+    spool: str | Path | None = None
+    """A directory in which messages are kept from `send` until a broker has them."""
+    spool_size_max: int = 1024 * MIB
+    """Bytes in the spool that no broker has taken yet."""
 
     def __post_init__(self) -> None:
         check_name("application", self.app)
@@ -90,6 +97,9 @@ class ClientConfig:
         _within("batch_rows_max", self.batch_rows_max, 1, ROWS_MAX)
         _within("batch_size_max", self.batch_size_max, 1, 3 * MIB)
         _within("inflight_max", self.inflight_max, 1, 256)
+        _within("spool_size_max", self.spool_size_max, 64 * KIB, 1024 * 1024 * MIB)
+        if self.spool is not None and not (isinstance(self.spool, str | Path) and str(self.spool)):
+            raise BadConfig(f"spool is {self.spool!r}; it is the path of a directory")
 
     @property
     def encoding(self) -> Encoding:

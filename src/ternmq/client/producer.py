@@ -253,7 +253,7 @@ class Producer:
         else:
             for waiter in chunk.waiters:
                 if waiter is None:
-                    self._report(published.topic, error)
+                    self.report(published.topic, error)
                 elif not waiter.done():
                     waiter.set_exception(copy_error(error))
         if chunk.shares:
@@ -277,7 +277,7 @@ class Producer:
         if self._drained is not None and not self.room.messages and not self._drained.done():
             self._drained.set_result(None)
 
-    def _report(self, topic: str, error: TernError) -> None:
+    def report(self, topic: str, error: TernError) -> None:
         """A one-way message was not stored: nobody waits, so say it once."""
         if self.config.on_error is None:
             log.warning("one-way message not stored", topic=topic, reason=str(error))

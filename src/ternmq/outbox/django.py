@@ -5,9 +5,9 @@
         Payment.objects.create(order="o-1")
         outbox.send("order.paid", b"...", key="o-1")
 
-The insert is a cursor of Django's connection, so it is in the transaction that Django is in; without
-one it is committed by itself. Claims, sends and deletes are the relay's, on an SQLAlchemy engine
-for the same database. The table is made by an operation in a migration of the application:
+The insert is a cursor of Django's connection, so it is in Django's transaction; without one it is
+committed by itself. Claims, sends and deletes are the relay's, on an SQLAlchemy engine for the same
+database. The table is made by an operation in a migration of the application:
 `operations = [ternmq.outbox.django.create_outbox()]`.
 """
 

@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from ternmq.client.codec import Codec, CodecName, find_codec
+from ternmq.client.content import order_hash, pack
 from ternmq.client.courier import SendsOnce
 from ternmq.client.forked import life
 from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
@@ -37,7 +38,6 @@ from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.ready import Ready
-from ternmq.outbox.content import order_hash, pack
 from ternmq.outbox.database import Database
 from ternmq.outbox.ids import MessageIds
 from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import Connection
 
 from ternmq.batch.encoder import Outgoing
+from ternmq.client.content import unpack
 from ternmq.client.courier import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
 from ternmq.core.errors import OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.outbox.content import unpack
 from ternmq.outbox.database import Database
 from ternmq.outbox.rows import Claim, OutboxRow, OutboxRows
 from ternmq.outbox.table import PARKED_MS

@@ -140,6 +140,9 @@ class Client:
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room."""
+        if self._mq.config.spool is not None:  # In the file when this returns.
+            loop_thread().call(lambda: self._mq.send_nowait(topic, body, **options))
+            return
         inbox = self._inbox
         if inbox is None or self._life != life.number:
             inbox = self._inbox = Inbox(loop_thread().call(self._mq.sender))

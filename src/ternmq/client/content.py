@@ -1,4 +1,4 @@
-"""One message as it lies in a row of the outbox: everything `send` takes, in one binary column.
+"""One message outside of a batch: all that `send` takes, in a column of the outbox or in the spool.
 
 MessagePack of an array that starts with a version, so that a relay can refuse what a newer
 application wrote instead of sending half of it. The order hash stands for topic and order key where
@@ -81,10 +81,10 @@ def read(data: bytes, message_id: str) -> Content:
     try:
         content = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Corrupt(f"the content of outbox row {message_id} cannot be read: {error}") from error
+        raise Corrupt(f"the content of message {message_id} cannot be read: {error}") from error
     if content.version != VERSION:
         raise Corrupt(
-            f"outbox row {message_id} has content version {content.version}; this release reads "
+            f"message {message_id} has content version {content.version}; this release reads "
             f"{VERSION}: update the relay before the applications"
         )
     return content

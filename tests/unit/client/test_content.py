@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from ternmq.batch.encoder import Outgoing
+from ternmq.client.content import order_hash, pack, unpack
 from ternmq.core.errors import Corrupt
 from ternmq.core.ids import id_to_text
-from ternmq.outbox.content import order_hash, pack, unpack
 
 ID = id_to_text(2**127 + 5)
 
