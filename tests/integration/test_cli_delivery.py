@@ -134,6 +134,27 @@ def test_a_dead_letter_shows_what_the_handler_raised(shared_node: Node, topic: s
     assert 'raise LookupError("no such order")' in shown["error"]["traceback"]
 
 
+def test_a_group_hands_out_by_priority_when_told(shared_node: Node, topic: str) -> None:
+    url, group = shared_node.url, "hurry"
+    tern("topic", "create", topic, url=url)
+    tern("group", "create", topic, group, url=url)
+    shown = tern("group", "set", topic, group, "--priority", "on", url=url).out
+    assert "higher ones first" in shown
+    wrong = tern("group", "set", topic, group, "--priority", "high", url=url, code=None)
+    assert "neither on nor off" in wrong.err
+    with ternmq.sync.connect(url, app="shop") as mq:
+        for priority in (1, 9, 5):
+            mq.send(topic, b"%d" % priority, priority=priority)
+        with mq.consumer(topic, group=group, prefetch=1) as consumer:
+            got = []
+            for _ in range(3):
+                message = next(consumer)
+                got.append(message.body)
+                message.ack()
+                consumer.flush()
+    assert got == [b"9", b"5", b"1"]
+
+
 def test_an_order_key_that_stopped_is_shown_and_resumed(shared_node: Node, topic: str) -> None:
     """J16: an operator sees which key stands still and lets it go on."""
     url, group = shared_node.url, "ledger"

@@ -161,6 +161,10 @@ class BatchView:
     def priority(self, row: int) -> int:
         return self._numbers(Column.PRIORITY, "B")[row] or 0
 
+    def priorities(self) -> list[int]:
+        """Of every row."""
+        return [value or 0 for value in self._numbers(Column.PRIORITY, "B")]
+
     def expire_at_ms(self, row: int) -> int | None:
         return self._numbers(Column.EXPIRE, "q")[row]  # type: ignore[no-any-return]
 

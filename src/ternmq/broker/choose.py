@@ -17,6 +17,7 @@ from ternmq.broker.heads import Heads
 from ternmq.broker.lease import Lease
 from ternmq.broker.looking import Looker, passing
 from ternmq.broker.notes import NOTES_PER_PULL, Note
+from ternmq.broker.ranking import Ranking
 from ternmq.core.log import get_logger
 from ternmq.storage.consume_log import ConsumeLog
 
@@ -39,6 +40,7 @@ class Chooser:
         self._lease_ms = lease_ms
         self._looker = Looker(groups=groups, consume=consume, fetcher=fetcher, feed=feed)
         self._heads = Heads(groups=groups, looker=self._looker)
+        self._ranking = Ranking(groups=groups, looker=self._looker)
 
     def take(
         self, group: Group, member: Member, rows_max: int, size_max: int
@@ -54,6 +56,8 @@ class Chooser:
             lease = self._lease(group, member)
             changes = [lane.hand_out(lease, again, lane.next)]
             return self._handed_out(group, lease, slices, changes)
+        if group.settings.priority:
+            return self._take_by_priority(group, member, rows_max, size_max)
         again, slices = [], []
         if lane.returned.count:
             share = rows_max if lane.end == lane.next else max(1, rows_max // 2)
@@ -76,6 +80,18 @@ class Chooser:
             changes = [lane.hand_out(lease, again, new_end)]
         else:
             changes = lane.hand_out_some(lease, again, sequences_of(fresh), new_end)
+        return self._handed_out(group, lease, slices, changes)
+
+    def _take_by_priority(
+        self, group: Group, member: Member, rows_max: int, size_max: int
+    ) -> tuple[Handout | None, int, int]:
+        ranks = self._ranking.of(group)
+        again, slices = self._slices(group, ranks.pick(rows_max), size_max)
+        if not again:
+            return NOBODY
+        ranks.handed_out(again)
+        lease = self._lease(group, member)
+        changes = [group.lane.hand_out(lease, again, group.lane.next)]
         return self._handed_out(group, lease, slices, changes)
 
     def take_suspect(self, group: Group, member: Member) -> Handout | None:
@@ -202,7 +218,7 @@ class Chooser:
                 if entry.base_sequence > at:
                     self._groups.write(group, group.lane.lose(at, entry.base_sequence))
                     at = entry.base_sequence
-                if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
+                if not slices or not slices[-1].precedes(entry, at):
                     if slices and size + entry.size > size_max:
                         return taken, slices
                     slices.append(Slice(entry, [], []))

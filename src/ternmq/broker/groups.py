@@ -18,6 +18,7 @@ from ternmq.broker.filters import Filter
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import RetryRule
 from ternmq.broker.order import Order
+from ternmq.broker.ranks import Ranks
 from ternmq.broker.replay import apply
 from ternmq.broker.unacked import STATES, Unacked
 from ternmq.core.clock import Clock
@@ -85,6 +86,7 @@ class Group:
     asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
     halted: bool = False  # Consuming its topic is paused.
     full: bool = False  # Somebody waits for room below a bound of what may be in flight.
+    ranks: Ranks | None = None  # Where it hands out by priority.
     quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
 
     def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:

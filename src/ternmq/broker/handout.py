@@ -16,6 +16,11 @@ class Slice(NamedTuple):
     selection: list[tuple[int, int]]
     attempts: list[int]
 
+    def precedes(self, entry: Entry, sequence: int) -> bool:
+        """May a row be added at the end? Rows of a slice are of one batch and ascend."""
+        base = self.entry.base_sequence
+        return base == entry.base_sequence and self.selection[-1][1] <= sequence - base
+
 
 class Handout(NamedTuple):
     """What one pull gets of one group."""
