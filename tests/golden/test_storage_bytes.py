@@ -115,6 +115,9 @@ PLACED = Placed(
 HALF_INFO = HalfInfo(transaction=bytes(range(16)), first_check_ms=6_000, checks_max=15)
 
 
+UNFENCED = HalfInfo(name="query:7", attempt=2**32 - 1, expires_ms=60_000, fenced=False)
+
+
 def control() -> bytes:
     decision = Decision(kind="commit", transactions=[HALF_INFO.key], placed=[PLACED])
     origin = Origin(topic="%control", app="%control", producer=ProducerId(0, 0))
@@ -135,6 +138,7 @@ def halves() -> bytes:
     table.add(name, "spark", PLACED, 1_700_000_000_123)
     decision = Decision(kind="commit", transactions=[name.key], placed=[PLACED])
     table.decide(decision, 1_700_000_000_456)
+    table.add(UNFENCED, "spark", PLACED, 1_700_000_000_456)
     return table.snapshot(covers=5304)
 
 
@@ -147,8 +151,9 @@ FILES = {
     "producers_v1.hex": producers,
     "index_v1.hex": index,
     "control_v1.hex": control,
-    "half_v1.hex": half,
-    "halves_v1.hex": halves,
+    # A field was added at the end; what was written before is read below.
+    "half_fenced_v1.hex": half,
+    "halves_fenced_v1.hex": halves,
 }
 
 
@@ -243,7 +248,11 @@ def test_golden_half_and_control_batches_are_read_back() -> None:
     assert (decision.kind, decision.placed) == ("commit", [PLACED])
     assert decision.transactions == [b"T" + bytes(range(16))]
     assert read_info(BatchView(golden("half_v1.hex"))) == HALF_INFO
-    table = HalfTable()
-    assert table.restore(golden("halves_v1.hex")) == 5304
-    assert table.open[HALF_INFO.key].halves == [PLACED]
-    assert list(table.attempts("job")) == [2]
+    assert read_info(BatchView(golden("half_fenced_v1.hex"))) == HALF_INFO
+    for name in ("halves_v1.hex", "halves_fenced_v1.hex"):
+        table = HalfTable()
+        assert table.restore(golden(name)) == 5304
+        assert table.open[HALF_INFO.key].halves == [PLACED]
+        assert table.open[HALF_INFO.key].info.fenced
+        assert list(table.attempts("job")) == [2]
+    assert table.open[UNFENCED.key].info == UNFENCED

@@ -93,6 +93,17 @@ class Piece:
     encoding: int = Encoding.PLAIN
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows that are columns already; see `encode_columns`."""
+
+    pieces: list[Piece]
+    count: int
+    body_size: int
+    born_at_ms: int
+    attributes: int = 0
+
+
 def encode_bodies(
     bodies: Sequence[bytes],
     *,
@@ -151,6 +162,19 @@ def encode_messages(
         pieces.append(Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
     return _checked(batch, len(messages), size_max)
+
+
+def encode_columns(
+    columns: Columns, *, origin: Origin, first_sequence: int, transaction: bytes
+) -> bytearray:
+    """A half batch of buffers that somebody has laid out as the batch wants them."""
+    pieces = [*columns.pieces, Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction)]
+    attributes = columns.attributes | int(Attribute.HALF)
+    batch = assemble(
+        pieces, columns.count, columns.body_size, origin, first_sequence, columns.born_at_ms,
+        attributes,
+    )  # fmt: skip
+    return _checked(batch, columns.count, BATCH_SIZE_MAX)
 
 
 def encode_control(

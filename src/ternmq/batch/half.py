@@ -50,10 +50,16 @@ class HalfInfo(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     checks_max: int = 0
     expires_ms: int = 0
     """Detached: rolled back so long after it was stored last."""
+    fenced: bool = True
+    """Detached: a higher attempt shuts out lower ones. Else attempts stand side by side, each of
+    one producer, and a commit says which of them count."""
 
     @property
     def key(self) -> bytes:
         return detached_key(self.name, self.attempt) if self.name else b"T" + self.transaction
+
+
+DETACHED_NAME_AT = 5
 
 
 def detached_key(name: str, attempt: int) -> bytes:

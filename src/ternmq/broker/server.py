@@ -44,6 +44,7 @@ from ternmq.broker.settle import Settler
 from ternmq.broker.throttle import Throttle
 from ternmq.broker.topics import Topics
 from ternmq.broker.transactions import Transactions
+from ternmq.broker.unfenced import Unfenced
 from ternmq.broker.upkeep import Upkeep
 from ternmq.core.clock import Clock
 from ternmq.core.config import Flush, NodeConfig
@@ -351,10 +352,13 @@ class Parts:
             ),
         )  # fmt: skip
         self.admin.halves = self.check_back.lines
+        unfenced = Unfenced(transactions, self.store.halves)
         router.takes_batches(wire.Command.HALF, transactions.stage)
         router.answers(wire.Command.HALF_END, HalfEnd, lambda _, end: transactions.end(end))
         router.answers(
-            wire.Command.DETACHED_END, DetachedEnd, lambda _, end: transactions.end_detached(end)
+            wire.Command.DETACHED_END,
+            DetachedEnd,
+            lambda _, end: transactions.end_detached(end) if end.fenced else unfenced.end(end),
         )
         router.says(wire.Command.HALF_LIST, HalfFind, lambda _, find: self.check_back.find(find))
         router.says(wire.Command.CHECKER, wire.Empty, lambda peer, _: self.check_back.here(peer))

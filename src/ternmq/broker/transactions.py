@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.half import HalfInfo, detached_key, read_info
+from ternmq.batch.half import DETACHED_NAME_AT, HalfInfo, Placed, detached_key, read_info
+from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.publish import Publisher
@@ -41,6 +42,10 @@ log = get_logger()
 OPEN_MAX = 100_000
 BATCHES_MAX = 1_000
 """Half batches of one transaction."""
+
+DECISION_SIZE_MAX = BATCH_SIZE_MAX // 2
+HALF_DECIDED_SIZE = 80
+"""What a half batch takes in a decision, at most: so 26,000 of them in one."""
 
 Batch = tuple[tuple[int, int], int]
 """Producer and its number of the first row: which batch this is."""
@@ -88,9 +93,12 @@ class Transactions:
         own = (incoming.producer, incoming.first_sequence)
         while info.key in self._ending or own in self._staging.get(info.key, {}):
             await self._settled(info.key)
+        if self._published(info):
+            return HalfStored(stored_at_ms=self._now_ms(), committed=True)
         one = self._writable(info, incoming.app)
         if one is not None and one.has(*own):
             return HalfStored(stored_at_ms=one.last_at_ms, duplicate=True)
+        self._check_owner(info, one, incoming.producer)
         over = self._publisher.turn_away(peer, batch, incoming, topic)
         if over is not None:
             raise over
@@ -106,7 +114,7 @@ class Transactions:
         outcome = self._halves.outcomes.get(info.key)
         if outcome is not None:
             raise ended(outcome.state)
-        if info.name:
+        if info.name and info.fenced:
             self._check_fence(info)
         one = self._halves.open.get(info.key)
         if one is None:
@@ -120,6 +128,21 @@ class Transactions:
         if len(one.halves) >= BATCHES_MAX:
             raise OverLimit(f"a transaction has at most {BATCHES_MAX} batches; send larger ones")
         return one
+
+    def _published(self, info: HalfInfo) -> bool:
+        """Whoever writes again what is published has nothing to do; only for unfenced names."""
+        known = {} if info.fenced else self._halves.attempts(info.name)
+        return any(isinstance(one, Outcome) and one.state == "committed" for one in known.values())
+
+    def _check_owner(
+        self, info: HalfInfo, one: Transaction | None, producer: tuple[int, int]
+    ) -> None:
+        """An unfenced attempt is one producer's: two that drew its number must not be mixed."""
+        owners = {staging[0] for staging in self._staging.get(info.key, ())}
+        if one is not None:
+            owners.add((one.halves[0].producer_start, one.halves[0].producer_random))
+        if not info.fenced and not owners <= {producer}:
+            raise Fenced(f"attempt {info.attempt} of {info.name!r} is another's: take another")
 
     def _check_fence(self, info: HalfInfo) -> None:
         known = self._halves.attempts(info.name)
@@ -156,6 +179,8 @@ class Transactions:
     async def end_detached(self, request: DetachedEnd) -> HalfEnded:
         """The same by name, for several attempts in one."""
         name, action = request.name, request.action
+        if action == "look":
+            raise BadRequest("only an unfenced transaction can be looked at")
         for attempt in list(self._halves.attempts(name)):
             await self._settled(detached_key(name, attempt))
         known = self._halves.attempts(name)
@@ -193,6 +218,8 @@ class Transactions:
         self, request: DetachedEnd, known: dict[int, Transaction | Outcome]
     ) -> HalfEnded:
         name = request.name
+        if any(isinstance(one, Transaction) and not one.info.fenced for one in known.values()):
+            raise BadRequest(f"only its writer knows which attempts of {name!r} count: let it run")
         wanted = request.attempts or [
             at for at, one in known.items() if isinstance(one, Transaction)
         ]
@@ -208,10 +235,17 @@ class Transactions:
         return self._answer(await self.decide("commit", opened), "commit", sorted(set(wanted)))
 
     async def decide(
-        self, kind: Literal["commit", "rollback", "drop"], ones: list[Transaction]
+        self,
+        kind: Literal["commit", "rollback", "drop"],
+        ones: list[Transaction],
+        *,
+        keys: list[bytes] | None = None,
     ) -> Ending:
-        """Write one decision about these; returns when it is safe."""
-        keys = [one.key for one in ones]
+        """Write one decision about these; returns when it is safe.
+
+        `keys` may name more than is open here: attempts that are decided about all the same.
+        """
+        keys = [one.key for one in ones] if keys is None else keys
         while busy := [key for key in keys if key in self._staging or key in self._ending]:
             await self._settled(busy[0])
         for one in ones:
@@ -219,8 +253,18 @@ class Transactions:
                 outcome = self._halves.outcomes.get(one.key)
                 raise ended(outcome.state if outcome is not None else "rolled_back")
         alive = {topic.id for topic in self._directory.topics()}
-        halves = [half for one in ones for half in one.halves if half.topic_id in alive]
-        ending = Ending(kind=kind, transactions=keys, halves=halves if kind == "commit" else [])
+        halves = [
+            half
+            for one in ones
+            for half in (one.halves if one.info.fenced else sorted(one.halves, key=_number))
+            if kind == "commit" and half.topic_id in alive
+        ]
+        if HALF_DECIDED_SIZE * len(halves) + sum(map(len, keys)) > DECISION_SIZE_MAX:
+            raise OverLimit(
+                f"a commit of {len(halves)} half batches and {len(keys)} attempts does not fit one "
+                "decision: stage larger batches, or commit in several transactions"
+            )
+        ending = Ending(kind=kind, transactions=keys, halves=halves)
         append = Append(
             batch=bytearray(), topic_id=0, count=1, received_at_ms=self._now_ms(),
             producer=(0, 0), first_sequence=0, special=ending,
@@ -255,6 +299,16 @@ class Transactions:
         return HalfEnded(state=outcome.state, placed=places, repeated=True, attempts=attempts)
 
     # One at a time
+
+    async def quiet(self, name: str) -> None:
+        """Wait until nothing under this name is on its way to the disk."""
+        suffix = detached_key(name, 0)[DETACHED_NAME_AT:]
+        while busy := [
+            key
+            for key in [*self._staging, *self._ending]
+            if key[:1] == b"D" and key[DETACHED_NAME_AT:] == suffix
+        ]:
+            await self._settled(busy[0])
 
     async def _settled(self, key: bytes) -> None:
         """Wait until nothing about this transaction is on its way to the disk."""
@@ -292,6 +346,11 @@ class Transactions:
         await asyncio.shield(done)
         if failed:
             raise type(failed[0])(failed[0].message, **failed[0].details)
+
+
+def _number(half: Placed) -> int:
+    """Batches of an unfenced attempt may have overtaken each other on their way here."""
+    return half.first_sequence
 
 
 def ended(state: str) -> TransactionEnded:

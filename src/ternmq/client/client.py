@@ -20,7 +20,13 @@ from ternmq.client.config import ClientConfig, ConnectOptions, make_config
 from ternmq.client.confirming import check_group, confirm, make_wish, take_wish
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
 from ternmq.client.delays import CancelResult, Delays
-from ternmq.client.detached import Detached, DetachedEnding, DetachedOptions, end_detached
+from ternmq.client.detached import (
+    Detached,
+    DetachedEnding,
+    DetachedOptions,
+    EndOptions,
+    end_detached,
+)
 from ternmq.client.finding import FindCall, Finding, FindOptions, make_find
 from ternmq.client.forked import life
 from ternmq.client.half import HalfSender
@@ -264,23 +270,39 @@ class Client:
     def detached(self, name: str, **options: Unpack[DetachedOptions]) -> Detached:
         """Stage rows that are committed by name, maybe by another process.
 
-        Options: attempt (0), expires (seconds or timedelta), broker_group.
+        Options: attempt (0), expires (seconds or timedelta), broker_group, fenced (True).
         """
         return Detached(self._half_sender(), name, options)
 
     async def commit_detached(
-        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+        self,
+        name: str,
+        attempts: Sequence[int] = (),
+        broker_group: str | None = None,
+        **options: Unpack[EndOptions],
     ) -> DetachedEnding:
-        """Publish the named attempts (none named: all that are open) once; may be repeated."""
+        """Publish the named attempts (none named: all that are open) once; may be repeated.
+
+        With `fenced=False` the first commit of a name decides, for attempts `elsewhere` too.
+        """
         sender = self._half_sender()
-        return await end_detached(sender, name, attempts, "commit", broker_group)
+        return await end_detached(sender, name, attempts, "commit", broker_group, options)
 
     async def abort_detached(
-        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+        self,
+        name: str,
+        attempts: Sequence[int] = (),
+        broker_group: str | None = None,
+        **options: Unpack[EndOptions],
     ) -> DetachedEnding:
         """Roll back the named attempts (none named: all) that are not published."""
         sender = self._half_sender()
-        return await end_detached(sender, name, attempts, "rollback", broker_group)
+        return await end_detached(sender, name, attempts, "rollback", broker_group, options)
+
+    async def look_detached(self, name: str, broker_group: str | None = None) -> DetachedEnding:
+        """How an unfenced transaction stands: committed with which attempts, or not (yet)."""
+        sender = self._half_sender()
+        return await end_detached(sender, name, [], "look", broker_group, {"fenced": False})
 
     # Receiving.
 

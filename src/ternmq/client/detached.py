@@ -3,7 +3,8 @@
 For writers like Spark's: tasks stage rows under (name, attempt), a driver that knows which attempts
 won commits them, once, however often it asks. Nobody is asked about a detached transaction; one
 that is not committed is rolled back when it expires. A higher attempt shuts out the lower ones of
-its name. Each broker group has its own part of it: name the group, and commit on each group used.
+its name; with `fenced=False` they stand side by side, and the commit says which count. Each broker
+group has its own part of it: name the group, and commit on each group used.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
+from ternmq.batch.encoder import Columns
 from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
 from ternmq.client.config import nearest_text
 from ternmq.client.half import HalfReceipt, HalfSender
@@ -19,7 +21,7 @@ from ternmq.client.times import shown
 from ternmq.client.transaction import duration_ms
 from ternmq.core.errors import BadRequest
 from ternmq.wire.commands import Command
-from ternmq.wire.halves import Action, DetachedEnd, HalfEnded, HalfPlace
+from ternmq.wire.halves import DetachedAction, DetachedEnd, HalfEnded, HalfPlace
 
 
 class DetachedOptions(TypedDict, total=False):
@@ -28,6 +30,23 @@ class DetachedOptions(TypedDict, total=False):
     attempt: int
     expires: float | timedelta | None
     broker_group: str | None
+    fenced: bool
+
+
+class EndOptions(TypedDict, total=False):
+    """The keywords of `commit_detached` and `abort_detached`, for type checkers."""
+
+    fenced: bool
+    elsewhere: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """Columns that are safe and seen by nobody."""
+
+    rows: int
+    """0 where the name is committed already: then there was nothing to do."""
+    committed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +54,7 @@ class DetachedEnding:
     """How a detached transaction stands after a commit or an abort."""
 
     state: str
-    """'committed' or 'rolled_back'."""
+    """'committed' or 'rolled_back'; 'open' where somebody only looked."""
     attempts: list[int]
     """Those that are committed."""
     placed: list[HalfPlace]
@@ -71,6 +90,7 @@ class Detached:
             name=check_detached_name(name),
             attempt=_check_attempt(options.get("attempt", 0)),
             expires_ms=duration_ms("expires", options.get("expires")),
+            fenced=bool(options.get("fenced", True)),
         )
         self._wanted = options.get("broker_group")
         self.name = name
@@ -96,13 +116,32 @@ class Detached:
         self.rows += len(receipts)
         return receipts
 
+    async def send_columns(self, topic: str, columns: Columns) -> Staged:
+        """Stage one batch of columns; several calls may be under way, and keep their order."""
+        if not self.broker_group:
+            self.broker_group = await self._sender.group(None)
+        stored = await self._sender.store_columns(self.broker_group, topic, columns, self._info)
+        rows = 0 if stored.committed else columns.count
+        self.rows += rows
+        return Staged(rows=rows, committed=stored.committed)
+
 
 async def end_detached(
-    sender: HalfSender, name: str, attempts: Sequence[int], action: Action, group: str | None
+    sender: HalfSender,
+    name: str,
+    attempts: Sequence[int],
+    action: DetachedAction,
+    group: str | None,
+    options: EndOptions,
 ) -> DetachedEnding:
-    """Commit or abort by name; asking again is harmless."""
-    wanted = [_check_attempt(attempt) for attempt in attempts]
-    end = DetachedEnd(name=check_detached_name(name), attempts=wanted, action=action)
+    """Commit or abort by name, or look how it stands; asking again is harmless."""
+    end = DetachedEnd(
+        name=check_detached_name(name),
+        attempts=[_check_attempt(attempt) for attempt in attempts],
+        action=action,
+        fenced=bool(options.get("fenced", True)),
+        elsewhere=[_check_attempt(attempt) for attempt in options.get("elsewhere", ())],
+    )
     answer = await sender.ask(await sender.group(group), Command.DETACHED_END, end, HalfEnded)
     return DetachedEnding(
         state=answer.state, attempts=answer.attempts, placed=answer.placed,

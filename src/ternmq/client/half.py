@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
+from ternmq.batch.encoder import (
+    Columns,
+    Origin,
+    Outgoing,
+    encode_columns,
+    encode_messages,
+    split_rows,
+)
 from ternmq.batch.half import ID_SIZE, HalfInfo, pack_info
 from ternmq.client.codec import find_codec
 from ternmq.client.config import ClientConfig
@@ -118,6 +125,21 @@ class HalfSender:
             )
             for row, message in enumerate(messages)
         ]  # fmt: skip
+
+    async def store_columns(
+        self, group: str, topic: str, columns: Columns, info: HalfInfo
+    ) -> HalfStored:
+        """Store one half batch of columns; numbered at once, so many may be under way."""
+        check_name("topic", topic)
+        batch = encode_columns(
+            columns,
+            origin=Origin(topic=topic, app=self.config.app, producer=self._producer),
+            first_sequence=self._number,
+            transaction=pack_info(info),
+        )
+        self._number += columns.count
+        patience = Patience(self.config, f"a half message to {topic!r}")
+        return await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
 
     def _id(self, message: Outgoing, number: int) -> str:
         if message.explicit_id is not None:

@@ -5,39 +5,31 @@ tags are dictionary-encoded by Arrow. A slice of a column is cut exactly, never 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.batch import compression
-from ternmq.batch.encoder import Piece
-from ternmq.batch.layout import Attribute, Buffer, Column, Encoding, Part, Type
+from ternmq.batch.encoder import Columns, Piece
+from ternmq.batch.layout import BATCH_SIZE_MAX, Attribute, Buffer, Column, Encoding, Part, Type
 from ternmq.batch.properties import STRING
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
+from ternmq.core.units import KIB
 
 ROWS_MAX = 8_192
 SIZE_MAX = 1024 * 1024
 """Bytes of bodies in one batch, before compression."""
+
+BATCH_SIZE_FINE = BATCH_SIZE_MAX - 64 * KIB
+"""Of all columns together, which leaves room for the header."""
 
 TEXTS = {"key": Column.KEY, "order_key": Column.ORDER_KEY}
 COLUMNS = ("body", "key", "tag", "order_key", "properties", "id", "born_at", "topic")
 _VALUES = np.full(256, 255, np.uint8)
 for _value, _letter in enumerate(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"):
     _VALUES[_letter] = _value
-
-
-@dataclass(frozen=True, slots=True)
-class SinkBatch:
-    """What a batch is assembled from."""
-
-    pieces: list[Piece]
-    count: int
-    body_size: int
-    born_at_ms: int
-    attributes: int
 
 
 def check_columns(names: list[str], *, topic: str) -> None:
@@ -68,7 +60,7 @@ def split_topics(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.Re
         yield name, batch.filter(pc.equal(topics, name))
 
 
-def batches(rows: pa.RecordBatch, now_ms: int) -> Iterator[SinkBatch]:
+def batches(rows: pa.RecordBatch, now_ms: int) -> Iterator[Columns]:
     """The rows in batches of a good size, in order."""
     bodies = _binary(rows.column(rows.schema.get_field_index("body")), pa.binary())
     if bodies.null_count:
@@ -78,11 +70,22 @@ def batches(rows: pa.RecordBatch, now_ms: int) -> Iterator[SinkBatch]:
     while first < rows.num_rows:
         until = int(np.searchsorted(ends, int(ends[first]) + SIZE_MAX, side="right")) - 1
         end = min(max(until, first + 1), first + ROWS_MAX, rows.num_rows)
-        yield _batch(rows.slice(first, end - first), now_ms)
+        yield from _fitting(rows.slice(first, end - first), now_ms)
         first = end
 
 
-def _batch(rows: pa.RecordBatch, now_ms: int) -> SinkBatch:
+def _fitting(rows: pa.RecordBatch, now_ms: int) -> Iterator[Columns]:
+    """One batch, or several where keys and properties make it too large."""
+    made = _batch(rows, now_ms)
+    if rows.num_rows > 1 and sum(len(piece.data) for piece in made.pieces) > BATCH_SIZE_FINE:
+        middle = rows.num_rows // 2
+        yield from _fitting(rows.slice(0, middle), now_ms)
+        yield from _fitting(rows.slice(middle), now_ms)
+    else:
+        yield made
+
+
+def _batch(rows: pa.RecordBatch, now_ms: int) -> Columns:
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     pieces, body_size = _body(_binary(columns["body"], pa.binary()))
     for name, column in TEXTS.items():
@@ -100,7 +103,7 @@ def _batch(rows: pa.RecordBatch, now_ms: int) -> SinkBatch:
         born = pc.cast(columns["born_at"], pa.timestamp("us", tz="UTC")).cast(pa.int64())
         filled = pc.fill_null(born, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
         pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, filled.astype("<i8").tobytes()))
-    return SinkBatch(pieces, rows.num_rows, body_size, now_ms, attributes)
+    return Columns(pieces, rows.num_rows, body_size, now_ms, attributes)
 
 
 def ids(texts: pa.Array) -> pa.Array:

@@ -87,7 +87,10 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     state: State
     at_ms: int
     placed: list[tuple[int, int, int, int]]
-    """Of what was committed: topic id, sequence, count, the producer's first message number."""
+    """Of what was committed: topic id, sequence, count, the producer's first message number.
+    Not kept for unfenced ones, whose writers do not ask and may be many."""
+    attempts: list[int] = []
+    """Of a detached commit, which has one outcome for all of them: those that count."""
 
 
 class _State(msgspec.Struct, array_like=True, kw_only=True):
@@ -128,7 +131,9 @@ class HalfTable:
         for attempt in sorted(self._names.get(name, ())):
             key = detached_key(name, attempt)
             one = self.open.get(key) or self.outcomes.get(key)
-            if one is not None:
+            if isinstance(one, Outcome) and one.attempts:
+                known |= dict.fromkeys(one.attempts, one)
+            elif one is not None:
                 known[attempt] = one
         return known
 
@@ -173,11 +178,22 @@ class HalfTable:
         placed = [
             (one.topic_id, one.sequence, one.count, one.first_sequence) for one in decision.placed
         ]
-        for key in decision.transactions:
-            self.open.pop(key, None)
+        ended = [self.open.pop(key, None) for key in decision.transactions]
+        if any(one is not None and not one.info.fenced for one in ended):
+            placed = []
+        outcomes = decision.transactions
+        attempts = [attempt for name, attempt in map(_split, outcomes) if name]
+        if state == "committed" and attempts:
+            outcomes = outcomes[:1]  # One name, so one outcome, however many attempts it has.
+        for key in outcomes:
             self.outcomes.pop(key, None)
-            self.outcomes[key] = Outcome(state=state, at_ms=at_ms, placed=placed)
+            self.outcomes[key] = Outcome(
+                state=state, at_ms=at_ms, placed=placed,
+                attempts=attempts if state == "committed" else [],
+            )  # fmt: skip
             self._note_name(key)
+        for key in decision.transactions[len(outcomes) :]:
+            self._forget_name(key)
         self._forget(at_ms)
 
     def _forget(self, now_ms: int) -> None:
@@ -188,16 +204,19 @@ class HalfTable:
             if not old and len(self.outcomes) <= OUTCOMES_MAX:
                 return
             del self.outcomes[key]
-            name, attempt = _split(key)
-            if name in self._names:
-                self._names[name].discard(attempt)
-                if not self._names[name]:
-                    del self._names[name]
+            self._forget_name(key)
 
     def _note_name(self, key: bytes) -> None:
         name, attempt = _split(key)
         if name:
             self._names.setdefault(name, set()).add(attempt)
+
+    def _forget_name(self, key: bytes) -> None:
+        name, attempt = _split(key)
+        if name in self._names:
+            self._names[name].discard(attempt)
+            if not self._names[name]:
+                del self._names[name]
 
     # Keeping
 

@@ -20,7 +20,7 @@ from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
 from ternmq.client.consumer import ConsumerOptions
 from ternmq.client.delays import CancelResult
-from ternmq.client.detached import DetachedEnding, DetachedOptions
+from ternmq.client.detached import DetachedEnding, DetachedOptions, EndOptions
 from ternmq.client.finding import Finding, FindOptions
 from ternmq.client.forked import life
 from ternmq.client.once import OnceReceipt
@@ -180,16 +180,28 @@ class Client:
         return Detached(loop_thread().call(lambda: self._mq.detached(name, **options)))
 
     def commit_detached(
-        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+        self,
+        name: str,
+        attempts: Sequence[int] = (),
+        broker_group: str | None = None,
+        **options: Unpack[EndOptions],
     ) -> DetachedEnding:
         """Publish the named attempts once; may be repeated."""
-        return run(self._mq.commit_detached(name, attempts, broker_group))
+        return run(self._mq.commit_detached(name, attempts, broker_group, **options))
 
     def abort_detached(
-        self, name: str, attempts: Sequence[int] = (), broker_group: str | None = None
+        self,
+        name: str,
+        attempts: Sequence[int] = (),
+        broker_group: str | None = None,
+        **options: Unpack[EndOptions],
     ) -> DetachedEnding:
         """Roll back the named attempts that are not published."""
-        return run(self._mq.abort_detached(name, attempts, broker_group))
+        return run(self._mq.abort_detached(name, attempts, broker_group, **options))
+
+    def look_detached(self, name: str, broker_group: str | None = None) -> DetachedEnding:
+        """How an unfenced transaction stands."""
+        return run(self._mq.look_detached(name, broker_group))
 
     def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ternmq.wire.commands import Record
 
 Action = Literal["commit", "rollback"]
+DetachedAction = Literal["commit", "rollback", "look"]
 State = Literal["committed", "rolled_back", "open", "dropped"]
 
 
@@ -16,6 +17,8 @@ class HalfStored(Record, frozen=True):
     stored_at_ms: int
     duplicate: bool = False
     """This very batch was stored before."""
+    committed: bool = False
+    """Unfenced: the name is committed already, so nothing was stored and nothing needs to be."""
 
 
 class HalfPlace(Record, frozen=True):
@@ -40,7 +43,12 @@ class DetachedEnd(Record, frozen=True):
 
     name: str
     attempts: list[int]
-    action: Action
+    """In the order in which their messages become visible."""
+    action: DetachedAction
+    """`look` changes nothing and says how it stands; only unfenced."""
+    fenced: bool = True
+    elsewhere: list[int] = []
+    """Unfenced: attempts on other broker groups that count too, remembered with the outcome."""
 
 
 class HalfEnded(Record, frozen=True):
