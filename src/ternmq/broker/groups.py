@@ -44,6 +44,11 @@ LANE_KINDS = frozenset(
     }
 )  # fmt: skip
 SETTLING = frozenset({Kind.ACKED, Kind.RESET, Kind.CUT, *STATES})
+OUTCOMES = {
+    Kind.ACKED: "acked", Kind.RETRY: "retried", Kind.STOPPED: "stopped", Kind.DEAD: "dead",
+    Kind.EXPIRED: "expired", Kind.FILTERED: "filtered", Kind.SKIPPED: "skipped",
+    Kind.RETURNED: "returned", Kind.LOST: "lost", Kind.KILLED: "lost",
+}  # fmt: skip
 
 
 Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
@@ -88,6 +93,7 @@ class Group:
     full: bool = False  # Somebody waits for room below a bound of what may be in flight.
     ranks: Ranks | None = None  # Where it hands out by priority.
     quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
+    passed: dict[str, int] = field(default_factory=dict)  # Rows by outcome since the start.
 
     def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
         """Ordered groups retry in place: after a second and without limit unless told (R6)."""
@@ -196,6 +202,10 @@ class Groups:
             group.unacked.note(change)
             if group.asked:
                 self.on_settled(group)
+        outcome = OUTCOMES.get(change.kind)
+        if outcome is not None:
+            rows = sum(end - first for first, end, _ in change.ranges)
+            group.passed[outcome] = group.passed.get(outcome, 0) + rows
         return PullRecord(
             kind=change.kind,
             group_id=group.id,

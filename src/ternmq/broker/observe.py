@@ -80,7 +80,7 @@ class Observer:
 
     async def groups(self, find: FindGroups, request: GroupFind) -> AllGroupFigures:
         found = find(request.topic, request.group)
-        ages = [await self._age_ms(group) for group in found]
+        ages = [await self.age_ms(group) for group in found]
         return AllGroupFigures(
             groups=[self._group(group, age) for group, age in zip(found, ages, strict=True)]
         )
@@ -94,7 +94,7 @@ class Observer:
             backlog_ms=age_ms,
             delivered=self._figures.rates(self._figures.delivered, group.id),
             alarm=group in self._alarmed,
-            held_back=self._held_back(group),
+            held_back=self.held_back(group),
         )
 
     def age_ms_now(self, group: Group) -> int | None:
@@ -108,7 +108,12 @@ class Observer:
     def alarmed(self, group: Group) -> bool:
         return group in self._alarmed
 
-    async def _age_ms(self, group: Group) -> int:
+    @property
+    def alarms(self) -> int:
+        """Groups over their backlog alarm."""
+        return len(self._alarmed)
+
+    async def age_ms(self, group: Group) -> int:
         age = self.age_ms_now(group)
         sequence = oldest_ready(group)
         if age is not None or sequence is None:
@@ -124,7 +129,7 @@ class Observer:
             return -1
         return max(0, self._groups.now_ms() - entries[0].stored_at_ms)
 
-    def _held_back(self, group: Group) -> str:
+    def held_back(self, group: Group) -> str:
         if group.settings.paused:
             return "the group is paused"
         if group.halted:

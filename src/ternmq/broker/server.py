@@ -40,6 +40,7 @@ from ternmq.broker.redrive import DeadLetters
 from ternmq.broker.refused import Refused
 from ternmq.broker.retention import Retention, RetentionPlan, Stored
 from ternmq.broker.router import Operating, Router
+from ternmq.broker.scrape import TROUBLES, Scraper, Trouble
 from ternmq.broker.settle import Settler
 from ternmq.broker.throttle import Throttle
 from ternmq.broker.topics import Topics
@@ -52,13 +53,16 @@ from ternmq.core.errors import TopicNotFound
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory, InUse
+from ternmq.metrics.samples import Samples, Source
 from ternmq.rpc.address import join_address
+from ternmq.rpc.figures import server_figures
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener, listening
 from ternmq.storage.append import committed
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Disk, RealDisk
+from ternmq.storage.figures import log_figures
 from ternmq.storage.message_log import Append
 from ternmq.storage.retention import RetentionRules
 from ternmq.storage.store import Store
@@ -83,6 +87,7 @@ class Broker:
     address: tuple[str, int]
     epoch: int
     listener: Listener
+    figures: Source
 
 
 class Door:
@@ -166,7 +171,7 @@ async def serve(
                 loops["flush"] = parts.upkeep.run_flush
             async with background(**loops):
                 log.info("broker ready", address=join_address(*listener.address), epoch=epoch)
-                yield Broker(listener.address, epoch, listener)
+                yield Broker(listener.address, epoch, listener, parts.scrape)
                 await parts.stop(listener)
     finally:
         await parts.close()
@@ -263,10 +268,7 @@ class Parts:
         self._add_keys(writer, board)
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
         self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
-        self.observer = Observer(
-            groups=self.groups, topics=self.topics, consume=store.consume, fetcher=self.fetcher,
-            deliverer=self.deliverer, figures=self.figures, desk=desk,
-        )  # fmt: skip
+        self._watch(desk)
         self._add_policies(Refused(topics=self.topics, desk=desk, writer=writer))
         self.upkeep = Upkeep(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,
@@ -276,6 +278,17 @@ class Parts:
         )  # fmt: skip
         directory.on_topic_deleted(self._topic_deleted)
         directory.on_topic_changed(self.admin.topic_changed)
+
+    def _watch(self, desk: Desk) -> None:
+        """Who works out figures."""
+        self.observer = Observer(
+            groups=self.groups, topics=self.topics, consume=self.store.consume,
+            fetcher=self.fetcher, deliverer=self.deliverer, figures=self.figures, desk=desk,
+        )  # fmt: skip
+        self.scraper = Scraper(
+            directory=self._directory, groups=self.groups, consume=self.store.consume,
+            figures=self.figures, observer=self.observer, desk=desk,
+        )  # fmt: skip
 
     def _retention(self, writer: LetterWriter) -> Retention:
         leaving = Leaving(
@@ -398,14 +411,8 @@ class Parts:
 
     def status(self, query: wire.StatusQuery) -> wire.Status:
         """What this broker says about itself."""
-        failed = self.committer.failed or self.store.pulls.failed
         free, size = self._disk.free(self._config.data_dir)
-        refusing = free < self.store.messages.reserved(size)
-        state = "ok"
-        if failed is not None:
-            state = failed.message
-        elif refusing:
-            state = f"disk almost full: {free} bytes free, messages are refused"
+        _, state = self.trouble(free, size)
         address = join_address(*self.listener.address) if self.listener else ""
         return wire.Status(
             node=self._config.broker_group, role="broker", state=state, address=address,
@@ -416,6 +423,28 @@ class Parts:
             log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
             topics=self.admin.topic_status(query.topics),
         )  # fmt: skip
+
+    async def scrape(self, out: Samples) -> None:
+        """Everything that Prometheus is shown of this broker."""
+        status = self.status(wire.StatusQuery())
+        trouble, _ = self.trouble(status.disk_free, status.disk_size)
+        assert self.listener is not None
+        server_figures(out, status, self.listener)
+        log_figures(out, status.role, self.store.messages)
+        for alarm in TROUBLES:
+            out.add("tern_broker_alarms", alarm == trouble, alarm)
+        self.scraper.halves(out, self.admin.halves())
+        await self.scraper.topics(out)
+        await self.scraper.lanes(out)
+
+    def trouble(self, free: int, size: int) -> tuple[Trouble | None, str]:
+        """Why messages are refused: which alarm it is, and for people; or ok."""
+        failed = self.committer.failed or self.store.pulls.failed
+        if failed is not None:
+            return "store_failed", failed.message
+        if free < self.store.messages.reserved(size):
+            return "disk_full", f"disk almost full: {free} bytes free, messages are refused"
+        return None, "ok"
 
     def _on_safe(self, appends: list[Append]) -> None:
         """Batches became safe: now consumers may see them."""

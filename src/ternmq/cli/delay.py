@@ -100,6 +100,9 @@ def serve(
     advertised_host: Annotated[
         str | None, typer.Option(help="Address that clients are told to use.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
     log_json: Annotated[
         bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
@@ -120,6 +123,7 @@ def serve(
         "delay_wal_dir": None if wal_dir is None else str(wal_dir),
         "host": host,
         "advertised_host": advertised_host,
+        "metrics_port": metrics_port,
         "log_json": log_json,
     }
     raise typer.Exit(run_delay(read_config(config, flags), url))

@@ -64,6 +64,7 @@ def run_delay(config: NodeConfig, url: str) -> int:
                 f"TernMQ {__version__} delay server {config.broker_group} is running "
                 f"(pid {os.getpid()}); Ctrl-C stops it\n"
                 f"  delay   {config.host}:{config.delay_port}\n"
+                f"{_metrics(config)}"
                 f"  meta    {url}\n"
                 f"  data    {config.data_dir}"
             )
@@ -130,10 +131,16 @@ def _welcome(config: NodeConfig) -> None:
         f"  meta    {config.host}:{config.meta_port}\n"
         f"  broker  {config.host}:{config.broker_port}\n"
         f"{delay}"
+        f"{_metrics(config)}"
         f"  data    {config.data_dir} (flush {config.flush})\n"
         f"  try     {command} send hello 'my first message'{url}\n"
         f"          {command} consume hello --group me{url}"
     )
+
+
+def _metrics(config: NodeConfig) -> str:
+    where = f"http://{config.host}:{config.metrics_port}/metrics"
+    return f"  metrics {where}\n" if config.metrics_port else ""
 
 
 def _own_command() -> str:

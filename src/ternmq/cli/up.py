@@ -38,6 +38,9 @@ def up(
     advertised_host: Annotated[
         str | None, typer.Option(help="Address that clients are told to use.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
+    ] = None,
     log_json: Annotated[
         bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
     ] = None,
@@ -59,6 +62,7 @@ def up(
         "delay_server": delay,
         "host": host,
         "advertised_host": advertised_host,
+        "metrics_port": metrics_port,
         "log_json": log_json,
     }
     raise typer.Exit(run_node(read_config(config, flags)))

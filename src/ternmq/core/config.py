@@ -195,6 +195,9 @@ class NodeConfig:
         int, About("parts that the delay server dispatches at the same time", 1, 64)
     ] = 2
 
+    metrics_port: Annotated[
+        int, About("where Prometheus finds /metrics over HTTP, on `host`; 0: nowhere", 0, 65_535)
+    ] = 0
     log_level: Annotated[str, About("debug, info, warning or error")] = "info"
     log_json: Annotated[bool, About("one JSON object per log line, also on a terminal")] = False
 
@@ -209,6 +212,11 @@ class NodeConfig:
             raise BadConfig("host must not be empty; write 0.0.0.0 to listen on every address")
         if self.inbound_total_max < self.inbound_max:
             raise BadConfig("inbound_total_max must not be less than inbound_max")
+        if self.ports <= self.metrics_port <= self.delay_port:
+            raise BadConfig(
+                f"metrics_port {self.metrics_port} is one of the node's own ports "
+                f"({self.ports} to {self.delay_port}); choose another one"
+            )
         try:
             check_name("broker group", self.broker_group)
         except BadRequest as error:

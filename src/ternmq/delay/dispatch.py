@@ -19,6 +19,7 @@ from ternmq.delay.collect import collect
 from ternmq.delay.decisions import Decisions
 from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.engine import Engine, Work
+from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
 log = get_logger()
 
@@ -47,6 +48,7 @@ class Dispatcher:
         self._work = asyncio.Event()
         self.workers = workers
         self.dispatched = 0
+        self.lateness = Histogram(LATENESS_BOUNDS_S)
         self._closed = False
 
     def wake(self) -> None:
@@ -98,7 +100,7 @@ class Dispatcher:
         )  # fmt: skip
         error = await self._decisions.put(work.hour, intent)
         if error is None:
-            line.send(work.hour, intent, found.batch, self._told)
+            line.send(work.hour, intent, found.batch, partial(self._told, due_ms=work.due_ms))
         elif engine.store.failed is None:
             log.warning("an intent could not be written", reason=error.message)
             engine.give_back(work, found.rows, self._clock.now_ms())
@@ -121,9 +123,13 @@ class Dispatcher:
             return
         self._brokers.line(intent.group).send(hour, intent, found.batch, self._told)
 
-    def _told(self, hour: int, intent: Decision, error: TernError | None) -> None:
+    def _told(
+        self, hour: int, intent: Decision, error: TernError | None, due_ms: int | None = None
+    ) -> None:
         now_ms = self._clock.now_ms()
         if error is None:
+            if due_ms is not None:  # Not known of an earlier life's.
+                self.lateness.observe(max(0, now_ms - due_ms) / 1000, len(intent.rows))
             self.dispatched += len(intent.rows)
             done = Decision(kind=Kind.DONE, at_ms=now_ms, value=intent.offset)
             self._note(hour, done)

@@ -45,6 +45,8 @@ class Work:
     rows: np.ndarray
     """Ascending."""
     fragment: int = -1
+    due_ms: int = 0
+    """When the first of them was due."""
 
 
 class Place(NamedTuple):
@@ -199,11 +201,12 @@ class Engine:
                 hour = self.hours[due.hour]
                 assert hour.book is not None
                 rows = due.rows[hour.book.pending(due.rows, due.due_ms)]
-                count += self._make_ready(hour, rows, late=kind)
+                first_ms = int(due.due_ms.min(initial=now_ms))
+                count += self._make_ready(hour, rows, due_ms=first_ms, late=kind)
                 self._late_tokens -= len(rows) if kind else 0
         return count
 
-    def _make_ready(self, hour: Hour, rows: np.ndarray, *, late: bool) -> int:
+    def _make_ready(self, hour: Hour, rows: np.ndarray, *, due_ms: int, late: bool) -> int:
         if not len(rows):
             return 0
         assert hour.index is not None
@@ -211,7 +214,8 @@ class Engine:
         for number in np.unique(topics).tolist():
             mine = rows[topics == number]
             hour.waiting += len(mine)
-            self.ready.put(Batch(hour.start, hour.index.topic_ids[number], mine), late=late)
+            topic_id = hour.index.topic_ids[number]
+            self.ready.put(Batch(hour.start, topic_id, mine, due_ms), late=late)
         return len(rows)
 
     def next_work(self, now_ms: int) -> Work | None:
@@ -223,7 +227,7 @@ class Engine:
             rows = hour.book.hold(np.unique(batch.rows), now_ms)
             hour.waiting -= len(batch.rows) - len(rows)
             if len(rows):
-                return Work(batch.hour, batch.topic_id, rows, fragment)
+                return Work(batch.hour, batch.topic_id, rows, fragment, batch.due_ms)
             self.ready.done(fragment)
         return None
 
@@ -243,7 +247,7 @@ class Engine:
         hour = self.hours[work.hour]
         assert hour.book is not None
         hour.book.free(rows)
-        self.ready.put(Batch(work.hour, work.topic_id, rows), late=False)
+        self.ready.put(Batch(work.hour, work.topic_id, rows, work.due_ms), late=False)
 
     def give_back(self, work: Work, rows: np.ndarray, now_ms: int) -> None:
         """Nothing was decided about these rows of a work: they are due again at once."""

@@ -19,6 +19,8 @@ class Batch(NamedTuple):
     hour: int
     topic_id: int
     rows: np.ndarray
+    due_ms: int
+    """When the first of them was due."""
 
 
 class Ready:
@@ -57,18 +59,19 @@ class Ready:
     def _cut(self, queue: deque[Batch], rows_max: int, *, late: bool) -> Batch:
         """Up to so many rows; what follows for the same topic and hour joins in."""
         batch = queue.popleft()
-        parts, count = [batch.rows], len(batch.rows)
+        parts, count, due_ms = [batch.rows], len(batch.rows), batch.due_ms
         while queue and count < rows_max and queue[0][:2] == batch[:2]:
-            rows = queue.popleft().rows
-            parts.append(rows)
-            count += len(rows)
+            more = queue.popleft()
+            parts.append(more.rows)
+            count += len(more.rows)
+            due_ms = min(due_ms, more.due_ms)
         rows = np.concatenate(parts)
         if count > rows_max:
-            queue.appendleft(Batch(batch.hour, batch.topic_id, rows[rows_max:]))
+            queue.appendleft(Batch(batch.hour, batch.topic_id, rows[rows_max:], due_ms))
             rows = rows[:rows_max]
         self.rows -= len(rows)
         self.late_rows -= len(rows) if late else 0
-        return Batch(batch.hour, batch.topic_id, rows)
+        return Batch(batch.hour, batch.topic_id, rows, due_ms)
 
     def done(self, fragment: int) -> None:
         """Others may work on this fragment again."""

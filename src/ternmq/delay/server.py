@@ -30,14 +30,18 @@ from ternmq.delay.find import Finder
 from ternmq.delay.loader import Loader
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.router import DelayRouter
+from ternmq.delay.scrape import delay_figures
 from ternmq.delay.store import DelayStore
 from ternmq.delay.ticker import Ticker
 from ternmq.discovery.directory import TopicDirectory
+from ternmq.metrics.samples import Samples, Source
 from ternmq.rpc.address import join_address
+from ternmq.rpc.figures import server_figures
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener, listening
 from ternmq.storage.disk import Disk, RealDisk
+from ternmq.storage.figures import log_figures
 from ternmq.wire import commands as wire
 from ternmq.wire.frame import Frame
 
@@ -52,6 +56,7 @@ class DelayServer:
 
     address: tuple[str, int]
     engine: Engine
+    figures: Source
 
 
 class Door:
@@ -118,7 +123,7 @@ async def serving_delay(
                 **workers,
             ):
                 log.info("delay server ready", address=join_address(*listener.address))
-                yield DelayServer(listener.address, parts.engine)
+                yield DelayServer(listener.address, parts.engine, parts.scrape)
                 await parts.stop(listener)
     finally:
         await parts.close()
@@ -192,6 +197,14 @@ class Parts:
             log.error("could not close cleanly; the next start recovers", error=error.message)
         self.loader.close()
         await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
+    async def scrape(self, out: Samples) -> None:
+        """Everything that Prometheus is shown of this server."""
+        assert self.listener is not None
+        status = self.status(wire.StatusQuery())
+        server_figures(out, status, self.listener)
+        log_figures(out, status.role, self.store.wal.messages)
+        delay_figures(out, self.engine, self.dispatcher.lateness)
 
     def status(self, query: wire.StatusQuery) -> wire.Status:
         """What this server says about itself."""

@@ -67,6 +67,11 @@ class Registrar:
             self._routes.remember(self._service.servers())
         return Empty()
 
+    def silent(self) -> list[tuple[Route, float]]:
+        """Servers of their own process, and for how many seconds they have said nothing."""
+        now = self._clock.monotonic()
+        return [(route, max(0.0, now - heard)) for route, heard in self._heard.items()]
+
     def expire(self) -> None:
         """Take off the routes who was silent for too long."""
         too_old = self._clock.monotonic() - DEAD_AFTER_MS / 1000

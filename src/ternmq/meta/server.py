@@ -117,7 +117,7 @@ class MetaHandler:
         elif command == Command.TOPIC_DELETE:
             self._later(peer, frame, self._delete_topic(unpack(payload, TopicNamed).name))
         elif command == Command.STATUS:
-            self._later(peer, frame, self._status())
+            self._later(peer, frame, self.status())
         elif command == Command.REGISTER:
             self._later(peer, frame, self.registrar.register(unpack(payload, Register)))
         elif command == Command.WITHDRAW:
@@ -160,7 +160,8 @@ class MetaHandler:
             )
         return answer
 
-    async def _status(self) -> Record:
+    async def status(self) -> Status:
+        """What this server says about itself."""
         identity = self._identity
         disk = await asyncio.to_thread(os.statvfs, identity.data_dir)
         usage = resource.getrusage(resource.RUSAGE_SELF)

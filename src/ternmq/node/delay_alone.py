@@ -20,6 +20,7 @@ from ternmq.discovery.remote_directory import remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.node.embedded import delay_route
+from ternmq.node.metrics_page import serving_metrics
 from ternmq.storage.disk import Disk
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello
 
@@ -45,8 +46,9 @@ async def serving_delay_alone(
         cache = RouteCache(addresses, hello)
         stack.push_async_callback(cache.close)
         directory = await stack.enter_async_context(remote_directory(cache))
-        await stack.enter_async_context(
+        delay = await stack.enter_async_context(
             serving_delay(config, directory=directory, brokers=url, clock=clock, disk=disk)
         )
         await stack.enter_async_context(registered(addresses, hello, route))
+        await stack.enter_async_context(serving_metrics(config, [delay.figures], clock=clock))
         yield route.address

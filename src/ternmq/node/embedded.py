@@ -19,9 +19,13 @@ from ternmq.delay.server import serving_delay
 from ternmq.discovery.url import format_url
 from ternmq.meta.registry_sql import SqlRegistry
 from ternmq.meta.route_table import RouteTable
+from ternmq.meta.scrape import registry_figures
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.meta.service import MetaService, serving_directory
+from ternmq.metrics.samples import Samples, Source
+from ternmq.node.metrics_page import serving_metrics
 from ternmq.rpc.address import join_address
+from ternmq.rpc.figures import server_figures
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener
 from ternmq.storage.disk import Disk
@@ -43,8 +47,16 @@ async def serving_node(
         )
         routes = RouteTable(first_version=clock.now_ms())
         handler = _meta_handler(config, directory, routes, clock)
-        await stack.enter_async_context(_meta(config, handler, clock))
-        await stack.enter_async_context(serve(config, directory=directory, clock=clock, disk=disk))
+        listener = await stack.enter_async_context(_meta(config, handler, clock))
+        broker = await stack.enter_async_context(
+            serve(config, directory=directory, clock=clock, disk=disk)
+        )
+
+        async def meta_figures(out: Samples) -> None:
+            server_figures(out, await handler.status(), listener)
+            registry_figures(out, directory, routes, handler.registrar)
+
+        figures: list[Source] = [meta_figures, broker.figures]
         route = Route(
             broker_group=config.broker_group,
             address=join_address(_advertised_host(config), config.broker_port),
@@ -52,14 +64,16 @@ async def serving_node(
         routes.announce(route)
         stack.callback(routes.withdraw, route)
         if config.delay_server:
-            await stack.enter_async_context(
+            delay = await stack.enter_async_context(
                 serving_delay(
                     config, directory=directory, brokers=node_url(config), clock=clock, disk=disk
                 )
             )
+            figures.append(delay.figures)
             later = delay_route(config)
             await handler.registrar.announce(later)
             stack.callback(routes.withdraw, later)
+        await stack.enter_async_context(serving_metrics(config, figures, clock=clock))
         yield node_url(config)
 
 

@@ -71,7 +71,7 @@ class Listener:
                 lambda: Peer(house, handler), host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
-            raise BadConfig(_cannot_listen(host, port, error)) from error
+            raise BadConfig(cannot_listen(host, port, error)) from error
         name = self._server.sockets[0].getsockname()
         self.address = (name[0], name[1])
         self._schedule()
@@ -155,7 +155,8 @@ def _connections_possible(wanted: int) -> int:
     return possible
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> str:
+def cannot_listen(host: str, port: int, error: OSError) -> str:
+    """What to do about an address that cannot be had."""
     address = join_address(host, port)
     if error.errno == errno.EADDRINUSE or "already in use" in str(error):
         return f"{address} is taken by another process; stop it or choose other ports"

@@ -32,6 +32,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
+from ternmq.metrics.histogram import Histogram
 from ternmq.storage.append import Append, Ending, Staged
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Buffer
@@ -93,6 +94,7 @@ class MessageLog:
         self.stored_at_ms = 0  # Of the last batch; the next one's is never less.
         self._in_flight: Staged | None = None
         self._synced_at = clock.monotonic()
+        self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
         self._free_checked_at = float("-inf")
         self._free_known_to = source.end
 
@@ -173,9 +175,13 @@ class MessageLog:
         be unknown: `failed` is set, and a restart may find it)."""
         assert self._in_flight is staged
         self._check_free(staged.plan.end)
-        self._log.write(staged.plan, sync=self._sync_each)
-        if not self._sync_each:
+        began = self._clock.monotonic()
+        self._log.write(staged.plan, sync=False)
+        if self._sync_each:
+            self.sync()
+        else:
             self.sync_due()
+        self.append_seconds.observe(self._clock.monotonic() - began)
         staged.written = True
 
     def commit(self, staged: Staged) -> None:
@@ -208,7 +214,10 @@ class MessageLog:
     def sync(self) -> None:
         """Put everything written on disk; blocks. An error is final."""
         self._synced_at = self._clock.monotonic()
+        needed = self._log.synced < self._log.end
         self._log.sync()
+        if needed:
+            self.sync_seconds.observe(self._clock.monotonic() - self._synced_at)
 
     def sync_due(self) -> None:
         """flush=async: sync if enough bytes or enough time have gathered. Called by a timer too."""

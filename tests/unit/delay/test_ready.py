@@ -6,7 +6,7 @@ from ternmq.delay.ready import Batch, Ready
 
 
 def batch(topic_id: int, *rows: int, hour: int = 0) -> Batch:
-    return Batch(hour, topic_id, np.array(rows, np.uint32))
+    return Batch(hour, topic_id, np.array(rows, np.uint32), due_ms=0)
 
 
 def test_a_fragment_is_worked_on_by_one_at_a_time() -> None:

@@ -1,0 +1,27 @@
+"""The figures of a meta server for Prometheus, worked out when somebody looks."""
+
+from collections import Counter
+
+from ternmq.meta.registrar import Registrar
+from ternmq.meta.route_table import RouteTable
+from ternmq.meta.service import MetaService
+from ternmq.metrics.samples import Samples
+from ternmq.metrics.table import SERVERS_MAX
+
+ROLES = {"realtime": "broker", "delay": "delay"}
+
+
+def registry_figures(
+    out: Samples, service: MetaService, routes: RouteTable, registrar: Registrar
+) -> None:
+    """Who is there, who is away, who was heard of when."""
+    current = routes.current()
+    there = Counter(ROLES[route.kind] for route in current.servers)
+    away = Counter(ROLES[route.kind] for route in current.away)
+    for role in ROLES.values():
+        out.add("tern_meta_servers", there[role], role, "there")
+        out.add("tern_meta_servers", away[role], role, "away")
+    for route, silent_s in registrar.silent()[:SERVERS_MAX]:
+        out.add("tern_meta_heartbeat_age_seconds", silent_s, ROLES[route.kind], route.broker_group)
+    out.add("tern_meta_topics", service.topic_count)
+    out.add("tern_meta_groups", service.group_count)
