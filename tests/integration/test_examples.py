@@ -102,6 +102,13 @@ SHOWN = {
         "billed  o-1 at attempt 1",
         r"bills   \['o-1', 'o-2', 'o-3'\]",
     ],
+    "15_spark.py": [
+        "batch   100 messages with id, topic, broker_group, sequence, body …",
+        "sql     c-1 spent 7500 cents",
+        "sql     c-0 spent 7350 cents",
+        "lake    100 rows, 100 ids",
+        "acked   40 by billing",
+    ],
 }
 
 
@@ -146,7 +153,7 @@ def run_program(code: str, node: Node) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,  # Spark needs its time on a busy machine.
         env=clean_environment({"TERN_URL": node.url}),
         check=False,
     )

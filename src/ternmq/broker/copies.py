@@ -5,6 +5,10 @@ passes its filter. The copies keep their ids and say where they lay (`%replayed`
 name, which is the producer of its copies; their numbers end with the sequence that was copied last,
 so the producer table knows how far it is, also after a restart. What was copied is never copied
 again under the same name: a step whose answer was lost, or a whole replay, may be repeated.
+
+Messages that are no longer stored here come from an archive: the client has them, `open` tells it
+which topic or lane to publish them to, as which producer, and how far that is. Their numbers end
+with the sequence they had, as above; such a producer is remembered without a time limit.
 """
 
 import hashlib
@@ -24,16 +28,18 @@ from ternmq.core.ids import (
     MESSAGE_SEQUENCE_MAX,
     RANDOM_BITS,
     SEQUENCE_BITS,
+    START_BITS,
     ProducerId,
     id_from_text,
 )
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
+from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
-from ternmq.storage.producers import ProducerTable
+from ternmq.storage.producers import ProducerTable, durable_start
 from ternmq.wire.commands import Topic
-from ternmq.wire.replaying import GroupReplay, GroupReplayed
+from ternmq.wire.replaying import GroupReplay, GroupReplayed, ReplayOpen, ReplayOpened
 
 log = get_logger()
 
@@ -106,6 +112,31 @@ class Copies:
             unreadable=step.unreadable,
         )  # fmt: skip
 
+    async def open(self, peer: Peer, request: ReplayOpen) -> ReplayOpened:
+        """Where a replay of messages that the client brings goes, and how far it is."""
+        if not request.replay or not request.source:
+            raise BadRequest("a replay from an archive needs a name and a source")
+        found = self._topics.find(request.topic)
+        if found is None and not request.into:
+            self._topics.check_auto(request.topic)
+            if request.dry_run:
+                return ReplayOpened(topic="", start_ms=0, random=0, position=0)
+            found = await self._topics.auto_create(request.topic)
+        topic = found or self._topics.get(request.topic)
+        self._topics.check_app(topic, peer)
+        if request.into:
+            self._groups.get(topic.id, topic.name, request.into)
+        producer = bringer(request, topic)
+        target = topic.name
+        if request.dry_run:
+            target = ""
+        elif request.into:
+            target = (await self._members.open_lane(topic, request.into)).name
+        return ReplayOpened(
+            topic=target, start_ms=producer.start_ms, random=producer.random,
+            position=self._position(producer),
+        )  # fmt: skip
+
     def _position(self, producer: ProducerId) -> int:
         return self._producers.position((producer.start_ms, producer.random))
 
@@ -163,6 +194,15 @@ class Copies:
             return
         step.found += copies
         step.filtered += rows - len(copies)
+
+
+def bringer(request: ReplayOpen, topic: Topic) -> ProducerId:
+    """The producer of messages that a client brings: one for each line of a replay."""
+    whole = f"{request.replay} {request.source} {topic.id} {request.into}".encode()
+    digest = hashlib.blake2b(whole, digest_size=16).digest()
+    start_ms = int.from_bytes(digest[:8], "big") & (2 ** (START_BITS - 1) - 1)
+    random = int.from_bytes(digest[8:], "big") & (2**RANDOM_BITS - 1)
+    return ProducerId(start_ms=durable_start(start_ms), random=random)
 
 
 def producer_of(replay: str, topic: Topic, into: str) -> ProducerId:

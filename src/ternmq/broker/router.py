@@ -27,7 +27,7 @@ from ternmq.wire.commands import Command, Flag, pack, unpack
 from ternmq.wire.deliveries import DeliveriesRead
 from ternmq.wire.frame import Frame
 from ternmq.wire.policies import MemberPause
-from ternmq.wire.replaying import GroupReplay, GroupRetry
+from ternmq.wire.replaying import GroupReplay, GroupRetry, ReplayOpen
 
 log = get_logger()
 
@@ -98,6 +98,7 @@ class Router:
             Command.DEAD_RESEND: (wire.DeadHandle, lambda _, request: dead.resend(request)),
             Command.DEAD_DELETE: (wire.DeadHandle, lambda _, request: dead.delete(request)),
             Command.GROUP_REPLAY: (GroupReplay, lambda _, request: copies.replay(request)),
+            Command.REPLAY_OPEN: (ReplayOpen, copies.open),
             Command.GROUP_RETRY: (GroupRetry, lambda _, request: admin.retry_now(request)),
         }
 

@@ -4,13 +4,10 @@ Every job runs on this machine (`local[*]`) unless `--master` says otherwise. Sp
 by the jobs that use it; `find` answers without starting it.
 """
 
-import signal
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -26,32 +23,26 @@ from ternmq.cli.output import (
     size,
     utc,
 )
+from ternmq.cli.pipeline_replay import replay
+from ternmq.cli.spark_job import Conf, Master, interrupted, spark_job
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms, parse_rate
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
 app = typer.Typer(
-    help="Spark jobs: archive, trace, dead letters; and finding messages in the archive.",
+    help="Spark jobs: archive, trace, replay, dead letters; and finding messages in the archive.",
     no_args_is_help=True,
 )
 
-Master = Annotated[
-    str | None, typer.Option("--master", help="Spark master; without it, this machine.")
-]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="Spark setting k=v; may be repeated.")
-]
 Archive = Annotated[
     str,
     typer.Option(
         "--archive", envvar="TERN_ARCHIVE", help="The archive: a folder, or a url such as s3://…"
     ),
 ]
+
+
+app.command("replay")(replay)
 
 
 @app.command("archive")
@@ -79,7 +70,7 @@ def archive(
         topics=_names(topics),
     )  # fmt: skip
     done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0}
-    with _spark("archive", master, conf) as spark, _interrupted() as stopping:
+    with spark_job("archive", master, conf) as spark, interrupted() as stopping:
         archiver = Archiver(spark, job)
 
         def told(last: Round) -> None:
@@ -123,7 +114,7 @@ def compact(
         first = archive_care.first_date_kept(keep_ms, int(time.time() * 1000))
         dropped = archive_care.drop_old(archive, first)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
-    with _spark("compact", master, conf) as spark:
+    with spark_job("compact", master, conf) as spark:
         before, after = archive_care.compact(
             spark, archive, today, lambda done, total: note(f"{done} of {total} days compacted")
         )
@@ -216,7 +207,7 @@ def trace(
             raise BadRequest("--follow looks at the cluster and needs --checkpoint FOLDER")
         _follow_trace(url, checkpoint, out, (master, conf), as_json=as_json)
         return
-    with _spark("trace", master, conf) as spark:
+    with spark_job("trace", master, conf) as spark:
         tables = tracing.trace(spark, job)
         if out is not None:
             page = tracing.write(spark, tables, out, archive or url)
@@ -249,7 +240,7 @@ def dead_letters(
 
     per_second = parse_rate(rate)
     choice = letters.LetterChoice(groups=tuple(group or ()), where=where)
-    with _spark("dead-letters", master, conf) as spark:
+    with spark_job("dead-letters", master, conf) as spark:
         rows = letters.letters(spark, url, choice)
         causes = [] if rows is None else [row.asDict() for row in letters.grouped(rows).collect()]
         result: dict[str, Any] = {"causes": causes}
@@ -294,7 +285,7 @@ def _follow_trace(
                 )
         flush()
 
-    with _spark("trace", *session) as spark, _interrupted() as stopping:
+    with spark_job("trace", *session) as spark, interrupted() as stopping:
         query = follow(spark, url, checkpoint, told=told, out=out)
         note("following; Ctrl-C stops")
         while not stopping() and not query.awaitTermination(1):
@@ -343,43 +334,3 @@ def _time_ms(text: str | None, default: int) -> int:
     if not isinstance(at, datetime):
         raise BadRequest(f"{text!r} is not a time: write 2025-01-31T12:00Z, or how long ago (10m)")
     return int(at.timestamp() * 1000)
-
-
-@contextmanager
-def _spark(name: str, master: str | None, conf: list[str] | None) -> "Iterator[SparkSession]":
-    from ternmq.cli.logs import configure
-
-    configure(level="warning")
-    settings: dict[str, str] = {}
-    for text in conf or ():
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise BadRequest(f"--conf is k=v, got {text!r}")
-        settings[key.strip()] = value
-    from ternmq.pipeline.session import spark_session
-
-    spark = spark_session(name, master=master, conf=settings)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def _interrupted() -> "Iterator[Callable[[], bool]]":
-    """Ctrl-C and SIGTERM end a job between rounds; a second one ends it at once."""
-    asked = False
-
-    def stop(number: int, _: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        note("stopping after this round")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

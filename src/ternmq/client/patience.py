@@ -33,11 +33,17 @@ class Patience:
 
     async def ask(self, link: Link, command: int, payload: bytes | bytearray, answer: type[T]) -> T:
         """Repeat until there is an answer; `SendUnknown` when there was none in time."""
+        return unpack(await self.ask_bytes(link, command, payload), answer)
+
+    async def ask_bytes(
+        self, link: Link, command: int, payload: bytes | bytearray
+    ) -> bytes | bytearray | memoryview:
+        """The same for an answer that is no record."""
         while True:
             try:
                 connection = await self._within(link.get())
                 self._transmitted = True
-                return unpack(await self._within(connection.call(command, payload)), answer)
+                return await self._within(connection.call(command, payload))
             except (Unavailable, TimeoutError) as error:
                 await self._again(error)
             except Closed:

@@ -124,6 +124,24 @@ class ArchiveStore:
                 return False
         return state.add(commit)
 
+    # Notes of other jobs
+
+    def read(self, path: str) -> bytes | None:
+        """A small file below the archive's root; None if there is none."""
+        with _said(f"cannot read {self.target}"):
+            return self._read(path)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write one that is not there yet; False if it is."""
+        with _said(f"cannot write to {self.target}"):
+            self._fs.create_dir(self.absolute(path).rpartition("/")[0], recursive=True)
+            if self._local:
+                return _create(Path(self.absolute(path)), data)
+            if self._read(path) is not None:
+                return False
+            self._write(path, data)
+            return True
+
     # Files
 
     def new_staged(self) -> str:

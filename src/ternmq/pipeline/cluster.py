@@ -43,6 +43,11 @@ class Cluster:
         loop_thread().run(_started(self._client))
         self._bounds: dict[Place, tuple[float, Bounds]] = {}
 
+    @property
+    def client(self) -> Client:
+        """To be used on `loop_thread` only."""
+        return self._client
+
     def topics(self) -> list[str]:
         """The names of all topics that people made."""
         return [topic.name for topic in loop_thread().run(self._client.admin.topics())]

@@ -51,6 +51,7 @@ class Command(IntEnum):
     READ = 60
     SEEK = 61
     READ_DELIVERIES = 65
+    REPLAY_OPEN = 66
     GROUP_RETRY = 62
     LEDGER = 70
     STATUS = 71

@@ -32,6 +32,33 @@ class GroupReplayed(Record, frozen=True):
     """Messages that are gone or damaged."""
 
 
+class ReplayOpen(Record, frozen=True):
+    """Begin, or go on with, a replay whose messages the client has (from an archive).
+
+    Its batches are then published as the answer says. `replay` and `source` together name one line
+    of messages that rise in number; the broker remembers how far each line is.
+    """
+
+    topic: str
+    """Where they go; with `into`, the topic of that group."""
+    replay: str
+    source: str
+    into: str = ""
+    """A group of the topic: they go into its private lane. Empty: into the topic itself."""
+    dry_run: bool = False
+    """Only check, and tell how far it is; nothing is made."""
+
+
+class ReplayOpened(Record, frozen=True):
+    topic: str
+    """What batches are published to; empty in a dry run."""
+    start_ms: int
+    random: int
+    """Start and random: the producer that batches are published as."""
+    position: int
+    """The number after the highest that is stored; 0: none is."""
+
+
 class GroupRetry(Record, frozen=True):
     """What waits for a retry is ready at once, as attempt 1."""
 

@@ -1,0 +1,64 @@
+"""What every command that runs on Spark has: its session, its flags, and an orderly Ctrl-C."""
+
+import signal
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq.cli.output import note
+from ternmq.core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark master; without it, this machine.")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="Spark setting k=v; may be repeated.")
+]
+
+
+@contextmanager
+def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterator[SparkSession]":
+    """A session for one command, stopped after it."""
+    from ternmq.cli.logs import configure
+
+    configure(level="warning")
+    settings: dict[str, str] = {}
+    for text in conf or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BadRequest(f"--conf is k=v, got {text!r}")
+        settings[key.strip()] = value
+    from ternmq.pipeline.session import spark_session
+
+    spark = spark_session(name, master=master, conf=settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def interrupted() -> "Iterator[Callable[[], bool]]":
+    """Ctrl-C and SIGTERM end a job between rounds; a second one ends it at once."""
+    asked = False
+
+    def stop(number: int, _: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        note("stopping after this round")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
