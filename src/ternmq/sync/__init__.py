@@ -11,8 +11,21 @@ Everything runs on one event loop in one background thread per process, started 
 """
 
 from ternmq.sync.admin import Admin
+from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.client import Client, connect
 from ternmq.sync.consumer import Consumer
+from ternmq.sync.delays import Delays
 from ternmq.sync.reader import Reader
+from ternmq.sync.transaction import Detached, Transaction
 
-__all__ = ["Admin", "Client", "Consumer", "Reader", "connect"]
+__all__ = [
+    "Admin",
+    "Broadcast",
+    "Client",
+    "Consumer",
+    "Delays",
+    "Detached",
+    "Reader",
+    "Transaction",
+    "connect",
+]

@@ -75,6 +75,18 @@ class Admin:
     def pause_consumer(self, topic: str, group: str, session: str, paused: bool = True) -> Group:
         return run(self._admin.pause_consumer(topic, group, session, paused))
 
+    def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
+        return run(self._admin.open_dead_letters(group))
+
+    def expired_dead_letters(self, group: str) -> int:
+        return run(self._admin.expired_dead_letters(group))
+
+    def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        return run(self._admin.resend_dead_letters(group, ranges))
+
+    def delete_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+        return run(self._admin.delete_dead_letters(group, ranges))
+
     def open_refused(self, topic: str) -> list[tuple[int, int]]:
         return run(self._admin.open_refused(topic))
 

@@ -87,6 +87,16 @@ class Consumer:
             if held is delivery and first < end:
                 delivery.settled[first:end] = b"\1" * (end - first)
 
+    @property
+    def closed(self) -> bool:
+        return self._consumer.closed
+
+    def next_batch(
+        self, rows_max: int = BATCH_ROWS, *, wait: float = 0.0, exact: bool = False
+    ) -> MessageBatch | None:
+        """The next batch; None once the consumer is closed. See `ternmq.Consumer.next_batch`."""
+        return run(self._consumer.next_batch(rows_max, wait=wait, exact=exact))
+
     def batches(self, rows_max: int = BATCH_ROWS) -> Iterator[MessageBatch]:
         """Messages in batches of one topic, as they arrive."""
         while True:

@@ -2,10 +2,12 @@
 
 from datetime import datetime
 
+from ternmq.client.delays import CancelResult
 from ternmq.client.delays import Delays as AsyncDelays
+from ternmq.client.receipt import Receipt
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import Status
-from ternmq.wire.delays import DelayCounts, DelayLedgerLine, DelayRow
+from ternmq.wire.delays import DelayAction, DelayCounts, DelayLedgerLine, DelayRow
 
 
 class Delays:
@@ -27,6 +29,16 @@ class Delays:
         return run(
             self._delays.rows(topic=topic, id=id, key=key, start=start, end=end, limit=limit)
         )
+
+    def change(
+        self,
+        action: DelayAction,
+        message: Receipt | DelayRow | str | bytes,
+        *,
+        at: object = None,
+        delay: object = None,
+    ) -> CancelResult:
+        return run(self._delays.change(action, message, at=at, delay=delay))
 
     def counts(
         self, topic: str = "", start: datetime | None = None, end: datetime | None = None

@@ -5,7 +5,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Unpack
 
+from ternmq.batch.encoder import Columns
 from ternmq.client.detached import Detached as AsyncDetached
+from ternmq.client.detached import Staged
 from ternmq.client.half import HalfReceipt
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.transaction import Transaction as AsyncTransaction
@@ -97,3 +99,6 @@ class Detached:
         self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
     ) -> list[HalfReceipt]:
         return run(self._detached.send_many(topic, bodies, **options))
+
+    def send_columns(self, topic: str, columns: Columns) -> Staged:
+        return run(self._detached.send_columns(topic, columns))
