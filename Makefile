@@ -91,6 +91,8 @@ test-tools:
 	|| echo "PostgreSQL is not installed: its tests will be skipped (sudo apt-get install postgresql)" >&2
 	ls /usr/sbin/mariadbd >/dev/null 2>&1 || command -v mariadbd >/dev/null || $(call apt,mariadb-server) \
 	|| echo "MariaDB is not installed: its tests will be skipped (sudo apt-get install mariadb-server)" >&2
+	ls /usr/share/java/zookeeper.jar >/dev/null 2>&1 || $(call apt,zookeeper) \
+	|| echo "ZooKeeper is not installed: its tests will be skipped (sudo apt-get install zookeeper)" >&2
 
 # RUNLEVEL=1 keeps a package from starting its service.
 define apt

@@ -78,6 +78,10 @@ class NodeConfig:
         str, About("address that clients are told to use; empty: `host`, or the machine's name")
     ] = ""
     broker_group: Annotated[str, About("name of the broker group that this node is")] = "main"
+    registry: Annotated[
+        str,
+        About("where meta keeps names: sqlite, postgresql, mysql or zookeeper url; empty: a file"),
+    ] = ""
     auto_create_topics: Annotated[bool, About("sending to an unknown topic makes it")] = True
 
     flush: Annotated[

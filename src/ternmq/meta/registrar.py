@@ -30,6 +30,7 @@ class Registrar:
         self._clock = clock
         self._heard: dict[Route, float] = {}
         routes.remember(service.servers())
+        service.on_servers_changed(routes.remember)
 
     async def register(self, wanted: Register) -> Registered:
         """A server says that it is there, for the first time or still."""
@@ -47,7 +48,6 @@ class Registrar:
         """Put a server on the routes; a delay server only once the registry remembers it."""
         if route.kind == "delay":
             await self._service.remember_server(route)
-            self._routes.remember(self._service.servers())
             self._refuse_second(route)  # Another one may have been faster.
         self._routes.announce(route)
 
@@ -64,7 +64,6 @@ class Registrar:
                     f"{route.broker_group!r} is running; stop it before you forget it"
                 )
             await self._service.forget_server(route)
-            self._routes.remember(self._service.servers())
         return Empty()
 
     def silent(self) -> list[tuple[Route, float]]:

@@ -10,6 +10,8 @@ Rules
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.
+4. Every change of topics and servers is in the news, in the order of the transactions, so that a
+   meta server that looks at `news` again and again knows what the others did.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +22,8 @@ from ternmq.discovery.directory import InUse
 from ternmq.wire.commands import Route, Topic, TopicSettings
 
 SCHEMA_VERSION = 1
+NEWS_KEPT = 10_000
+"""Who is further behind is told everything."""
 
 Change = Callable[[TopicSettings], TopicSettings]
 
@@ -58,6 +62,22 @@ class Behind:
 
     def __bool__(self) -> bool:
         return bool(self.topic_ids) or self.group_ids or self.epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What changed in a registry since somebody looked last."""
+
+    version: int
+    """Ask for news since this one next time."""
+    topics: list[Topic]
+    """New or changed."""
+    deleted: frozenset[int] = frozenset()
+    """Topic ids."""
+    servers: bool = False
+    """Look at `servers` again."""
+    everything: bool = False
+    """It was too long ago: `topics` are all that live, and no others do."""
 
 
 class Registry(Protocol):
@@ -103,6 +123,15 @@ class Registry(Protocol):
 
     def forget_server(self, route: Route) -> None:
         """It is gone for good; an unknown one is no error."""
+
+    def version(self) -> int:
+        """Grows with every change, whoever makes it."""
+
+    def news(self, since: int) -> News:
+        """What others and we changed after that version."""
+
+    def watch(self, wake: Callable[[], None]) -> bool:
+        """Call `wake`, from any thread, when there is news. False: cannot, so ask now and then."""
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         """Never give out what is in use; says what was unknown so far."""

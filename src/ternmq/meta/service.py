@@ -6,6 +6,9 @@ Looking up is a dictionary access. Whatever changes the registry goes to one wor
 order asked. Creations gather while a transaction runs and then go together in the next one, so
 50,000 new topics are a handful of transactions and one new topic waits for one.
 
+Other meta servers may change the same registry. `run_news` looks what they did, when the registry
+wakes it or every `NEWS_S`. Groups are not kept in memory: whether one is there is asked.
+
 Rules
 -----
 1. Memory changes only after the registry has it on disk, on the loop, in the registry's order.
@@ -23,14 +26,19 @@ from typing import Generic, TypeVar
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.own_topics import refused_topic
-from ternmq.meta.registry import Change, GroupRow, NewGroup, NewTopic, Registry
+from ternmq.meta.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.wire.commands import Route, Topic, TopicSettings
 
 log = get_logger()
 
+NEWS_S = 0.3
+"""A registry that cannot tell when it has changed is asked this often."""
+NEWS_SLOW_S = 5.0
+"""And one that can, in case it forgot."""
 TRANSACTION_ROWS_MAX = 5_000
 """Creations per transaction: others (an epoch, a deletion) wait for no more than these."""
 
@@ -107,15 +115,17 @@ class MetaService:
         self._worker = worker
         self._closed = False
         self._topics: dict[str, Topic] = {}
-        self._groups: dict[int, dict[str, int]] = {}
+        self._version = 0
+        self._woken = asyncio.Event()
         self._servers: list[Route] = []
+        self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
         self._new_topics = _Gather[str, NewTopic, Topic](
             lambda new: self._in_worker(lambda: registry.create_topics(new)), self._add_topics
         )
         self._new_groups = _Gather[tuple[int, str], NewGroup, GroupRow | None](
-            lambda new: self._in_worker(lambda: registry.create_groups(new)), self._add_groups
+            lambda new: self._in_worker(lambda: registry.create_groups(new)), lambda rows: None
         )
 
     @property
@@ -130,8 +140,8 @@ class MetaService:
 
     async def load(self) -> None:
         """Fill the copy in memory; once, before anything else."""
+        self._version = await self._in_worker(self._registry.version)
         self._add_topics(await self._in_worker(self._registry.topics))
-        self._add_groups(await self._in_worker(self._registry.groups))
         self._set_servers(await self._in_worker(self._registry.servers))
 
     # Topics.
@@ -198,15 +208,11 @@ class MetaService:
         held = self._topics.get(topic.name)
         if held is not None and held.id == topic.id:
             del self._topics[topic.name]
-        self._groups.pop(topic.id, None)
         _call_all(self._deleted_callbacks, topic)
 
     # Groups.
 
     async def group_id(self, topic_id: int, group: str) -> int:
-        found = self._groups.get(topic_id, {}).get(group)
-        if found is not None:
-            return found
         _check_own_or_name("group", group)
         new = NewGroup(topic_id=topic_id, name=group, created_at_ms=self._clock.now_ms())
         row = await self._new_groups.ask((topic_id, group), new)
@@ -220,15 +226,7 @@ class MetaService:
         def delete() -> bool:
             return self._registry.delete_group(topic_id, group, deleted_at_ms=now_ms)
 
-        def drop(_was_there: bool) -> None:
-            self._groups.get(topic_id, {}).pop(group, None)
-
-        await asyncio.shield(self._in_worker(delete, drop))
-
-    def _add_groups(self, groups: Sequence[GroupRow | None]) -> None:
-        for row in groups:
-            if row is not None:
-                self._groups.setdefault(row.topic_id, {})[row.name] = row.id
+        await asyncio.shield(self._in_worker(delete))
 
     # Epochs.
 
@@ -270,8 +268,63 @@ class MetaService:
 
         await asyncio.shield(self._in_worker(work, self._set_servers))
 
+    def on_servers_changed(self, callback: Callable[[list[Route]], None]) -> None:
+        self._servers_callbacks.append(callback)
+
     def _set_servers(self, servers: list[Route]) -> None:
         self._servers = servers
+        for callback in self._servers_callbacks:
+            callback(servers)
+
+    # What other meta servers do.
+
+    async def run_news(self) -> None:
+        """Learn what changed in the registry, again and again."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(self._woken.set)
+
+        told = await self._in_worker(lambda: self._registry.watch(wake))
+        away = False
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), NEWS_SLOW_S if told else NEWS_S)
+            self._woken.clear()
+            try:
+                await self.look_for_news()
+                away = False
+            except TernError as error:
+                if not away:
+                    log.warning("the registry does not answer", reason=error.message)
+                away = True
+
+    async def look_for_news(self) -> None:
+        """Once; raises what the registry raises."""
+        since = self._version
+
+        def look() -> tuple[News, list[Route] | None]:
+            news = self._registry.news(since)
+            return news, self._registry.servers() if news.servers else None
+
+        await asyncio.shield(self._in_worker(look, self._learn))
+
+    def _learn(self, found: tuple[News, list[Route] | None]) -> None:
+        """What we did ourselves is in the news too; memory has it already, in the same order."""
+        news, servers = found
+        self._version = news.version
+        live = {topic.id for topic in news.topics}
+        held = list(self._topics.values())
+        for topic in held:
+            if topic.id in news.deleted or (news.everything and topic.id not in live):
+                self._drop_topic(topic)
+        for topic in news.topics:
+            if self._topics.get(topic.name) not in (topic, None):
+                self._put_topic(topic)
+            else:
+                self._topics[topic.name] = topic
+        if servers is not None:
+            self._set_servers(servers)
 
     # The worker.
 
@@ -303,7 +356,8 @@ async def serving_directory(
         service = MetaService(registry, clock=clock, worker=worker)
         try:
             await service.load()
-            yield service
+            async with background(news=service.run_news):
+                yield service
         finally:
             service.close()
             await loop.run_in_executor(worker, registry.close)

@@ -6,7 +6,7 @@ before it stops. Who may use the data directory is decided elsewhere (the cli's 
 """
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,9 @@ from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.delay.server import serving_delay
 from ternmq.discovery.url import format_url
+from ternmq.meta.registry import Registry
 from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.meta.registry_url import open_registry
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.scrape import registry_figures
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
@@ -41,9 +43,8 @@ async def serving_node(
 ) -> AsyncIterator[str]:
     """Run every role that there is; yields the url that clients use."""
     async with AsyncExitStack() as stack:
-        registry = _registry_path(config)
         directory = await stack.enter_async_context(
-            serving_directory(lambda: SqlRegistry.open_sqlite(registry), clock=clock)
+            serving_directory(registry_opener(config), clock=clock)
         )
         routes = RouteTable(first_version=clock.now_ms())
         handler = _meta_handler(config, directory, routes, clock)
@@ -112,6 +113,14 @@ def _meta(
         idle_timeout=max(IDLE_SECONDS_MIN, 3 * config.heartbeat_ms / 1000),
     )
     return serving_meta(config.host, config.meta_port, handler, limits=limits, clock=clock)
+
+
+def registry_opener(config: NodeConfig) -> Callable[[], Registry]:
+    """The registry that the settings name; by default a file in the data directory."""
+    if config.registry:
+        return lambda: open_registry(config.registry)
+    path = _registry_path(config)
+    return lambda: SqlRegistry.open_sqlite(path)
 
 
 def _registry_path(config: NodeConfig) -> Path:

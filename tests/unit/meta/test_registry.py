@@ -1,12 +1,23 @@
-"""The contract of every registry backend."""
+"""The contract of every registry backend; `tests/integration/test_registries.py` runs it against
+the servers."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.directory import InUse
 from ternmq.meta.policies import topic_change
-from ternmq.meta.registry import Behind, GroupRow, NewGroup, NewTopic, Registry
-from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.meta.registry import (
+    NEWS_KEPT,
+    Behind,
+    GroupRow,
+    NewGroup,
+    News,
+    NewTopic,
+    Registry,
+)
+from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.policies import TopicSet
 
 from .conftest import Opener
@@ -244,3 +255,78 @@ def test_settings_of_a_topic_that_is_not_there_cannot_be_changed(registry: Regis
 
     with pytest.raises(TopicNotFound):
         registry.update_topic("orders", lambda settings: settings)
+
+
+def a_server(name: str = "d1", address: str = "10.0.0.1:7703") -> Route:
+    return Route(broker_group=name, address=address, kind="delay")
+
+
+def test_servers_are_remembered_with_their_latest_address_and_forgotten(
+    registry: Registry, opener: Opener
+) -> None:
+    """Q10: one that is away holds messages; that must be known after a restart too."""
+    registry.remember_server(a_server("d2"), now_ms=5)
+    registry.remember_server(a_server(), now_ms=6)
+    registry.remember_server(a_server(address="10.0.0.2:7703"), now_ms=7)
+    registry.forget_server(a_server("d2"))
+    registry.forget_server(a_server("never"))
+    registry.close()
+    reopened = opener()
+
+    assert reopened.servers() == [a_server(address="10.0.0.2:7703")]
+    reopened.close()
+
+
+def test_the_news_tell_what_others_did(registry: Registry, opener: Opener) -> None:
+    """Q10: meta servers keep no state that another would need, so each must hear of the rest."""
+    other = opener()
+    start = other.news(other.version()).version
+    kept, gone = made(registry, "kept"), made(registry, "gone")
+    changed = registry.update_topic("kept", topic_change(TopicSet(name="kept", rate=5)))
+    registry.delete_topic("gone", deleted_at_ms=9)
+
+    told = other.news(start)
+
+    assert told == News(version=registry.version(), topics=[changed], deleted=frozenset({gone.id}))
+    assert changed.id == kept.id
+    assert other.news(told.version) == News(version=told.version, topics=[])
+    registry.remember_server(a_server(), now_ms=5)
+    assert other.news(told.version).servers
+    other.close()
+
+
+def test_who_was_away_for_too_long_is_told_everything(registry: Registry) -> None:
+    topics = [made(registry, "a"), made(registry, "b")]
+
+    for since in (registry.version() + 1, registry.version() - NEWS_KEPT):
+        told = registry.news(since)
+        assert told.everything and told.servers
+        assert told.topics == topics
+
+
+def test_many_meta_servers_that_make_the_same_names_agree(opener: Opener) -> None:
+    """Q10: one registry, several meta servers, all at once."""
+    registries = [opener() for _ in range(4)]
+
+    def work(registry: Registry) -> list[tuple[str, int, int]]:
+        said: list[tuple[str, int, int]] = []
+        for number in range(10):
+            [topic] = registry.create_topics([a_topic(f"t{number}")])
+            [group] = registry.create_groups([a_group(topic.id)])
+            assert group is not None
+            said.append((topic.name, topic.id, group.id))
+        return said
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(work, registries))
+        epochs = sorted(
+            epoch
+            for given in pool.map(lambda each: [each.new_epoch("a") for _ in range(10)], registries)
+            for epoch in given
+        )
+
+    assert said[0] == said[1] == said[2] == said[3]
+    assert len({topic for _, topic, _ in said[0]}) == 10
+    assert epochs == list(range(1, 41))
+    for registry in registries:
+        registry.close()

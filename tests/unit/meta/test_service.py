@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +11,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound
 from ternmq.discovery.directory import Directory, InUse
 from ternmq.meta.policies import topic_change
-from ternmq.meta.registry import Behind, Change, GroupRow, NewGroup, NewTopic, Registry
+from ternmq.meta.registry import Behind, Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.service import TRANSACTION_ROWS_MAX, MetaService, serving_directory
 from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.policies import TopicSet
@@ -54,6 +54,15 @@ class Watched:
 
     def groups(self) -> list[GroupRow]:
         return self._inner.groups()
+
+    def version(self) -> int:
+        return self._inner.version()
+
+    def news(self, since: int) -> News:
+        return self._inner.news(since)
+
+    def watch(self, wake: Callable[[], None]) -> bool:
+        return self._inner.watch(wake)
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[Topic]:
         self._enter(len(wanted))
