@@ -24,4 +24,3 @@ def registry_figures(
     for route, silent_s in registrar.silent()[:SERVERS_MAX]:
         out.add("tern_meta_heartbeat_age_seconds", silent_s, ROLES[route.kind], route.broker_group)
     out.add("tern_meta_topics", service.topic_count)
-    out.add("tern_meta_groups", service.group_count)

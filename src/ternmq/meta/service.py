@@ -156,10 +156,6 @@ class MetaService:
     def topic_count(self) -> int:
         return len(self._topics)
 
-    @property
-    def group_count(self) -> int:
-        return sum(len(groups) for groups in self._groups.values())
-
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         found = self._topics.get(name)
         if found is not None:

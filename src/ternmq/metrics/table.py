@@ -152,7 +152,6 @@ METRICS: tuple[Metric, ...] = (
         "Since when a server of its own process was not heard of.",
     ),
     Metric("tern_meta_topics", "gauge", (), "Topics in the registry, our own counted."),
-    Metric("tern_meta_groups", "gauge", (), "Groups in the registry, our own counted."),
 )  # fmt: skip
 
 BY_NAME = {metric.name: metric for metric in METRICS}
