@@ -308,10 +308,13 @@ class Life:
             self.unanswered.append((hour, intent))
             return
         if chance < 0.05 and not group.knows(batch):
+            if chance < 0.03:
+                self.engine.parked.refused(intent.topic_id, self.clock.monotonic())
             if self.decide(hour, Decision(kind=Kind.RELEASED, at_ms=0, value=intent.offset)):
                 self.unanswered.append((hour, intent))
             return
         group.publish(batch)
+        self.engine.parked.taken(intent.topic_id)
         self.maybe_killed()
         if chance < 0.15:
             self.unanswered.append((hour, intent))  # The answer got lost.

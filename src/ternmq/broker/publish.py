@@ -143,9 +143,11 @@ class Publisher:
         task.add_done_callback(self._making.discard)
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
-        self.admit(peer, frame.payload, incoming, topic)
+        # First of all: what is stored stays stored, whatever is allowed by now. A refusal of a
+        # repeat means that it is certainly not there.
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
+        self.admit(peer, frame.payload, incoming, topic)
         over = self.turn_away(peer, frame.payload, incoming, topic)
         if over is None:
             self._store(peer, frame, incoming, topic, topic.id)

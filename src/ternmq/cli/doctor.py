@@ -134,6 +134,7 @@ async def _ask_delays(mq: "Client") -> list[Finding]:
     for status in statuses:
         findings += [judge_state(status), judge_disk(status)]
         clock = judge_clock(status.now_ms, before_ms, after_ms)
+        clock = judge_jumps(clock, status)
         findings.append(replace(clock, what=f"clock of delay server {status.node}"))
     return findings
 
@@ -240,6 +241,19 @@ def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> Finding:
         what="clock",
         found=found,
         advice="run a time service (chrony, systemd-timesyncd) on both machines",
+    )
+
+
+def judge_jumps(clock: Finding, status: Status) -> Finding:
+    """Messages for later are due by this clock: one that was set is worth knowing."""
+    if not status.clock_jumps:
+        return clock
+    times = "once" if status.clock_jumps == 1 else f"{status.clock_jumps} times"
+    return replace(
+        clock,
+        level=Level.WARN if clock.level is Level.OK else clock.level,
+        found=f"{clock.found}; it jumped {times} since the start",
+        advice=clock.advice or "run a time service that slews the clock (chrony)",
     )
 
 

@@ -5,9 +5,12 @@ answers, for days if need be, always with the same producer and numbers, so that
 recognised:
 
 1. No answer, connection lost: sent again, with back-off. The line takes nothing new meanwhile.
-2. Refused for now or for good, on the first try: certainly not stored. The rows are released and
-   may go to another group. After a try that got no answer a refusal proves nothing: sent again.
-3. A line never runs so far ahead of its oldest batch that the broker could forget that one.
+2. Refused for now or for good, on the first try: certainly not stored, because a broker looks first
+   whether it has the batch. The rows are released and may go to another group; the line rests if it
+   is the group that cannot (full disk), the topic rests otherwise. After a try that got no answer
+   a refusal proves nothing, since that try may still be on its way: sent again.
+3. A line never runs so far ahead of its oldest batch that the broker could forget that one. Where
+   only a refused repeat is so old, the line goes on under a new producer number.
 """
 
 import asyncio
@@ -18,7 +21,19 @@ from dataclasses import dataclass
 from ternmq.client.link import back_off
 from ternmq.client.links import Links
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Closed, PutAside, TernError, Unavailable
+from ternmq.core.errors import (
+    BufferFull,
+    Closed,
+    DiskFailed,
+    DiskFull,
+    Fenced,
+    NotMaster,
+    PutAside,
+    ReadOnly,
+    SequenceTooOld,
+    TernError,
+    Unavailable,
+)
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
@@ -32,6 +47,9 @@ ANSWER_WITHIN_S = 10.0
 AHEAD_MAX = 256  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
 UNDER_WAY_SIZE = 32 * MIB  # Unanswered bytes of one line; old intents may be more.
 REFRESH_S = 5.0
+REST_MAX_S = 5.0
+OF_THE_GROUP = (BufferFull, DiskFailed, DiskFull, Fenced, NotMaster, ReadOnly)
+"""Refusals that another group may not have."""
 
 Told = Callable[[int, Decision, TernError | None], None]
 """(hour, intent, why not): the broker has it, or it certainly has not."""
@@ -45,6 +63,8 @@ class _Parcel:
     serial: int
     told: Told
     tries: int = 0
+    refused: bool = False
+    """The group answers, and does not want it; an earlier try got no answer."""
 
 
 class Line:
@@ -53,19 +73,37 @@ class Line:
     def __init__(self, group: str, links: Links, clock: Clock) -> None:
         self.group = group
         self._link = links.broker(group)
-        start = durable_start(clock.now_ms() & (2 ** (START_BITS - 1) - 1))
-        self.producer = ProducerId(start, secrets.randbits(RANDOM_BITS))
+        self._clock = clock
+        self.producer = self._new_producer()
         self.next_sequence = 0
         self.healthy = False
+        self._refusals = 0
+        self._rests_until = 0.0
         self._serial = 0
         self._open: dict[int, _Parcel] = {}
         self._size = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def _new_producer(self) -> ProducerId:
+        start = durable_start(self._clock.now_ms() & (2 ** (START_BITS - 1) - 1))
+        return ProducerId(start, secrets.randbits(RANDOM_BITS))
+
     @property
     def has_room(self) -> bool:
-        oldest = next(iter(self._open), self._serial)
-        return self.healthy and self._serial - oldest < AHEAD_MAX and self._size < UNDER_WAY_SIZE
+        well = self.healthy and self._clock.monotonic() >= self._rests_until
+        return well and self._ahead() < AHEAD_MAX and self._size < UNDER_WAY_SIZE
+
+    def _ahead(self) -> int:
+        """How far the producer is ahead of its oldest open batch."""
+        mine = (self.producer.start_ms, self.producer.random)
+        own = (each for each in self._open.values() if each.intent.producer == mine)
+        oldest = next(own, None)
+        if oldest is None:
+            return 0
+        if oldest.refused and self._serial - oldest.serial >= AHEAD_MAX:
+            self.producer, self.next_sequence = self._new_producer(), 0
+            return 0
+        return self._serial - oldest.serial
 
     @property
     def under_way(self) -> int:
@@ -95,6 +133,7 @@ class Line:
                 break
             except Unavailable as lost:
                 parcel.tries += 1
+                parcel.refused = False
                 if self.healthy:
                     log.warning("a broker group does not answer", group=self.group,
                                 reason=lost.message)  # fmt: skip
@@ -105,9 +144,11 @@ class Line:
                 return  # This server stops; the intent stays open.
             except TernError as refused:
                 parcel.tries += 1
-                if parcel.tries == 1:
+                if parcel.tries == 1 and not isinstance(refused, SequenceTooOld):
                     error = refused
+                    self._rest(refused)
                     break
+                parcel.refused = True
                 log.warning("a broker group refuses a repeat", group=self.group,
                             reason=refused.message)  # fmt: skip
             await asyncio.sleep(back_off(parcel.tries))
@@ -129,6 +170,14 @@ class Line:
                 raise Unavailable(error.message) from error
             raise
         self.healthy = True
+        self._refusals = 0
+
+    def _rest(self, refused: TernError) -> None:
+        """A group that cannot store now is left alone for a moment."""
+        if isinstance(refused, OF_THE_GROUP):
+            wait = min(REST_MAX_S, 0.5 * 2 ** min(self._refusals, 10))
+            self._refusals += 1
+            self._rests_until = self._clock.monotonic() + wait
 
     async def probe(self) -> None:
         """Is it there? Asked of lines that have nothing under way."""

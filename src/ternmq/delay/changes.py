@@ -1,9 +1,10 @@
 """Cancel, reschedule, fire now: what is answered is true and durable.
 
 The synced intent decides. While one is being written about the row, the answer waits for it: after
-it the row is ALREADY DISPATCHED, else it is still ours. A change is a record in the dispatch log,
-answered when it is synced. Asking again gives the same answer. A message whose hour is over and
-cleaned up is UNKNOWN, as is one that never was.
+it the row is ALREADY DISPATCHED, else it is still ours. Who was told so is not told otherwise if
+the broker then refuses the row: it waits for a broker that takes it. A change is a record in the
+dispatch log, answered when it is synced. Asking again gives the same answer. A message whose hour
+is over and cleaned up is UNKNOWN, as is one that never was.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.engine import Engine
 from ternmq.delay.find import Finder, Found
 from ternmq.delay.hours import NEVER, Hour
-from ternmq.delay.intent import BUSY, CANCELLED, PENDING, IntentBook
+from ternmq.delay.intent import BUSY, CANCELLED, INTENDED, PENDING, IntentBook
 from ternmq.delay.listing import Row
 from ternmq.delay.loader import Loader
 from ternmq.wire.delays import DelayChange, DelayChanged, DelayResult
@@ -57,6 +58,8 @@ class Changes:
         settled: DelayChanged | None = None
         async for found in self._finder.by_id(request.id, request.topic, request.due_at_ms):
             answer = await self._decide(found, request, new_due_ms)
+            if answer is None:
+                continue
             if answer.result != "already_dispatched" and answer.result != "cancelled":
                 return answer
             if answer.result == "cancelled" and request.action == "cancel":
@@ -79,10 +82,14 @@ class Changes:
             )
         return due_ms
 
-    async def _decide(self, found: Found, request: DelayChange, new_due_ms: int) -> DelayChanged:
+    async def _decide(
+        self, found: Found, request: DelayChange, new_due_ms: int
+    ) -> DelayChanged | None:
+        """None: its hour was cleaned up in this moment."""
         hour, row = found
-        await self._loader.load(hour)
         try:
+            if not await self._loader.load(hour):
+                return None
             book = hour.book
             assert book is not None
             while (state := book.state(row.row)) == BUSY:
@@ -90,9 +97,11 @@ class Changes:
                     raise TernError("the disk failed; restart the delay server to recover")
                 await asyncio.sleep(LOOK_AGAIN_S)
             due_ms = book.due_of(row.row, row.due_ms)
-            if state == PENDING:
+            if state == PENDING and row.row not in book.promised:
                 return await self._write(hour, book, row, request, new_due_ms or due_ms)
             result: DelayResult = "cancelled" if state == CANCELLED else "already_dispatched"
+            if state in (PENDING, INTENDED):
+                book.promised.add(row.row)
             return DelayChanged(result=result, due_at_ms=due_ms)
         finally:
             self._loader.let_go(hour)

@@ -1,6 +1,6 @@
 """From rows that are due to the batch that goes to a broker; blocks, runs on a worker thread.
 
-Rows that follow each other in a record are one piece of work for numpy. A batch ends where its
+Rows of one record are one piece of work for numpy, whatever their order. A batch ends where its
 bodies reach `BODIES_SIZE`, so that it fits a frame; what is left over waits for the next one. Rows
 whose record cannot be read are told apart: they cost only themselves.
 """
@@ -12,8 +12,9 @@ import numpy as np
 
 from ternmq.batch.encoder import Origin
 from ternmq.batch.layout import Column, Part
-from ternmq.batch.merge import Chosen, merge
-from ternmq.core.errors import Corrupt
+from ternmq.batch.merge import Chosen, merge, take
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
@@ -55,8 +56,8 @@ def collect(
             continue
         try:
             view = store.record(place.hour, place.offset, place.size)
-        except Corrupt as problem:
-            log.error("messages cannot be dispatched: their bytes are damaged", hour=place.hour,
+        except (Corrupt, DiskFailed) as problem:
+            log.error("messages cannot be dispatched: their bytes cannot be read", hour=place.hour,
                       rows=len(place.rows), reason=problem.message)  # fmt: skip
             unreadable.append(place.rows)
             continue
@@ -78,8 +79,28 @@ def collect(
     batch = None
     if chosen:
         origin = Origin(topic=chosen[0].view.topic, app=DISPATCHER, producer=producer)
-        batch = merge(chosen, origin=origin, first_sequence=first_sequence)
+        batch = _merged(chosen, origin, first_sequence)
     return Collected(batch, _join(taken), _join(left), _join(unreadable))
+
+
+def _merged(chosen: Sequence[Chosen], origin: Origin, first_sequence: int) -> bytearray:
+    """One batch in the order of `chosen`; each record is gone through once."""
+    by_view: dict[int, list[tuple[int, Chosen]]] = {}
+    at = 0
+    for each in chosen:
+        by_view.setdefault(id(each.view), []).append((at, each))
+        at += len(each.rows)
+    if len(by_view) == len(chosen):
+        return merge(chosen, origin=origin, first_sequence=first_sequence)
+    grouped = [
+        Chosen(parts[0][1].view, np.concatenate([part.rows for _, part in parts]))
+        for parts in by_view.values()
+    ]
+    places = np.concatenate(
+        [np.arange(at, at + len(part.rows)) for parts in by_view.values() for at, part in parts]
+    )
+    batch = merge(grouped, origin=origin, first_sequence=first_sequence)
+    return take(BatchView(batch), np.argsort(places))
 
 
 def _join(parts: list[np.ndarray]) -> np.ndarray:

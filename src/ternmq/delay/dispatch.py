@@ -3,7 +3,8 @@
 A worker takes rows of one fragment, makes a batch of them (on a thread), has the intent synced, and
 hands the batch to a broker group's line, which sends it until answered; the worker goes on at once.
 While no group takes messages no intents are made, so the rows stay free for whichever group comes
-back first. Intents of an earlier life go first, each to its own group only.
+back first. Intents of an earlier life go first, each to its own group only. A refusal releases the
+rows at once, and their topic rests (`parked`), unless it is the group that cannot.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
-from ternmq.delay.brokers import Brokers, Line
+from ternmq.delay.brokers import OF_THE_GROUP, Brokers, Line
 from ternmq.delay.collect import collect
 from ternmq.delay.decisions import Decisions
 from ternmq.delay.dispatch_log import Decision, Kind
@@ -23,7 +24,6 @@ from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
 log = get_logger()
 
-REFUSED_WAIT_S = 1.0  # A topic whose messages are refused waits so long before the next try.
 WAIT_S = 1.0
 
 
@@ -82,10 +82,9 @@ class Dispatcher:
 
     async def _dispatch(self, work: Work, line: Line) -> None:
         engine = self._engine
-        first = line.numbers(len(work.rows))
+        producer, first = line.producer, line.numbers(len(work.rows))
         found = await self._loop.run_in_executor(
-            self._pool, collect, engine.store, engine.places(work.hour, work.rows), line.producer,
-            first,
+            self._pool, collect, engine.store, engine.places(work.hour, work.rows), producer, first,
         )  # fmt: skip
         if len(found.unreadable):
             engine.set_aside(work, found.unreadable)
@@ -95,7 +94,7 @@ class Dispatcher:
             return
         intent = Decision(
             kind=Kind.INTENT, at_ms=self._clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
-            producer=(line.producer.start_ms, line.producer.random), first_sequence=first,
+            producer=(producer.start_ms, producer.random), first_sequence=first,
             group=line.group,
         )  # fmt: skip
         error = await self._decisions.put(work.hour, intent)
@@ -131,19 +130,16 @@ class Dispatcher:
             if due_ms is not None:  # Not known of an earlier life's.
                 self.lateness.observe(max(0, now_ms - due_ms) / 1000, len(intent.rows))
             self.dispatched += len(intent.rows)
+            self._engine.parked.taken(intent.topic_id)
             done = Decision(kind=Kind.DONE, at_ms=now_ms, value=intent.offset)
             self._note(hour, done)
         else:
             log.warning("a broker group refuses delayed messages", group=intent.group,
                         rows=len(intent.rows), reason=error.message)  # fmt: skip
-            self._loop.call_later(REFUSED_WAIT_S, self._release, hour, intent)
+            if not isinstance(error, OF_THE_GROUP):
+                self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
+            self._note(hour, Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset))
         self._work.set()
-
-    def _release(self, hour: int, intent: Decision) -> None:
-        if self._engine.is_open(hour, intent):
-            now_ms = self._clock.now_ms()
-            released = Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset)
-            self._note(hour, released)
 
     def _note(self, hour: int, decision: Decision) -> None:
         """Write how an intent ended; on a full disk again, until there is room."""

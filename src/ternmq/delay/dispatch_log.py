@@ -77,7 +77,7 @@ class Decision:
     at_ms: int
     topic_id: int = 0
     rows: np.ndarray = field(default_factory=no_rows)
-    """Sorted, u32."""
+    """u32, in the order in which they go out."""
     producer: tuple[int, int] = (0, 0)
     first_sequence: int = 0
     value: int = 0

@@ -7,12 +7,13 @@ is handed in here. One order of steps, whoever drives them (a server with thread
     begin_loading, store.load -> loaded    an hour comes near: its rows go onto the wheel
     tick                               rows that are due wait for a worker
     next_work, gather -> intend        a worker takes some, a synced intent decides
-    sent: arrived | refused            the broker has them, or will not have them
+    sent: arrived | refused            the broker has them, or will not have them: they rest
 
 The ledger is exact at every moment: accepted = pending + dispatched + cancelled.
 """
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.hour_index import Entry, HourIndex
 from ternmq.delay.hours import NEVER, Hour
 from ternmq.delay.intent import PENDING, STATE, IntentBook
+from ternmq.delay.parked import Parked
 from ternmq.delay.ready import Batch, Ready
 from ternmq.delay.schedule_log import Loaded, Scheduled
 from ternmq.delay.store import Deciding, DelayStore
@@ -34,6 +36,7 @@ log = get_logger()
 READY_MAX = 200_000  # Rows between wheel and intent; beyond, they wait on the wheel.
 LATE_RATE = 100_000  # Late rows a second, so that what is due now finds room.
 WORK_ROWS_MAX = 16_384
+TURN_MS = 100  # Rows go out in order of their due times, to so many milliseconds.
 
 
 @dataclass(slots=True)
@@ -43,10 +46,11 @@ class Work:
     hour: int
     topic_id: int
     rows: np.ndarray
-    """Ascending."""
+    """By due time, to `TURN_MS`."""
     fragment: int = -1
     due_ms: int = 0
     """When the first of them was due."""
+    late: bool = False
 
 
 class Place(NamedTuple):
@@ -76,6 +80,7 @@ class Engine:
         self.names = store.names
         self.wheel = Wheel()
         self.ready = Ready(fragments)
+        self.parked = Parked()
         self.scheduled_to = store.scheduled_to
         self.stored_at_ms = store.known.stored_at_ms
         self.unresolved: list[tuple[int, Decision]] = []
@@ -110,12 +115,13 @@ class Engine:
         self.scheduled_to = step.upto
         self.stored_at_ms = max(self.stored_at_ms, step.stored_at_ms)
 
-    def wanted(self, before_ms: int) -> Hour | None:
+    def wanted(self, before_ms: int, without: Container[int] = ()) -> Hour | None:
         """The next hour to be loaded: it has open intents, or rows due before `before_ms`."""
         waiting = [
             hour
             for hour in self.hours.values()
             if not hour.loaded
+            and hour.start not in without
             and (
                 hour.loading
                 or hour.start in self.requested
@@ -138,8 +144,10 @@ class Engine:
             hour.index.end = step.upto
         if step.whole:
             hour.loading = False
-            hour.next_due = self._next_due(hour)
             assert hour.book is not None
+            next_due = self._next_due(hour)
+            # Rows of open intents are not on the wheel, and may be released.
+            hour.next_due = min(hour.next_due, next_due) if hour.book.intents else next_due
             self.unresolved += [(hour.start, intent) for intent in hour.book.intents.values()]
             log.info("hour loaded", hour=hour.start, rows=hour.rows, pending=hour.pending)
 
@@ -168,9 +176,9 @@ class Engine:
     def unload(self, after_ms: int) -> None:
         """Let go of hours in which nothing happens before `after_ms`."""
         for hour in self.hours.values():
-            if not hour.loaded or hour.waiting or hour.start in self.requested:
+            if not hour.loaded or hour.waiting or hour.aside or hour.start in self.requested:
                 continue
-            if hour.book is None or hour.book.intents or hour.deciding:
+            if hour.book is None or hour.book.intents or hour.book.promised or hour.deciding:
                 continue
             next_due = self._next_due(hour)
             if next_due >= after_ms:
@@ -195,12 +203,13 @@ class Engine:
             fresh_max=max(0, READY_MAX - self.ready.rows),
             late_max=max(0, min(int(self._late_tokens) + 1, late_room)),
         )
-        count = 0
+        count = sum(self._unpark(batch) for batch in self.parked.over(monotonic))
         for kind, found in ((False, fresh), (True, late)):
             for due in found:
                 hour = self.hours[due.hour]
                 assert hour.book is not None
-                rows = due.rows[hour.book.pending(due.rows, due.due_ms)]
+                free = hour.book.pending(due.rows, due.due_ms)
+                rows = in_turn(due.rows[free], due.due_ms[free])
                 first_ms = int(due.due_ms.min(initial=now_ms))
                 count += self._make_ready(hour, rows, due_ms=first_ms, late=kind)
                 self._late_tokens -= len(rows) if kind else 0
@@ -214,40 +223,51 @@ class Engine:
         for number in np.unique(topics).tolist():
             mine = rows[topics == number]
             hour.waiting += len(mine)
-            topic_id = hour.index.topic_ids[number]
-            self.ready.put(Batch(hour.start, topic_id, mine, due_ms), late=late)
+            batch = Batch(hour.start, hour.index.topic_ids[number], mine, due_ms, late)
+            (self.parked if self.parked.rests(batch.topic_id) else self.ready).put(batch)
         return len(rows)
+
+    def _unpark(self, batch: Batch) -> int:
+        self.ready.put(batch)
+        return len(batch.rows)
 
     def next_work(self, now_ms: int) -> Work | None:
         """Rows for a worker; nobody else decides about them until it says how it went."""
         while (taken := self.ready.take(WORK_ROWS_MAX)) is not None:
             fragment, batch = taken
+            if self.parked.rests(batch.topic_id):
+                self.parked.put(batch)
+                self.ready.done(fragment)
+                continue
             hour = self.hours[batch.hour]
             assert hour.book is not None
-            rows = hour.book.hold(np.unique(batch.rows), now_ms)
+            rows = hour.book.hold(_once(batch.rows), now_ms)
             hour.waiting -= len(batch.rows) - len(rows)
             if len(rows):
-                return Work(batch.hour, batch.topic_id, rows, fragment, batch.due_ms)
+                return Work(
+                    batch.hour, batch.topic_id, rows, fragment, batch.due_ms, batch.late
+                )  # fmt: skip
             self.ready.done(fragment)
         return None
 
     def places(self, start: int, rows: np.ndarray) -> list[Place]:
-        """Which records to read for these rows (ascending)."""
+        """Which records to read for these rows, in their order."""
         index = self.hours[start].index
         assert index is not None
         records = index.records_of(rows)
         breaks = np.flatnonzero(np.diff(records)) + 1
+        firsts = records[np.r_[0, breaks]].tolist()
         return [
-            Place(start, *index.place(int(index.records_of(mine[:1])[0])), mine)
-            for mine in np.split(rows, breaks)
+            Place(start, *index.place(record), mine)
+            for record, mine in zip(firsts, np.split(rows, breaks), strict=True)
         ]
 
     def leave(self, work: Work, rows: np.ndarray) -> None:
-        """These rows of a work did not fit: they wait for the next worker."""
+        """These rows of a work did not fit: they are the next ones of their kind."""
         hour = self.hours[work.hour]
         assert hour.book is not None
         hour.book.free(rows)
-        self.ready.put(Batch(work.hour, work.topic_id, rows, work.due_ms), late=False)
+        self.ready.put_back(Batch(work.hour, work.topic_id, rows, work.due_ms, work.late))
 
     def give_back(self, work: Work, rows: np.ndarray, now_ms: int) -> None:
         """Nothing was decided about these rows of a work: they are due again at once."""
@@ -267,6 +287,7 @@ class Engine:
     def set_aside(self, work: Work, rows: np.ndarray) -> None:
         """These rows cannot be read: they stay pending and are tried again after a restart."""
         self.hours[work.hour].waiting -= len(rows)
+        self.hours[work.hour].aside += len(rows)
 
     # What was decided
 
@@ -283,9 +304,17 @@ class Engine:
                 self.wheel.add(hour.start, decision.rows, times)
                 hour.next_due = min(hour.next_due, decision.value)
             elif decision.kind is Kind.RELEASED and intent is not None:
-                self._again(hour, intent.rows, now_ms)
+                self._rest(hour, intent, now_ms)
             elif decision.kind is Kind.INTENT:
                 hour.waiting -= len(decision.rows)
+
+    def _rest(self, hour: Hour, intent: Decision, now_ms: int) -> None:
+        """A broker did not want these rows."""
+        if self.parked.rests(intent.topic_id):
+            hour.waiting += len(intent.rows)
+            self.parked.put(Batch(hour.start, intent.topic_id, intent.rows, now_ms))
+        else:
+            self._again(hour, intent.rows, now_ms)
 
     def undecided(self, hour: Hour, rows: np.ndarray, due_ms: int) -> None:
         """A change of these rows could not be written: they are due when they were. The wheel may
@@ -358,3 +387,18 @@ class Engine:
     def dropped(self, hours: list[int]) -> None:
         """Their files are gone."""
         self._dropping.difference_update(hours)
+
+
+def in_turn(rows: np.ndarray, due_ms: np.ndarray) -> np.ndarray:
+    """Rows by due time to `TURN_MS`, and as they lie in the file within that."""
+    turns = due_ms // TURN_MS
+    if len(turns) and turns.min() == turns.max():
+        return np.sort(rows)
+    ordered: np.ndarray = rows[np.lexsort((rows, turns))]
+    return ordered
+
+
+def _once(rows: np.ndarray) -> np.ndarray:
+    """The same rows in the same order, each once: one that was moved may be there twice."""
+    _, first = np.unique(rows, return_index=True)
+    return rows if len(first) == len(rows) else rows[np.sort(first)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ternmq.batch.due import due_times
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, TernError
 from ternmq.delay.engine import Engine
 from ternmq.delay.hours import Hour
 from ternmq.delay.listing import Hold, Row, Wanted, first_rows, search
@@ -73,16 +73,15 @@ class Finder:
     async def _in_hour(self, hour: Hour, message_id: bytes) -> list[Row]:
         index = hour.index
         if index is None or not hour.loaded:
-            return await self._on_thread(
-                search, self._engine.store, hour.start, hour.length, message_id
+            return await self._of_hour(
+                hour, search, self._engine.store, hour.start, hour.length, message_id
             )
         found: list[Row] = []
         for row in index.find(message_id):
-            place = self._engine.places(hour.start, np.array([row], np.uint32))[0]
-            view = await self._on_thread(
-                self._engine.store.record, hour.start, place.offset, place.size
-            )
-            inside = row - place.first_row
+            record = int(index.records_of(np.array([row], np.uint32))[0])
+            offset, size, first_row = index.place(record)
+            view = await self._on_thread(self._engine.store.record, hour.start, offset, size)
+            inside = row - first_row
             if view.id_bytes(inside) == message_id:
                 due_ms = int(due_times(view, view.stamp.received_at_ms)[inside])
                 found.append(Row(row, due_ms, view.topic_id))
@@ -115,7 +114,7 @@ class Finder:
                 wanted.after = (-1, -1)
             wanted.limit = limit + 1 - len(found)
             hold = await self._hold(hour)
-            rows = await self._on_thread(first_rows, self._engine.store, hold, wanted)
+            rows = await self._of_hour(hour, first_rows, self._engine.store, hold, wanted)
             found += [(start, row, what) for row, what in rows]
             if len(found) > limit:
                 break
@@ -179,6 +178,15 @@ class Finder:
             return 0
         # A name that was deleted and made again is the newer topic.
         return max((key for key, known in self._engine.names.items() if known == name), default=-1)
+
+    async def _of_hour(self, hour: Hour, job: Callable[..., list[T]], *arguments: Any) -> list[T]:
+        """What a job finds in an hour's files; nothing if the hour was cleaned up meanwhile."""
+        try:
+            return await self._on_thread(job, *arguments)
+        except TernError:
+            if self._engine.hours.get(hour.start) is hour:
+                raise
+            return []
 
     async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)

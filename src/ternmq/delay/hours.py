@@ -1,8 +1,9 @@
 """Every hour that has messages, loaded or not. Plain memory: some hundred bytes an hour.
 
 An hour is known by the UTC millisecond it starts at. Loaded, it also has its `HourIndex` (where
-rows lie) and `IntentBook` (what became of them). `next_due` is never later than the first pending
-row, so an hour that is loaded by it is loaded in time, whatever moved in it.
+rows lie) and `IntentBook` (what became of them). `next_due` is never later than the first row that
+is not settled, so an hour that is loaded by it is loaded in time, whatever moved in it or is
+released by its broker group.
 """
 
 from collections import Counter
@@ -38,6 +39,8 @@ class Hour:
     """Bytes that cannot be read; their rows stay pending for somebody to look at."""
     waiting: int = 0
     """Rows on their way between the wheel and a synced intent."""
+    aside: int = 0
+    """Rows that are due and could not be read; tried again after a restart."""
     index: HourIndex | None = None
     book: IntentBook | None = None
     loading: bool = False

@@ -29,6 +29,9 @@ class IntentBook:
         """Not yet done, by their offset in the dispatch log."""
         self.moves: dict[int, tuple[int, int]] = {}
         """(due, topic) of rows that were moved and are not settled."""
+        self.promised: set[int] = set()
+        """Rows of open intents of which somebody was told that they are dispatched. It stays so,
+        also when their group refuses them and they wait for another one."""
         self.dispatched: Counter[int] = Counter()
         self.cancelled: Counter[int] = Counter()
 
@@ -85,7 +88,7 @@ class IntentBook:
         """A record is in the log (and synced where that matters)."""
         rows = decision.rows
         if len(rows):
-            self.grow(int(rows[-1]) + 1)
+            self.grow(int(rows.max()) + 1)
         match decision.kind:
             case Kind.INTENT:
                 self._mark(rows, INTENDED)
@@ -112,6 +115,8 @@ class IntentBook:
         if self.moves:
             for row in rows[(self._states[rows] & MOVED) != 0].tolist():
                 self.moves.pop(row, None)
+        if self.promised:
+            self.promised.difference_update(rows.tolist())
         self._states[rows] = state
 
     def _mark(self, rows: np.ndarray, state: int) -> None:

@@ -3,10 +3,12 @@
 One thread, small steps, taken in turns: a large hour is loaded some megabytes at a time between
 batches that arrive, so neither holds up the other. Hours are loaded when their first row is due
 within the look-ahead, half an hour by default. Every few seconds a checkpoint; then hours that are
-over and old parts of the message log are removed.
+over and old parts of the message log are removed. An hour that cannot be read is tried again from
+time to time and holds up no other.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -24,6 +26,7 @@ LOOK_AHEAD_MAX_MS = 30 * MINUTE_MS
 IDLE_S = 1.0
 AFTER_ERROR_S = 1.0
 UNLOAD_EACH_S = 10.0
+UNREADABLE_AGAIN_S = 10.0
 T = TypeVar("T")
 
 
@@ -43,6 +46,9 @@ class Loader:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-schedule")
         self._more = asyncio.Event()
         self._progress = asyncio.Event()
+        self._asked: Counter[int] = Counter()
+        self._unreadable: dict[int, tuple[float, TernError]] = {}
+        """When to try an hour again, and what is wrong with it."""
         self.on_rows: Callable[[], None] = lambda: None
         """Rows came onto the wheel."""
 
@@ -56,15 +62,26 @@ class Loader:
         while self._engine.scheduled_to < end:
             await self._next_progress()
 
-    async def load(self, hour: Hour) -> None:
-        """Wait until an hour is loaded; it stays so until `let_go`."""
+    async def load(self, hour: Hour) -> bool:
+        """Wait until an hour is loaded; it stays so until `let_go`. False: it is over, and gone.
+        Raises when it cannot be read."""
+        self._asked[hour.start] += 1
         self._engine.requested.add(hour.start)
         while not hour.loaded:
+            if self._engine.hours.get(hour.start) is not hour:
+                return False
+            unreadable = self._unreadable.get(hour.start)
+            if unreadable is not None:
+                raise type(unreadable[1])(unreadable[1].message)
             self._more.set()
             await self._next_progress()
+        return True
 
     def let_go(self, hour: Hour) -> None:
-        self._engine.requested.discard(hour.start)
+        self._asked[hour.start] -= 1
+        if self._asked[hour.start] <= 0:
+            del self._asked[hour.start]
+            self._engine.requested.discard(hour.start)
 
     async def _next_progress(self) -> None:
         self._progress.clear()
@@ -123,11 +140,22 @@ class Loader:
         return True
 
     async def _load(self) -> bool:
-        engine = self._engine
-        hour = engine.wanted(self._clock.now_ms() + look_ahead_ms(engine.hour_ms))
+        engine, now = self._engine, self._loop.time()
+        for start in [each for each, (again, _) in self._unreadable.items() if again <= now]:
+            del self._unreadable[start]
+        ahead = self._clock.now_ms() + look_ahead_ms(engine.hour_ms)
+        hour = engine.wanted(ahead, self._unreadable)
         if hour is None:
             return False
-        store = engine.store
+        try:
+            await self._load_some(hour)
+        except TernError as error:
+            log.error("an hour cannot be read", hour=hour.start, reason=error.message)
+            self._unreadable[hour.start] = (now + UNREADABLE_AGAIN_S, error)
+        return True
+
+    async def _load_some(self, hour: Hour) -> None:
+        engine, store = self._engine, self._engine.store
         if hour.index is None:
             book = hour.book
             if book is None:
@@ -138,7 +166,6 @@ class Loader:
         engine.loaded(hour, step)
         if step.whole:
             self.on_rows()
-        return True
 
     async def checkpoint(self, *, clean: bool = False) -> None:
         """Write down how far everything is and remove what is over."""

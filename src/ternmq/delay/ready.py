@@ -21,6 +21,7 @@ class Batch(NamedTuple):
     rows: np.ndarray
     due_ms: int
     """When the first of them was due."""
+    late: bool = False
 
 
 class Ready:
@@ -36,10 +37,17 @@ class Ready:
         self.rows = 0
         self.late_rows = 0
 
-    def put(self, batch: Batch, *, late: bool) -> None:
-        self._queues[batch.topic_id % len(self._queues)][late].append(batch)
+    def put(self, batch: Batch) -> None:
+        self._queue(batch).append(batch)
+
+    def put_back(self, batch: Batch) -> None:
+        """What a worker took and could not use goes before everything else of its kind."""
+        self._queue(batch).appendleft(batch)
+
+    def _queue(self, batch: Batch) -> deque[Batch]:
         self.rows += len(batch.rows)
-        self.late_rows += len(batch.rows) if late else 0
+        self.late_rows += len(batch.rows) if batch.late else 0
+        return self._queues[batch.topic_id % len(self._queues)][batch.late]
 
     def take(self, rows_max: int) -> tuple[int, Batch] | None:
         """The next rows and their fragment, which nobody else works on until `done`."""
@@ -53,10 +61,10 @@ class Ready:
                 if queue and fragment not in self._taken:
                     self._next = fragment + 1
                     self._taken.add(fragment)
-                    return fragment, self._cut(queue, rows_max, late=bool(kind))
+                    return fragment, self._cut(queue, rows_max)
         return None
 
-    def _cut(self, queue: deque[Batch], rows_max: int, *, late: bool) -> Batch:
+    def _cut(self, queue: deque[Batch], rows_max: int) -> Batch:
         """Up to so many rows; what follows for the same topic and hour joins in."""
         batch = queue.popleft()
         parts, count, due_ms = [batch.rows], len(batch.rows), batch.due_ms
@@ -67,11 +75,11 @@ class Ready:
             due_ms = min(due_ms, more.due_ms)
         rows = np.concatenate(parts)
         if count > rows_max:
-            queue.appendleft(Batch(batch.hour, batch.topic_id, rows[rows_max:], due_ms))
+            queue.appendleft(batch._replace(rows=rows[rows_max:], due_ms=due_ms))
             rows = rows[:rows_max]
         self.rows -= len(rows)
-        self.late_rows -= len(rows) if late else 0
-        return Batch(batch.hour, batch.topic_id, rows, due_ms)
+        self.late_rows -= len(rows) if batch.late else 0
+        return batch._replace(rows=rows, due_ms=due_ms)
 
     def done(self, fragment: int) -> None:
         """Others may work on this fragment again."""

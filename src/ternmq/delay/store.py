@@ -32,7 +32,7 @@ from ternmq.delay.checkpoint import Checkpoint
 from ternmq.delay.dispatch_log import Decision, DispatchFormat, Kind, decode, encode
 from ternmq.delay.hour_index import Entry, entry_of
 from ternmq.delay.hour_log import HourLog
-from ternmq.delay.hours import Hour
+from ternmq.delay.hours import NEVER, Hour
 from ternmq.delay.intent import IntentBook
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.schedule_log import Scheduled, ScheduleLog
@@ -170,6 +170,9 @@ class DelayStore:
             hour.next_due = min([hour.next_due, *(due for due, _ in book.moves.values())])
             if book.intents:
                 hour.book = book  # Wanted at once.
+        for hour in self.hours.values():
+            if hour.pending > 0 and hour.next_due >= NEVER:
+                hour.next_due = hour.start  # What waits here could not be read before.
 
     def _catch_up(self, hour_ms: int) -> None:
         """Schedule what the message log has more, as it was begun, then go on as it is set now."""

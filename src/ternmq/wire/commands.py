@@ -438,6 +438,8 @@ class Status(Record, frozen=True):
     topics: list[TopicStatus] = []
     cluster: str = ""
     """Meta servers: the cluster's id."""
+    clock_jumps: int = 0
+    """Delay servers: how often the wall clock was set since the start, by a second or more."""
 
 
 class StatusQuery(Record, frozen=True):
