@@ -132,12 +132,12 @@ def half() -> bytes:
 
 
 def halves() -> bytes:
-    table = HalfTable()
+    table = HalfTable(segment_of=lambda offset: offset // 4096 * 4096)
     table.add(HALF_INFO, "shop", PLACED, 1_700_000_000_123)
     name = HalfInfo(name="job", attempt=2, expires_ms=60_000)
     table.add(name, "spark", PLACED, 1_700_000_000_123)
     decision = Decision(kind="commit", transactions=[name.key], placed=[PLACED])
-    table.decide(decision, 1_700_000_000_456)
+    table.decide(decision, 1_700_000_000_456, offset=8192)
     table.add(UNFENCED, "spark", PLACED, 1_700_000_000_456)
     return table.snapshot(covers=5304)
 
@@ -153,12 +153,12 @@ FILES = {
     "control_v1.hex": control,
     # A field was added at the end; what was written before is read below.
     "half_fenced_v1.hex": half,
-    "halves_fenced_v1.hex": halves,
+    "halves_v2.hex": halves,
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_bytes_are_those_of_version_1(name: str) -> None:
+def test_the_bytes_are_those_of_their_version(name: str) -> None:
     assert FILES[name]() == golden(name)
 
 
@@ -249,10 +249,11 @@ def test_golden_half_and_control_batches_are_read_back() -> None:
     assert decision.transactions == [b"T" + bytes(range(16))]
     assert read_info(BatchView(golden("half_v1.hex"))) == HALF_INFO
     assert read_info(BatchView(golden("half_fenced_v1.hex"))) == HALF_INFO
-    for name in ("halves_v1.hex", "halves_fenced_v1.hex"):
+    for name in ("halves_v1.hex", "halves_fenced_v1.hex", "halves_v2.hex"):
         table = HalfTable()
         assert table.restore(golden(name)) == 5304
         assert table.open[HALF_INFO.key].halves == [PLACED]
         assert table.open[HALF_INFO.key].info.fenced
         assert list(table.attempts("job")) == [2]
     assert table.open[UNFENCED.key].info == UNFENCED
+    assert table.lent.firsts(8192) == {PLACED.topic_id: PLACED.sequence + PLACED.count}

@@ -162,16 +162,20 @@ class Retention:
         free, size = await stored.fetcher.run(partial(stored.disk.free, plan.directory))
         log_size = stored.store.messages.safe_offset - stored.store.messages.start_offset
         moment = Moment(self._clock.now_ms(), log_size, used_percent(free, size))
-        reason = reason_to_drop(segment, moment, plan.rules)
+        halves = stored.store.halves
+        newest_ms = max(segment.last_stored_at_ms, halves.lent.newest_ms(segment.end))
+        aged = segment._replace(last_stored_at_ms=newest_ms)
+        reason = reason_to_drop(aged, moment, plan.rules)
         if reason is None:
             return False
-        firsts = await stored.fetcher.run(partial(self._consume.ends_at, segment.base))
-        if plan.keep_unread and (group := self._leaving.needed_by(firsts)) is not None:
-            self._say(f"a segment stays: group {group.name} on {group.topic} still needs it")
-            return False
-        hold = stored.store.halves.hold_offset()
+        hold = halves.hold_offset()
         if hold is not None and hold < segment.end:
             self._say("a segment stays: it has half messages of open transactions ('tern half')")
+            return False
+        # From here on no commit can reach into it: it takes no more half messages, and has none.
+        firsts = await stored.fetcher.run(partial(stored.store.firsts_without, segment))
+        if plan.keep_unread and (group := self._leaving.needed_by(firsts)) is not None:
+            self._say(f"a segment stays: group {group.name} on {group.topic} still needs it")
             return False
         if self._wait_for_readers(segment, firsts):
             return False

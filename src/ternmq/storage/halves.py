@@ -12,7 +12,7 @@ oldest go first: so long a commit or rollback may be repeated and gets the true 
      0     4  magic        b"HALF"
      4     4  crc          CRC-32C of bytes 8..
      8     8  covers       everything of the message log below this offset is in here
-    16     4  version      1
+    16     4  version      2; 1 has nothing of `LentRows`
     20     4  spare        zero
     24     .  msgpack of `_State`
 """
@@ -35,11 +35,12 @@ from ternmq.core.units import DAY_MS
 from ternmq.storage.append import Append, Ending, HalfMark
 from ternmq.storage.consume_entry import RECORD, Location
 from ternmq.storage.disk import Buffer
+from ternmq.storage.lent import LentRows, LentState
 
 log = get_logger()
 
 MAGIC = b"HALF"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<4sIQI4x")
 OUTCOMES_MAX = 200_000
 OUTCOMES_KEPT_MS = 3 * DAY_MS
@@ -96,6 +97,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class _State(msgspec.Struct, array_like=True, kw_only=True):
     transactions: list[Transaction]
     outcomes: list[tuple[bytes, Outcome]]
+    lent: LentState = msgspec.field(default_factory=LentState)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -105,8 +107,15 @@ _decoder = msgspec.msgpack.Decoder(_State)
 class HalfTable:
     """All transactions of one broker."""
 
-    def __init__(self, *, outcomes_kept_ms: int = OUTCOMES_KEPT_MS) -> None:
+    def __init__(
+        self,
+        *,
+        outcomes_kept_ms: int = OUTCOMES_KEPT_MS,
+        segment_of: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """`segment_of` says in which segment of the log an offset is."""
         self._kept_ms = outcomes_kept_ms
+        self.lent = LentRows(segment_of)
         self.open: dict[bytes, Transaction] = {}
         self.outcomes: dict[bytes, Outcome] = {}
         self.dropped = 0  # Since this start.
@@ -151,7 +160,7 @@ class HalfTable:
             )  # fmt: skip
             self.add(append.special.info, append.special.app, half, append.stored_at_ms)
         elif isinstance(append.special, Ending) and append.special.decision is not None:
-            self.decide(append.special.decision, append.stored_at_ms)
+            self.decide(append.special.decision, append.stored_at_ms, offset=append.offset)
 
     def add(self, info: HalfInfo, app: str, half: Placed, at_ms: int) -> None:
         self.changes += 1
@@ -167,8 +176,10 @@ class HalfTable:
         if all(known.offset != half.offset for known in one.halves):
             one.halves.append(half)
 
-    def decide(self, decision: Decision, at_ms: int) -> None:
+    def decide(self, decision: Decision, at_ms: int, *, offset: int) -> None:
+        """The control batch at this offset says so."""
         self.changes += 1
+        self.lent.note(decision.placed, offset, at_ms)
         if decision.kind == "drop":
             for key in decision.transactions:
                 if key in self.open:
@@ -222,7 +233,10 @@ class HalfTable:
 
     def snapshot(self, covers: int) -> bytes:
         """Everything as bytes. Called while nothing is staged, so nothing changes meanwhile."""
-        state = _State(transactions=list(self.open.values()), outcomes=list(self.outcomes.items()))
+        state = _State(
+            transactions=list(self.open.values()), outcomes=list(self.outcomes.items()),
+            lent=self.lent.state(),
+        )  # fmt: skip
         body = struct.pack("<QI4x", covers, VERSION) + _encoder.encode(state)
         self.changes = 0
         return MAGIC + struct.pack("<I", crc32c(body)) + body
@@ -232,7 +246,7 @@ class HalfTable:
         if len(content) < HEADER.size:
             raise Corrupt("the halves file is too short")
         magic, crc, covers, version = HEADER.unpack_from(content)
-        if magic != MAGIC or version != VERSION or crc != crc32c(memoryview(content)[8:]):
+        if magic != MAGIC or version not in (1, VERSION) or crc != crc32c(memoryview(content)[8:]):
             raise Corrupt("the halves file does not match its checksum")
         try:
             state = _decoder.decode(memoryview(content)[HEADER.size :])
@@ -240,6 +254,7 @@ class HalfTable:
             raise Corrupt(f"the halves file cannot be read: {error}") from error
         self.open = {one.key: one for one in state.transactions}
         self.outcomes = dict(state.outcomes)
+        self.lent.restore(state.lent)
         for key in [*self.open, *self.outcomes]:
             self._note_name(key)
         return int(covers)
@@ -265,7 +280,7 @@ class HalfTable:
         view.check()
         at_ms = read_stamp(batch).stored_at_ms
         if control:
-            self.decide(read_decision(view), at_ms)
+            self.decide(read_decision(view), at_ms, offset=offset)
             return
         incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=True)
         half = Placed(

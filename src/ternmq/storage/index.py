@@ -173,7 +173,10 @@ class MessageIndex:
             ids, keys = [], []
             for topic_id, base_sequence, offset, size, batch in one.batches:
                 if batch is None:
-                    batch = self._source.read(offset, size)
+                    try:
+                        batch = self._source.read(offset, size)
+                    except Corrupt:
+                        continue  # A half batch that went with its segment since.
                 else:
                     self._held_out += size
                 more_ids, more_keys = places_of(BatchView(batch), topic_id, base_sequence)

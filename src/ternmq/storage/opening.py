@@ -66,7 +66,7 @@ class Opening:
             silence_ms=config.producer_silence_ms,
         )  # fmt: skip
         self.producers_from = 0
-        self.halves = HalfTable()
+        self.halves = HalfTable(segment_of=source.base_of)
         self._halves_from = 0
         self._rebuilding = threading.Lock()
         self.floor = Floor()
@@ -265,6 +265,8 @@ class Opening:
         consume.tail_file.resume(base, size=tail.size, covered=tail.end)
         firsts = self.tables.index(tables[0]).firsts() if tables else {}
         firsts = self.floor.ends if self._from_zero else self.floor.ends | firsts
+        for topic, first in self.halves.lent.gone.items():
+            firsts = firsts | {topic: max(first, firsts.get(topic, 0))}
         consume.adopt(scanned, {topic: first for topic, first in firsts.items() if first})
         if records:
             last = RECORD.unpack_from(records, len(records) - RECORD_SIZE)

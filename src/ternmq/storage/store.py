@@ -31,6 +31,7 @@ from ternmq.storage.producers import ProducerTable
 from ternmq.storage.pull_log import PullLog
 from ternmq.storage.pull_record import PullFormat
 from ternmq.storage.report import RecoveryReport
+from ternmq.storage.retention import Segment
 from ternmq.storage.search import Search
 from ternmq.storage.segmented_log import SegmentedLog
 
@@ -265,6 +266,13 @@ class Store:
         self._disk.write_atomic(self._paths.producers, content)
         self._producers_cover = covers
 
+    def firsts_without(self, segment: Segment) -> dict[int, int]:
+        """Where topics begin once the oldest segment is gone; may wait for the disk."""
+        firsts = self.consume.ends_at(segment.base)
+        for topic_id, first in self.halves.lent.firsts(segment.end).items():
+            firsts[topic_id] = max(first, firsts.get(topic_id, 0))
+        return firsts
+
     def drop_oldest(self, base: int) -> None:
         """Remove the oldest segment, which is sealed; blocks, on the writer thread.
 
@@ -275,6 +283,7 @@ class Store:
         assert segment.base == base == self._message_segments.start
         if self._producers_cover < segment.end:
             self._write_producers(clean=False)
+        self.halves.lent.let_go(segment.end, self._floor.ends)
         self._write_halves()  # Outcomes are remembered longer than the log that tells them.
         # Deleted topics are forgotten one segment after their last message.
         before = self._floor.ends.items()

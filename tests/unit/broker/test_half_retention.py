@@ -1,0 +1,66 @@
+"""Old segments and half messages: nothing undecided goes, nobody finds what is gone (R11, R16)."""
+
+from pathlib import Path
+from typing import Any
+
+import ternmq
+from ternmq.testing import TurnedClock
+from tests.unit.broker.test_retention import HOURS, broker, fill, first_of, lines, until
+
+AGE: dict[str, Any] = {"retention_ms": 3_600_000}
+
+
+async def log_start(mq: Any) -> int:
+    [status] = await mq.admin.broker_status()
+    return int(status.log_start)
+
+
+async def test_a_segment_with_undecided_messages_stays_and_ages_from_their_commit(
+    tmp_path: Path,
+) -> None:
+    """R11, R16: staged long ago, committed now: kept as long as other messages of now."""
+    clock = TurnedClock()
+    async with broker(data_dir=tmp_path, clock=clock, **AGE) as mq:
+        mq.transaction_checker(lambda question: "unknown")
+        await mq.admin.create_topic("orders")
+        await mq.admin.create_group("orders", "g", ternmq.Start(at="earliest"))
+        tx = mq.transaction()
+        await tx.send("orders", b"late")
+        await fill(mq, "filler", 2)
+        clock.turn(3 * HOURS)
+        await mq.send("orders", b"young")
+        await fill(mq, "other", 1)
+        assert (await log_start(mq), await first_of(mq, "filler")) == (0, 0)
+        await tx.commit()
+        clock.turn(0.9 * HOURS)
+        assert [message.body async for message in mq.read("orders")] == [b"young", b"late"]
+        clock.turn(0.2 * HOURS)
+        await until(lambda: _gone(mq))
+        assert [message.body async for message in mq.read("orders")] == []
+    async with broker(data_dir=tmp_path, clock=clock, **AGE) as mq:
+        assert await first_of(mq, "orders") == 2
+        assert await mq.find(id=tx.receipts[0].id) == []
+        line = (await lines(mq, "g"))["topic"]
+        assert (line.total, line.expired) == (2, 2)
+
+
+async def _gone(mq: Any) -> bool:
+    return await first_of(mq, "orders") == 2
+
+
+async def test_a_segment_that_must_go_takes_its_late_commits_along(tmp_path: Path) -> None:
+    """R16: the log is too large. The group hears of each row; what is in flight is copied."""
+    async with broker(data_dir=tmp_path, retention_size="25MiB") as mq:
+        mq.transaction_checker(lambda question: "unknown")
+        tx = mq.transaction()
+        await tx.send("orders", b"late")
+        await fill(mq, "filler", 1)
+        await mq.send("orders", b"before")
+        await tx.commit()
+        await mq.send("orders", b"after")
+        await mq.admin.create_group("orders", "g", ternmq.Start(at="earliest"))
+        await fill(mq, "filler", 3)
+        await until(lambda: _gone(mq))
+        assert [message.body async for message in mq.read("orders")] == [b"after"]
+        line = (await lines(mq, "g"))["topic"]
+        assert (line.total, line.expired, line.ready) == (3, 2, 1)
