@@ -149,9 +149,9 @@ async def test_an_ended_name_takes_one_outcome_however_many_attempts_it_had(
     tables: list[HalfTable] = []
     decide = HalfTable.decide
 
-    def watched(table: HalfTable, *given: object) -> None:
+    def watched(table: HalfTable, *given: object, **named: object) -> None:
         tables.append(table)
-        decide(table, *given)  # type: ignore[arg-type]
+        decide(table, *given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(HalfTable, "decide", watched)
     for attempt in range(20):
