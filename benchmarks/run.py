@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import delay, delivery, own
+from benchmarks import delay, delivery, outbox, own
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -55,6 +55,7 @@ def measure_own(quick: bool) -> dict[str, Any]:
         finally:
             node.stop()
     found["delay"] = delay.measure(delay.defaults(quick=quick), told=say)
+    found["outbox"] = outbox.measure(outbox.defaults(quick=quick), told=say)
     return found
 
 
@@ -91,6 +92,7 @@ def targets(machine: dict[str, Any], mine: dict[str, Any], results: list[Result]
             ("publish behind 10 M unread / empty", mine["backlog"]["ratio"], 0.9, "at least")
         )
     lines += delay.targets(mine["delay"])
+    lines += outbox.targets(mine["outbox"])
     return [_verdict(*line) for line in lines]
 
 

@@ -3,7 +3,7 @@
 A server refuses to run as root, so root starts it as the user that its package made. Each test
 gets a database of its own. What is not installed is skipped by name; `make test` installs it when
 run as root. The servers do not sync to disk: the tests kill applications and server processes,
-never the machine.
+never the machine. Benchmarks take servers that do (`Servers(durable=True)`).
 """
 
 import os
@@ -66,6 +66,8 @@ class Server:
     """Whom it runs as; None: who runs the tests."""
     home: Path
     port: int = 0
+    durable: bool = False
+    """Every commit is on the disk, as in production."""
     made: int = 0
     _process: "subprocess.Popen[bytes] | None" = None
     _command: list[str] = field(default_factory=list)
@@ -78,7 +80,8 @@ class Server:
                        "--locale=C"])  # fmt: skip
             self._command = [
                 postgres, "-D", str(data), "-k", str(self.home), "-p", str(self.port),
-                "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
+                "-c", "listen_addresses=127.0.0.1",
+                "-c", f"fsync={'on' if self.durable else 'off'}",
                 "-c", "max_connections=200", "-c", "shared_buffers=32MB",
             ]  # fmt: skip
             return
@@ -88,21 +91,28 @@ class Server:
         self._command = [
             str(_mariadbd()), "--no-defaults", f"--datadir={data}", f"--port={self.port}",
             f"--socket={self.home / 'socket'}", f"--pid-file={self.home / 'pid'}",
-            "--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=2", "--skip-log-bin",
+            "--bind-address=127.0.0.1", "--skip-log-bin",
+            f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
             "--innodb-buffer-pool-size=32M", "--max-connections=300", "--skip-name-resolve",
         ]  # fmt: skip
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(
-            command, user=self.user, capture_output=True, text=True, cwd=self.home, check=False
-        )
+            command, user=self.user, env=self._environment(), capture_output=True, text=True,
+            cwd=self.home, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def _environment(self) -> dict[str, str]:
+        """Its own folder for temporary files: MariaDB's names there are not unique enough."""
+        return {**os.environ, "TMPDIR": str(self.home)}
 
     def start(self) -> None:
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, user=self.user, stdout=log, stderr=log, cwd=self.home
-            )
+                self._command, user=self.user, env=self._environment(), stdout=log, stderr=log,
+                cwd=self.home,
+            )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
@@ -186,8 +196,9 @@ def _user(name: str) -> str | None:
 class Servers:
     """Servers of a test run, each started when the first test wants it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         self._running: dict[str, Server] = {}
+        self._durable = durable
 
     def get(self, kind: str) -> Server:
         if kind not in self._running:
@@ -206,7 +217,7 @@ class Servers:
         home = Path(tempfile.mkdtemp(prefix=f"tern-{kind}-"))
         if user is not None:
             shutil.chown(home, user)
-        server = Server(kind, user, home, port=free_ports())
+        server = Server(kind, user, home, port=free_ports(), durable=self._durable)
         server.prepare()
         server.start()
         return server

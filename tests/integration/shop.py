@@ -2,19 +2,25 @@
 
     python -m tests.integration.shop sell  URL DB_URL TOPIC POINT ORDER
     python -m tests.integration.shop bill  URL DB_URL TOPIC POINT
+    python -m tests.integration.shop trade URL DB_URL TOPIC SEED COUNT
 
 `sell` writes one order and its message in one transaction; `bill` handles messages with an inbox,
 one invoice each. POINT is where the process gets SIGKILL from itself: the product has no such
-switch, this program wraps the functions around the point.
+switch, this program wraps the functions around the point. `trade` makes COUNT business transactions
+(0: for ever) in threads, some of which roll back: the next order of a customer, and its message.
 """
 
 import asyncio
+import itertools
 import os
+import random
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 import ternmq
@@ -38,6 +44,11 @@ BILL_POINTS = (
     "never",
 )
 SETTINGS = RelaySettings(grace=0.5, lease=1.0, poll=0.05)
+CUSTOMERS = 10
+ORDERS_MAX = 1_000_000
+"""Of one customer: the number of an order is customer * ORDERS_MAX + how many they had."""
+ROLLED_BACK = 0.3
+THREADS = 8
 
 
 def die(*_: Any) -> Any:
@@ -95,9 +106,48 @@ def sell(url: str, database: str, topic: str, point: str, order: str) -> None:
         outbox.flush()
 
 
+def patient_engine(database: str) -> Engine:
+    """SQLite's writers wait for each other longer than its five seconds when all are busy."""
+    is_sqlite = database.startswith("sqlite")
+    return create_engine(database, connect_args={"timeout": 60} if is_sqlite else {})
+
+
+def trade(url: str, database: str, topic: str, seed: str, count: str) -> None:
+    engine = patient_engine(database)
+    numbers = iter(range(int(count))) if int(count) else itertools.count()
+    with ternmq.sync.connect(url, app="shop") as mq, Outbox(engine, mq, settings=SETTINGS) as box:
+
+        def work(thread: int) -> None:
+            chance = random.Random(f"{seed} {thread}")
+            for _ in numbers:
+                while not order_something(engine, box, topic, chance):
+                    pass
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(work, thread) for thread in range(THREADS)]:
+                done.result()
+
+
+def order_something(engine: Engine, outbox: Outbox, topic: str, chance: random.Random) -> bool:
+    """One business transaction, committed or rolled back; False: the database said no."""
+    customer, keeps = chance.randrange(CUSTOMERS), chance.random() >= ROLLED_BACK
+    who = {"customer": customer}
+    try:
+        with Session(engine) as session:
+            session.execute(text("UPDATE customers SET had = had + 1 WHERE id = :customer"), who)
+            had = session.execute(text("SELECT had FROM customers WHERE id = :customer"), who)
+            order = customer * ORDERS_MAX + had.scalar_one()
+            session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": order})
+            outbox.send(session, topic, b"%d" % order, order_key=str(customer))
+            session.commit() if keeps else session.rollback()
+    except OperationalError:  # A deadlock, a server that is gone: a shop would try again.
+        return False
+    return True
+
+
 def bill(url: str, database: str, topic: str, point: str) -> None:
     """Takes messages until killed; dies at the first, if at all."""
-    engine = create_engine(database)
+    engine = patient_engine(database)
     inbox = Inbox(engine)
     app = ternmq.App(url, app="billing")
     if point == "after the record":
@@ -116,5 +166,5 @@ def bill(url: str, database: str, topic: str, point: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs: dict[str, Any] = {"sell": sell, "bill": bill}
+    jobs: dict[str, Any] = {"sell": sell, "bill": bill, "trade": trade}
     jobs[sys.argv[1]](*sys.argv[2:])

@@ -5,7 +5,6 @@ instead, before the message has entered a buffer or used up a sequence.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
@@ -99,7 +98,19 @@ def adopt_outgoing(message: Outgoing, now_ms: int) -> Outgoing:
     """Check a message that the caller built; it stays the caller's, so it is copied."""
     if message.due_at_ms is not None and message.delay_ms is not None:
         raise BadRequest("an Outgoing has delay_ms (from now) or due_at_ms (a time), not both")
-    made = replace(message, body=make_body(message.body, None))
+    made = Outgoing(  # Field by field: `replace` takes ten times as long.
+        body=make_body(message.body, None),
+        key=message.key,
+        tag=message.tag,
+        properties=message.properties,
+        order_key=message.order_key,
+        priority=message.priority,
+        expire_at_ms=message.expire_at_ms,
+        due_at_ms=message.due_at_ms,
+        born_at_ms=message.born_at_ms,
+        explicit_id=message.explicit_id,
+        delay_ms=message.delay_ms,
+    )
     _check_time("born_at_ms", made.born_at_ms)
     made.born_at_ms = made.born_at_ms or now_ms
     for name in ("expire_at_ms", "due_at_ms", "delay_ms"):

@@ -33,6 +33,12 @@ START_BITS, RANDOM_BITS, SEQUENCE_BITS = 48, 40, 40
 MESSAGE_SEQUENCE_MAX = 2**SEQUENCE_BITS - 1
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)} | {"O": 0, "I": 1, "L": 1}
+_PAIRS = [one + other for one in _ALPHABET for other in _ALPHABET]
+# To the digits that int() knows; "U" is no letter of ours and "!" no digit of anybody's.
+_DIGITS = str.maketrans({
+    **{letter: "0123456789ABCDEFGHIJKLMNOPQRSTUV"[value] for letter, value in _VALUES.items()},
+    "U": "!",
+})  # fmt: skip
 ID_TEXT_SIZE = 26
 
 
@@ -55,19 +61,18 @@ def new_producer_id(now_ms: int) -> ProducerId:
 
 def id_to_text(message_id: int) -> str:
     """26 characters that sort as the number does."""
-    return "".join(_ALPHABET[(message_id >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(message_id >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def id_from_text(text: str) -> int:
     """Read the text form back; lower case and the look-alikes O, I, L are accepted."""
     if len(text) != ID_TEXT_SIZE:
         raise BadRequest(f"{text!r} is not a message id: it has {ID_TEXT_SIZE} characters")
-    number = 0
-    for letter in text.upper():
-        value = _VALUES.get(letter)
-        if value is None:
+    upper = text.upper()
+    for letter in upper if not (upper.isascii() and upper.isalnum()) or "U" in upper else "":
+        if letter not in _VALUES:
             raise BadRequest(f"{text!r} is not a message id: {letter!r} is not in its alphabet")
-        number = (number << 5) | value
+    number = int(upper.translate(_DIGITS), 32)
     if number >= 2**128:
         raise BadRequest(f"{text!r} is not a message id: it is larger than 128 bits")
     return number

@@ -14,7 +14,7 @@ Runs on the event loop of its client. Keeps nothing that the table does not have
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
@@ -136,6 +136,8 @@ class Relay:
             until_ms=now_ms + int(self.settings.lease * 1000),
             rows_max=self.settings.rows_max,
             resting=frozenset(self._resters(now_ms)),
+            group=self.choose(None),
+            ordered_too=len(self.groups) == 1,
         )
         taken = await database.run(
             lambda connection: self._sort(connection, self.rows.claim(connection, claim))
@@ -179,7 +181,7 @@ class Relay:
                 group = self.choose(row.order_hash)
                 if group is not None:
                     undecided.setdefault(group, []).append(row.id)
-                    row = replace(row, broker_group=group)
+                    row = row._replace(broker_group=group)
             done.ready.append(row)
         for group, ids in undecided.items():
             self.rows.assign(connection, ids, group)

@@ -4,23 +4,33 @@ Claiming is the only statement that differs by database: PostgreSQL and SQLite c
 `UPDATE … RETURNING`, MariaDB locks with `SKIP LOCKED` first. In SQLite the claim is the first
 statement of its transaction, so it waits for the write lock instead of failing in the middle. A
 row is left out while an earlier one of its order key is with somebody else, backs off or is parked;
-`blockers` then finds what another relay claimed in the same moment.
+`blockers` then finds what another relay claimed in the same moment. Lists of a thousand values go
+out as one array (PostgreSQL) or written into the statement: a parameter each would cost more than
+the statement.
 Deleting names message ids beside row numbers, so a number that a database gives out twice after a
 restart never takes somebody else's row along. Synchronous; knows no network.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ARRAY,
+    Column,
     ColumnElement,
     Connection,
     Row,
     Select,
+    String,
     Table,
+    and_,
+    any_,
+    bindparam,
+    case,
     exists,
     func,
+    literal,
     or_,
     select,
     update,
@@ -29,15 +39,14 @@ from sqlalchemy import delete as sql_delete
 
 from ternmq.outbox.table import PARKED_MS
 
-CLAUSE_MAX = 500  # Values in one IN (…); SQLite refuses thousands.
+CLAUSE_MAX = 2_000  # Values in one statement; SQLite takes a million characters.
 COLUMNS = (
     "id", "message_id", "topic", "order_hash", "broker_group", "content",
     "created_ms", "ready_ms", "claimed_by", "attempts", "error",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxRow:
+class OutboxRow(NamedTuple):
     """One row as it was read."""
 
     id: int
@@ -67,14 +76,37 @@ class Claim:
     rows_max: int
     resting: frozenset[str] = frozenset()
     """Broker groups that are left alone for now."""
+    group: str | None = None
+    """For rows that have none yet."""
+    ordered_too: bool = False
+    """Also for those with an order key; else they are decided one by one."""
 
 
 def _rows(found: "Iterable[Row[Any]]") -> list[OutboxRow]:
-    return [OutboxRow(*row) for row in found]  # type: ignore[call-arg]
+    return [OutboxRow._make(row) for row in found]
+
+
+def _among(connection: Connection, column: Column[Any], values: Sequence[Any]) -> Any:
+    """`column IN values`, cheap for long lists.
+
+    PostgreSQL hashes a list of texts only if it stands in the statement; an array would be searched
+    from its start for every row.
+    """
+    if connection.dialect.name == "postgresql" and not isinstance(column.type, String):
+        return column == any_(bindparam(None, list(values), type_=ARRAY(column.type)))
+    listed = bindparam(None, list(values), type_=column.type, expanding=True, literal_execute=True)
+    return column.in_(listed)
 
 
 def _chunks(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (values[at : at + CLAUSE_MAX] for at in range(0, len(values), CLAUSE_MAX))
+
+
+def _given(row: OutboxRow, claim: Claim) -> OutboxRow:
+    """The same as the statement does, where it cannot return what it made."""
+    if row.broker_group is not None or not (claim.ordered_too or row.order_hash is None):
+        return row
+    return row._replace(broker_group=claim.group)
 
 
 class OutboxRows:
@@ -102,13 +134,19 @@ class OutboxRows:
         if claim.resting:
             resting = table.c.broker_group.not_in(sorted(claim.resting))
             due.append(or_(table.c.broker_group.is_(None), resting))
-        marks = {"ready_ms": claim.until_ms, "claimed_by": claim.owner}
+        marks: dict[str, Any] = {"ready_ms": claim.until_ms, "claimed_by": claim.owner}
+        if claim.group is not None:
+            decided = table.c.broker_group
+            given = and_(decided.is_(None), *self._unordered(claim))
+            marks["broker_group"] = case((given, literal(claim.group)), else_=decided)
         order = (table.c.ready_ms, table.c.id)
         if connection.dialect.name in ("mysql", "mariadb"):
             locked = select(*self._columns).where(*due).order_by(*order).limit(claim.rows_max)
             rows = _rows(connection.execute(locked.with_for_update(skip_locked=True)))
             for ids in _chunks([row.id for row in rows]):
-                connection.execute(update(table).where(table.c.id.in_(ids)).values(marks))
+                chosen = _among(connection, table.c.id, ids)
+                connection.execute(update(table).where(chosen).values(marks))
+            rows = [_given(row, claim) for row in rows]
         else:
             oldest = select(table.c.id).where(*due).order_by(*order).limit(claim.rows_max)
             if connection.dialect.name == "postgresql":
@@ -116,6 +154,9 @@ class OutboxRows:
             taken = update(table).where(table.c.id.in_(oldest.scalar_subquery())).values(marks)
             rows = _rows(connection.execute(taken.returning(*self._columns)))
         return sorted(rows, key=lambda row: row.id)
+
+    def _unordered(self, claim: Claim) -> list[ColumnElement[bool]]:
+        return [] if claim.ordered_too else [self.table.c.order_hash.is_(None)]
 
     def committed(
         self, connection: Connection, ids: Sequence[int], *, owner: str, now_ms: int
@@ -125,7 +166,7 @@ class OutboxRows:
         mine = (table.c.claimed_by == owner, table.c.ready_ms > now_ms)
         found: list[OutboxRow] = []
         for some in _chunks(sorted(ids)):
-            query = select(*self._columns).where(table.c.id.in_(some), *mine)
+            query = select(*self._columns).where(_among(connection, table.c.id, some), *mine)
             found += _rows(connection.execute(query.order_by(table.c.id)))
         return found
 
@@ -135,12 +176,13 @@ class OutboxRows:
         if not keyed:
             return {}
         table, mine = self.table, {row.id for row in keyed}
+        last = max(mine)
         hashes = sorted({row.order_hash for row in keyed})  # type: ignore[type-var]
         found: dict[int, int] = {}
         for some in _chunks(hashes):
             query = (
                 select(table.c.order_hash, table.c.id)
-                .where(table.c.order_hash.in_(some), table.c.id < max(mine))
+                .where(_among(connection, table.c.order_hash, some), table.c.id < last)
                 .order_by(table.c.id)
             )
             for hashed, id in connection.execute(query):
@@ -156,8 +198,8 @@ class OutboxRows:
         for some in _chunks(rows):
             gone += connection.execute(
                 sql_delete(table).where(
-                    table.c.id.in_([row.id for row in some]),
-                    table.c.message_id.in_([row.message_id for row in some]),
+                    _among(connection, table.c.id, [row.id for row in some]),
+                    _among(connection, table.c.message_id, [row.message_id for row in some]),
                 )
             ).rowcount
         return gone
@@ -166,7 +208,7 @@ class OutboxRows:
         """Decide where rows go; once decided it stays."""
         table = self.table
         for some in _chunks(ids):
-            undecided = (table.c.id.in_(some), table.c.broker_group.is_(None))
+            undecided = (_among(connection, table.c.id, some), table.c.broker_group.is_(None))
             connection.execute(update(table).where(*undecided).values(broker_group=broker_group))
 
     def release(
@@ -175,7 +217,7 @@ class OutboxRows:
         """Give claimed rows back with new `ready_ms` and so on, unless somebody else has them."""
         table = self.table
         for some in _chunks(ids):
-            mine = (table.c.id.in_(some), table.c.claimed_by == owner)
+            mine = (_among(connection, table.c.id, some), table.c.claimed_by == owner)
             connection.execute(update(table).where(*mine).values(claimed_by=None, **values))
 
     # Looking and repairing, for people.
