@@ -10,11 +10,8 @@ switch, this program wraps the functions around the point. `trade` makes COUNT b
 (0: for ever) in threads, some of which roll back: the next order of a customer, and its message.
 """
 
-import asyncio
 import itertools
-import os
 import random
-import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,6 +23,7 @@ from sqlalchemy.orm import Session
 import ternmq
 from ternmq.inbox import Inbox
 from ternmq.outbox import Outbox, OutboxRows, Relay, RelaySettings
+from tests.integration.dying import die, wrap
 
 SELL_POINTS = (
     "before the insert",
@@ -49,32 +47,6 @@ ORDERS_MAX = 1_000_000
 """Of one customer: the number of an order is customer * ORDERS_MAX + how many they had."""
 ROLLED_BACK = 0.3
 THREADS = 8
-
-
-def die(*_: Any) -> Any:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def wrap(owner: Any, name: str, *, before: bool) -> None:
-    """Die before or after a method."""
-    original = getattr(owner, name)
-
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        if before:
-            die()
-        result = original(*arguments, **named)
-        die()
-        return result
-
-    async def wrapped_async(*arguments: Any, **named: Any) -> Any:
-        if before:
-            die()
-        result = await original(*arguments, **named)
-        die()
-        return result
-
-    is_async = asyncio.iscoroutinefunction(original)
-    setattr(owner, name, wrapped_async if is_async else wrapped)
 
 
 def prepare(point: str) -> None:

@@ -8,7 +8,7 @@ transactions themselves, so the order of messages is checked against what was co
 import random
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -83,6 +83,7 @@ def check(node: Node, engine: Engine) -> None:
     assert records == len(orders)
 
 
+@pytest.mark.timeout(600)
 @ONE_NOW_ALL_LATER
 def test_messages_are_the_committed_transactions_and_effects_are_the_messages(
     database: TestDatabase, count: int, node: Node
@@ -103,6 +104,7 @@ def test_messages_are_the_committed_transactions_and_effects_are_the_messages(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_so_they_are_when_everybody_is_killed_at_random(
     database: TestDatabase, node: Node, seed: int
@@ -110,7 +112,7 @@ def test_so_they_are_when_everybody_is_killed_at_random(
     """Applications, consumers and relays die by kill -9 all the time, at last the applications."""
     engine = open_shop(database)
     arguments = (node.url, database.url, TOPIC)
-    makers = [
+    makers: list[Callable[[], Process]] = [
         lambda: shop("trade", *arguments, str(time.time_ns()), "0"),
         lambda: shop("trade", *arguments, str(time.time_ns()), "0"),
         lambda: shop("bill", *arguments, "never"),

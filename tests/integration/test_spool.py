@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 import ternmq
+from tests.integration.faults import needs_root
+from tests.integration.meter import IN_THE_FILE_FROM, POINTS, STORED_FROM
 from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
+from tests.integration.test_full_disk import small_disk
 
 PROGRAM = """
 import asyncio, sys, ternmq
@@ -87,3 +90,49 @@ def test_connecting_needs_nobody(node_factory: NodeFactory, tmp_path: Path) -> N
         node.start()
         assert mq.send("reading", b"8").sequence == 1
     assert stored(node) == [7, 8]
+
+
+def test_a_producer_is_killed_at_every_step(node: Node, tmp_path: Path) -> None:
+    """What is in the file is stored once; what is not was never accepted."""
+    dying = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.meter", node.url, str(tmp_path / str(number)),
+             point, str(number)],
+            stderr=subprocess.PIPE, env=clean_environment(),
+        )
+        for number, point in enumerate(POINTS)
+    ]  # fmt: skip
+    for process in dying:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == -9, err.decode()
+    assert sorted(stored(node)) == list(range(STORED_FROM, len(POINTS)))
+
+    for number in range(len(POINTS)):
+        with ternmq.sync.connect(node.url, app="meter", spool=tmp_path / str(number)) as mq:
+            mq.flush()
+            assert mq.stats().buffered == 0
+
+    assert sorted(stored(node)) == list(range(IN_THE_FILE_FROM, len(POINTS)))
+
+
+@needs_root
+def test_a_full_disk_is_said_and_loses_nothing(node: Node, tmp_path: Path) -> None:
+    """The producer's disk fills up while no broker is there; then one comes."""
+    node.kill()
+    accepted = 0
+    with (
+        small_disk(tmp_path, "tmpfs") as disk,
+        ternmq.sync.connect(node.url, app="meter", spool=disk / "spool") as mq,
+    ):
+        for size in (100_000, 1_000, 1):  # To the last byte.
+            with pytest.raises(ternmq.DiskFull, match="no space left"):
+                while True:
+                    mq.send_nowait("reading", (b"%d" % accepted).ljust(size))
+                    accepted += 1
+        assert accepted > 100
+        node.start()
+        mq.flush()
+        mq.send_nowait("reading", b"%d" % accepted)  # There is room again.
+        mq.flush()
+        assert mq.stats().buffered == 0
+    assert stored(node) == list(range(accepted + 1))

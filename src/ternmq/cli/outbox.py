@@ -47,6 +47,9 @@ def relay(
     table: TableName = TABLE, schema: Schema = None,
     rows_max: Annotated[int, typer.Option(min=1, max=100_000, help="Rows sent at once.")] = 1_000,
     poll: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks.")] = 1.0,
+    lease: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds until another relay may take its rows.")
+    ] = 60.0,
     once: Annotated[bool, typer.Option("--once", help="Send what is due, then end.")] = False,
     url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -54,7 +57,7 @@ def relay(
     from ternmq.outbox import Outbox, RelaySettings
 
     engines = [_engine(one) for one in database]
-    settings = RelaySettings(rows_max=rows_max, poll=poll)
+    settings = RelaySettings(rows_max=rows_max, poll=poll, lease=lease, timeout=lease / 2)
 
     async def job(mq: "Client") -> Any:
         outbox = Outbox(engines, mq, table=table, schema=schema, settings=settings)

@@ -221,7 +221,10 @@ class Spool:
         line.extendleft(reversed(stay))
         end = line[0].entry.offset if line else batch[-1].entry.end
         if end > self._file.done:
-            self._file.settle(end)
+            try:
+                self._file.settle(end)
+            except TernError as error:  # They are stored; the next start would send them again.
+                log.warning("spool cannot note what is stored", reason=error.message)
         self._progress.set()
         return not stay
 

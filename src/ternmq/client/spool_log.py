@@ -11,12 +11,15 @@ An append-only `SegmentedLog`. Each record has a head (magic, size, CRC-32C, kin
 Records are handed to the operating system before a call returns, so a killed process loses none; a
 machine that dies may lose the last second or so (`sync`). A start reads everything again: a torn
 tail is cut, damage before it is reported and nothing is deleted. One process at a time, by a lock
-on the directory. Synchronous; knows no network.
+on the directory. A small file is kept in reserve: when the disk is full, giving it up makes room
+for the notes that sending needs, and sending makes room for the rest. Synchronous, no network.
 """
 
 import fcntl
 import os
 import struct
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +28,9 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
-from ternmq.core.errors import BadConfig, BufferFull, Corrupt
-from ternmq.core.units import MIB
-from ternmq.storage.disk import Disk, RealDisk
+from ternmq.core.errors import BadConfig, BufferFull, Corrupt, DiskFull
+from ternmq.core.units import KIB, MIB
+from ternmq.storage.disk import Disk, RealDisk, write_all
 from ternmq.storage.segmented_log import SegmentedLog
 
 HEAD = struct.Struct("<IIIB3x")
@@ -36,6 +39,8 @@ MESSAGE, GIVEN, DONE = 1, 2, 3
 SEGMENT_SIZE = 16 * MIB
 RECORD_SIZE_MAX = 80 * MIB
 LOCK_NAME = "lock"
+RESERVE_NAME = "reserve"
+RESERVE_SIZE = 256 * KIB
 
 
 @dataclass(slots=True)
@@ -59,6 +64,8 @@ class SpoolLog:
         self._disk.mkdir(directory)
         self._lock = _take_lock(directory)
         self._log = SegmentedLog(self._disk, directory, segment_size=SEGMENT_SIZE)
+        self._reserve = directory / RESERVE_NAME
+        self._keep_reserve()
         self.done = self._log.start
         """Everything before this offset is settled."""
 
@@ -82,13 +89,39 @@ class SpoolLog:
 
     def give(self, first: int, end: int, broker_group: str) -> None:
         """Where the messages in between go; before they are sent for the first time."""
-        self._append(_record(GIVEN, [first, end, broker_group]))
+        self._note(_record(GIVEN, [first, end, broker_group]))
 
     def settle(self, end: int) -> None:
-        """Nothing below `end` is needed any more."""
+        """Nothing below `end` is needed any more.
+
+        Files go before that is noted: on a full disk this is what makes room again. A note that
+        cannot be written costs a repeat after the next start, which the broker recognises.
+        """
         self.done = end
-        self._append(_record(DONE, [end]))
-        self._log.drop_before(end)
+        if self._log.drop_before(end):
+            self._keep_reserve()
+        self._note(_record(DONE, [end]))
+
+    def _note(self, record: bytes) -> None:
+        """Append what is needed to get rid of messages, by the reserve if there is no room."""
+        try:
+            self._append(record)
+        except DiskFull:
+            if not self._disk.exists(self._reserve):
+                raise
+            self._disk.unlink(self._reserve)
+            self._append(record)
+
+    def _keep_reserve(self) -> None:
+        if self._disk.exists(self._reserve):
+            return
+        file = self._disk.open(self._reserve, create=True)
+        try:
+            write_all(file, [bytes(RESERVE_SIZE)], 0)
+        except DiskFull:
+            self._disk.unlink(self._reserve)
+        finally:
+            file.close()
 
     def sync(self) -> None:
         """Onto the disk; for a thread."""
@@ -104,20 +137,26 @@ class SpoolLog:
 
     def recover(self) -> list[Entry]:
         """What an earlier process left, in order; cuts a torn tail."""
-        entries: list[Entry] = []
+        entries: deque[Entry] = deque()
+        given: deque[tuple[int, int, str]] = deque()
         for offset, end, kind, payload in self._records():
             if kind == MESSAGE:
                 topic, id, content = payload
                 entries.append(Entry(offset, end, topic, id, content))
             elif kind == GIVEN:
-                first, last, group = payload
-                for entry in entries:
-                    if first <= entry.offset < last:
-                        entry.broker_group = group
+                given.append(tuple(payload))
             elif kind == DONE:
                 self.done = max(self.done, payload[0])
-                entries = [entry for entry in entries if entry.offset >= self.done]
-        return entries
+                while entries and entries[0].offset < self.done:
+                    entries.popleft()
+                while given and given[0][1] <= self.done:
+                    given.popleft()
+        left = list(entries)
+        offsets = [entry.offset for entry in left]
+        for first, last, group in given:
+            for entry in left[bisect_left(offsets, first) : bisect_left(offsets, last)]:
+                entry.broker_group = group
+        return left
 
     def _records(self) -> "Iterator[tuple[int, int, int, list[Any]]]":
         log = self._log

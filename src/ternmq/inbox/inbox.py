@@ -12,7 +12,8 @@ message at once: the second waits for the first's commit and skips, or works if 
 Async handlers take an async engine, plain functions (run in threads) a plain one. `session=False`
 is the plain mode for work that is not in this database: the handler gets the message alone; a
 record with a time limit keeps others away, and only a crash in the middle lets the work be done
-again. Never touches the network; the app acks.
+again. Who finds such a record asks for the message again when that time is over: trying sooner
+would use up the group's attempts. Never touches the network; the app acks.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from sqlalchemy.orm import Session
 
 from ternmq.client.message import Message
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import BadRequest, Unavailable
+from ternmq.core.errors import BadRequest
 from ternmq.core.ready import Ready
 from ternmq.core.units import DAY_MS
 from ternmq.inbox.records import InboxRecords
@@ -34,6 +35,8 @@ from ternmq.inbox.table import TABLE, make_inbox_table
 
 FORGET_ROWS_MAX = 1_000
 WORKING_S = 300.0
+
+AGAIN_S = 0.1
 
 KeyOf = Callable[[Message], str]
 T = TypeVar("T")
@@ -53,7 +56,8 @@ class Inbox:
         working: float = WORKING_S,
         clock: Clock | None = None,
     ) -> None:
-        """`key`: what makes two messages the same, instead of the message id.
+        """`table`: a name, or `make_inbox_table(name, schema)`. `key`: what makes two messages the
+        same, instead of the message id.
 
         `session_maker` makes the handler's sessions (a `sessionmaker` or `async_sessionmaker` on
         this engine). `working`: in the plain mode, seconds after which a worker counts as dead.
@@ -150,7 +154,9 @@ class Inbox:
 
     def _around(self, handler: Callable[..., Any], group: str, message: Message) -> None:
         key, until_ms = self._key_of(message), self._clock.now_ms() + self._working_ms
-        if not self._begin(lambda connection: self._start(connection, group, key, until_ms)):
+        others_s = self._begin(lambda one: self._start(one, group, key, until_ms))
+        if others_s is not None:
+            _come_again(message, others_s)
             return
         records = self._records
         try:
@@ -164,7 +170,9 @@ class Inbox:
         self, handler: Callable[..., Any], group: str, message: Message
     ) -> None:
         key, until_ms = self._key_of(message), self._clock.now_ms() + self._working_ms
-        if not await self._begin_async(lambda one: self._start(one, group, key, until_ms)):
+        others_s = await self._begin_async(lambda one: self._start(one, group, key, until_ms))
+        if others_s is not None:
+            _come_again(message, others_s)
             return
         records = self._records
         try:
@@ -176,17 +184,18 @@ class Inbox:
             raise
         await self._begin_async(lambda one: records.finish(one, group, key, until_ms=until_ms))
 
-    def _start(self, connection: Connection, group: str, key: str, until_ms: int) -> bool:
-        """True: work. False: done before. Raises while somebody else is at it."""
+    def _start(self, connection: Connection, group: str, key: str, until_ms: int) -> float | None:
+        """None: work. 0: done before. Else the seconds for which somebody else has it in hand."""
         now_ms = self._clock.now_ms()
         records = self._records
         if records.take(connection, group, key, now_ms=now_ms, until_ms=until_ms):
-            return True
+            return None
         if records.take_over(connection, group, key, now_ms=now_ms, until_ms=until_ms):
-            return True
-        if records.done(connection, group, key):
-            return False
-        raise Unavailable(f"another worker of group {group!r} has message {key!r} in hand")
+            return None
+        working_until_ms = records.working_until(connection, group, key)
+        if working_until_ms is None:  # Given up in this moment.
+            return AGAIN_S
+        return max(AGAIN_S, (working_until_ms - now_ms) / 1000) if working_until_ms else 0.0
 
     # One transaction.
 
@@ -204,3 +213,8 @@ class Inbox:
         if isinstance(self.engine, AsyncEngine):
             return self._begin_async(work)
         return Ready(self._begin(work))
+
+
+def _come_again(message: Message, seconds: float) -> None:
+    if seconds:
+        message.retry(after=seconds, reason="another worker of this group has it in hand")

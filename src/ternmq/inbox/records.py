@@ -71,10 +71,10 @@ class InboxRecords:
         """The work failed: the next delivery begins anew."""
         connection.execute(delete(self.table).where(*self._own(group, key, until_ms)))
 
-    def done(self, connection: Connection, group: str, key: str) -> bool:
-        """Is it recorded as handled?"""
+    def working_until(self, connection: Connection, group: str, key: str) -> int | None:
+        """0: handled; None: there is no record."""
         query = select(self.table.c.working_until_ms).where(self.table.c.id == row_id(group, key))
-        return connection.execute(query).scalar() == 0
+        return connection.execute(query).scalar()
 
     def forget(self, connection: Connection, *, before_ms: int, rows_max: int) -> int:
         """Remove what was handled before then, at most so many rows; returns how many."""

@@ -6,8 +6,9 @@ import pytest
 
 from ternmq.client import spool_log
 from ternmq.client.spool_log import SpoolLog
-from ternmq.core.errors import BadConfig, BufferFull, Corrupt
+from ternmq.core.errors import BadConfig, BufferFull, Corrupt, DiskFull
 from ternmq.core.units import MIB
+from ternmq.testing.disk import SimulatedDisk
 
 
 def ids(log: SpoolLog) -> list[bytes]:
@@ -29,6 +30,49 @@ def test_what_was_accepted_is_there_again(tmp_path: Path) -> None:
     again.settle(found[-1].end)
     again.close()
     assert ids(SpoolLog(tmp_path / "s", size_max=MIB)) == []
+
+
+def test_many_that_were_given_in_parts_are_there_again(tmp_path: Path) -> None:
+    """A start reads a large backlog once, however many parts of it had been sent."""
+    log = SpoolLog(tmp_path, size_max=MIB)
+    entries = [log.put("t", b"%d" % number, b"") for number in range(100)]
+    for first in range(0, 50, 10):
+        log.give(entries[first].offset, entries[first + 9].end, f"b{first}")
+    log.settle(entries[24].end)
+    log.close()
+
+    found = SpoolLog(tmp_path, size_max=MIB).recover()
+    assert [entry.id for entry in found] == [b"%d" % number for number in range(25, 100)]
+    groups = [entry.broker_group for entry in found]
+    assert groups == ["b20"] * 5 + ["b30"] * 10 + ["b40"] * 10 + [None] * 50
+
+
+def test_a_full_disk_gets_room_by_what_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of settled messages go even if that cannot be noted."""
+    monkeypatch.setattr(spool_log, "SEGMENT_SIZE", 200)
+    disk = SimulatedDisk()
+    log = SpoolLog(tmp_path, size_max=MIB, disk=disk)
+    entries = [log.put("t", b"%d" % number, b"x" * 50) for number in range(10)]
+    files = len(disk.names(tmp_path))
+    disk.faults.fail_write(1, "full")
+    with pytest.raises(DiskFull):
+        log.put("t", b"no", b"")
+    disk.faults.fail_write(1, "full")
+    log.give(entries[0].offset, entries[9].end, "b")  # By the reserve.
+    assert "reserve" not in disk.names(tmp_path)
+    for nth in (1, 2):  # The reserve cannot be made again, nor the note be written.
+        disk.faults.fail_write(nth, "full")
+    with pytest.raises(DiskFull):
+        log.settle(entries[8].end)
+    assert len(disk.names(tmp_path)) < files
+    log.put("t", b"10", b"")
+    log.close()
+
+    kept = ids(SpoolLog(tmp_path, size_max=MIB, disk=disk))
+    assert kept[-2:] == [b"9", b"10"]
+    assert b"no" not in kept
 
 
 @pytest.mark.parametrize("missing", range(1, 40))

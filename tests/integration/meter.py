@@ -1,0 +1,57 @@
+"""A producer with a spool in a process of its own, which a test kills at a chosen point.
+
+    python -m tests.integration.meter URL SPOOL POINT NUMBER
+
+Sends one message and says so when it is accepted; POINT is where the process kills itself.
+"""
+
+import asyncio
+import sys
+
+import ternmq
+from ternmq.client.spool import Spool
+from ternmq.client.spool_log import SpoolLog
+from tests.integration.dying import wrap
+
+POINTS = (
+    "before it is in the file",
+    "in the file, not accepted",
+    "accepted, no broker group chosen",
+    "broker group chosen, not noted",
+    "broker group noted, not sent",
+    "sent, not settled",
+    "settled, not noted",
+    "noted",
+)
+IN_THE_FILE_FROM = 1
+STORED_FROM = POINTS.index("sent, not settled")
+
+
+def prepare(point: str) -> None:
+    if point == "before it is in the file":
+        wrap(SpoolLog, "put", before=True)
+    elif point == "in the file, not accepted":
+        wrap(SpoolLog, "put", before=False)
+    elif point == "accepted, no broker group chosen":
+        wrap(Spool, "_send_some", before=True)
+    elif point == "broker group chosen, not noted":
+        wrap(SpoolLog, "give", before=True)
+    elif point == "broker group noted, not sent":
+        wrap(SpoolLog, "give", before=False)
+    elif point == "sent, not settled":
+        wrap(Spool, "_deliver", before=False)
+    elif point == "settled, not noted":
+        wrap(SpoolLog, "settle", before=True)
+    elif point == "noted":
+        wrap(SpoolLog, "settle", before=False)
+
+
+async def main(url: str, spool: str, point: str, number: str) -> None:
+    prepare(point)
+    async with ternmq.connect(url, app="meter", spool=spool) as mq:
+        mq.send_nowait("reading", number.encode())
+        await mq.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:5]))
