@@ -3,8 +3,9 @@
 Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
 """
 
+import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
+from ternmq.storage.consume_entry import Entry, Location
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire import commands as wire
 from ternmq.wire.policies import MemberPause
@@ -33,6 +35,8 @@ PAUSED_SESSIONS_MAX = 1_000
 """Consumers of a group that are paused one by one; beyond, the oldest pause is forgotten."""
 LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "backlog_alarm")
 LIMIT_MAX = 10**12
+WEIGHED_ROWS_MAX = 200_000
+"""Rows whose sizes one SEEK adds up."""
 
 
 class Admin:
@@ -235,8 +239,14 @@ class Admin:
     async def seek(self, request: wire.Seek) -> wire.Sought:
         topic = self._topics.get(request.topic)
         first, end = self._consume.bounds(topic.id)
-        sequence = await self._members.resolve(topic.id, request.start)
-        return wire.Sought(sequence=sequence, first=first, end=end)
+        sequence, size = await self._members.resolve(topic.id, request.start), 0
+        if request.size > 0:
+            found = await asyncio.to_thread(
+                self._consume.entries,
+                topic.id, sequence, rows_max=WEIGHED_ROWS_MAX, size_max=request.size,
+            )  # fmt: skip
+            sequence, size = weighed(found, sequence)
+        return wire.Sought(sequence=sequence, first=first, end=end, size=size)
 
     async def topic_deleted(self, topic: wire.Topic) -> None:
         """Nothing of a deleted topic comes back: its groups go with it."""
@@ -264,6 +274,18 @@ class Admin:
         self._groups.remove(group)
         error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
         self._deliverer.refuse(group, error)
+
+
+def weighed(entries: Sequence[Entry], sequence: int) -> tuple[int, int]:
+    """The sequence after these batches, and their bytes from a sequence on; lost ones have none."""
+    size = 0
+    for entry in entries:
+        end = entry.base_sequence + entry.count
+        rows = end - max(sequence, entry.base_sequence)
+        if entry.location != Location.LOST:
+            size += max(1, entry.size * rows // entry.count)
+        sequence = end
+    return sequence, size
 
 
 def _one_session(prefix: str, known: set[str]) -> str:

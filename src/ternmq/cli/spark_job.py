@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ternmq.cli.output import note
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,11 +35,15 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
         if not equals or not key.strip():
             raise BadRequest(f"--conf is k=v, got {text!r}")
         settings[key.strip()] = value
-    from ternmq.pipeline.session import spark_session
+    from pyspark.errors import PySparkException
+
+    from ternmq.pipeline.session import first_line, spark_session
 
     spark = spark_session(name, master=master, conf=settings)
     try:
         yield spark
+    except PySparkException as error:
+        raise Unavailable(f"the Spark job failed: {first_line(error)}") from error
     finally:
         spark.stop()
 

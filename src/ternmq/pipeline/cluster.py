@@ -42,6 +42,7 @@ class Cluster:
         self._client: Client = connect_async(url, app=APP)
         loop_thread().run(_started(self._client))
         self._bounds: dict[Place, tuple[float, Bounds]] = {}
+        self._id: str | None = None
 
     @property
     def client(self) -> Client:
@@ -54,7 +55,9 @@ class Cluster:
 
     def id(self) -> str:
         """Which cluster this is; empty where its meta servers do not say."""
-        return loop_thread().run(self._client.admin.meta_status()).cluster
+        if self._id is None:
+            self._id = loop_thread().run(self._client.admin.meta_status()).cluster
+        return self._id
 
     def broker_groups(self) -> list[str]:
         return loop_thread().run(self._client.links.some_masters())
@@ -82,6 +85,21 @@ class Cluster:
         """The first sequence stored at or after a time; None when there is none yet."""
         sought = self._seek(place, Start(at="time", value=time_ms))
         return None if sought is None or sought.sequence >= sought.end else sought.sequence
+
+    def after_bytes(self, place: Place, first: int, end: int, size: int) -> tuple[int, int]:
+        """The sequence about so many stored bytes after `first`, and how many those are.
+
+        Whole batches, at least one, and not beyond `end`.
+        """
+        at, weighed = first, 0
+        while at < end and weighed < size:
+            sought = self._seek(place, Start(at="sequence", value=at), size - weighed)
+            if sought is None or sought.sequence <= at:
+                return end, weighed
+            if weighed and weighed + sought.size > size:
+                break  # The next batch alone would be too much.
+            at, weighed = sought.sequence, weighed + sought.size
+        return min(at, end), weighed
 
     def read(
         self, place: Place, first: int, end: int, columns: Sequence[int]
@@ -130,9 +148,9 @@ class Cluster:
     def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
         return loop_thread().run(self._client.admin.resend_dead_letters(group, ranges))
 
-    def _seek(self, place: Place, start: Start) -> Sought | None:
+    def _seek(self, place: Place, start: Start, size: int = 0) -> Sought | None:
         links = self._client.links
-        seek = Seek(topic=place.topic, start=start)
+        seek = Seek(topic=place.topic, start=start, size=size)
         try:
             return loop_thread().run(
                 links.ask(links.broker(place.broker_group), Command.SEEK, seek, Sought)

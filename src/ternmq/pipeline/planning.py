@@ -8,7 +8,7 @@ Ranges are cut by `maxRecordsPerPartition` first, then until there are `minParti
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ternmq.pipeline.positions import Place
@@ -37,6 +37,25 @@ def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows: int) 
         first = start.get(place, 0)
         share = math.ceil(max(0, waiting[place]) * rows / total)
         ends[place] = max(first, min(end, first + share))
+    return ends
+
+
+Weigh = Callable[[Place, int, int, int], tuple[int, int]]
+"""Place, first, end, bytes -> the sequence about so many bytes after `first`, and the bytes."""
+
+
+def weighed(
+    start: Mapping[Place, int], latest: Mapping[Place, int], size: int, weigh: Weigh
+) -> dict[Place, int]:
+    """Where a batch of about `size` stored bytes ends: equal shares, and what one place does not
+    need goes to those after it; the place with the fewest rows comes first."""
+    waiting = {place: end - start.get(place, 0) for place, end in latest.items()}
+    ends = dict(latest)
+    chosen = sorted((count, place) for place, count in waiting.items() if count > 0)
+    for turn, (_, place) in enumerate(chosen):
+        share = max(1, size // (len(chosen) - turn))
+        ends[place], used = weigh(place, start.get(place, 0), latest[place], share)
+        size = max(0, size - used)
     return ends
 
 

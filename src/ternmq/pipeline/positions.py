@@ -4,7 +4,8 @@ Spark keeps a position as JSON text in its checkpoint and compares the texts, so
 must be equal texts: keys are sorted, numbers are integers, there is one form only. A new query
 begins at a constant sentinel; the first real position is worked out once and then kept by the
 checkpoint, so that a failing first batch is repeated with the same rows (research: Spark asks for
-the initial offset anew at every restart until a batch is committed).
+the initial offset anew at every restart until a batch is committed). A position says which cluster
+it is of, so that a checkpoint is not gone on with on another one; older ones do not say it.
 """
 
 from collections.abc import Mapping
@@ -26,20 +27,26 @@ class Place(NamedTuple):
     broker_group: str
 
 
-def to_json(positions: Mapping[Place, int]) -> dict[str, Any]:
+def to_json(positions: Mapping[Place, int], cluster: str = "") -> dict[str, Any]:
     """The canonical form."""
     topics: Positions = {}
     for place in sorted(positions):
         topics.setdefault(place.topic, {})[place.broker_group] = int(positions[place])
-    return {"o": topics, "v": VERSION}
+    known = {"c": cluster} if cluster else {}
+    return {**known, "o": topics, "v": VERSION}
 
 
 def is_sentinel(offset: Mapping[str, Any]) -> bool:
     return "new" in offset
 
 
-def from_json(offset: Mapping[str, Any]) -> dict[Place, int]:
+def from_json(offset: Mapping[str, Any], cluster: str = "") -> dict[Place, int]:
     """Read what `to_json` made; a checkpoint of something else is a clear error."""
+    if cluster and offset.get("c", cluster) != cluster:
+        raise BadRequest(
+            f"the checkpoint is of cluster {offset['c']}, this is {cluster}: "
+            "give the query another url, or another checkpoint"
+        )
     topics = offset.get("o")
     if offset.get("v") != VERSION or not isinstance(topics, Mapping):
         raise BadRequest(

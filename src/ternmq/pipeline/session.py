@@ -6,6 +6,7 @@ the default one starts dozens of processes for each micro-batch. What the user c
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 
@@ -26,6 +27,7 @@ DEFAULTS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # Topic "17" is a name.
 }
+_OURS = re.compile(r"^(?:.*Error: |.*: )?ternmq\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 def spark_session(
@@ -54,6 +56,10 @@ def spark_session(
 
 
 def first_line(error: BaseException) -> str:
-    """What a Spark error says to people: its Java stack is for its log."""
+    """What a Spark error says to people: its Java stack is for its log.
+
+    Where our own code failed inside a task, it is what that said; else Spark's first line.
+    """
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+    ours = _OURS.findall(text)
+    return ours[-1].strip() if ours else text.splitlines()[0]

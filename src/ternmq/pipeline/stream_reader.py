@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -23,7 +24,7 @@ from ternmq.pipeline.batch_reader import RangePartition, RangeReader
 from ternmq.pipeline.bounds import bounds_of, check_held, places_of, starting
 from ternmq.pipeline.cluster import Bounds, cluster
 from ternmq.pipeline.options import SourceOptions
-from ternmq.pipeline.planning import Range, limited
+from ternmq.pipeline.planning import Range, limited, weighed
 from ternmq.pipeline.positions import SENTINEL, Place, from_json, is_sentinel, to_json
 
 Offset = dict[str, Any]
@@ -42,21 +43,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SENTINEL
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        rows = self._options.rows_max
-        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+        if self._options.rows_max:
+            return ReadMaxRows(self._options.rows_max)
+        size = self._options.bytes_max
+        return ReadMaxBytes(size) if size else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         found = cluster(self._options.url)
         self._target = self._ends(found.bounds)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        return to_json(self._ends(cluster(self._options.url).recent_bounds))
+        found = cluster(self._options.url)
+        return to_json(self._ends(found.recent_bounds), found.id())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         options, found = self._options, cluster(self._options.url)
         if is_sentinel(start):
-            return to_json(starting(options, found, places_of(options, found)))
-        at = from_json(start)
+            return to_json(starting(options, found, places_of(options, found)), found.id())
+        at = from_json(start, found.id())
         latest = self._ends(found.recent_bounds) if self._target is None else self._target
         # A place that is not there now (its topic was deleted) stays where it was.
         latest = {place: latest.get(place, at.get(place, 0)) for place in latest.keys() | at.keys()}
@@ -64,14 +68,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if isinstance(limit, ReadMaxRows):
             latest = limited(at, latest, limit.max_rows)
+        if options.bytes_max:
+            latest = self._weighed(at, latest)
         if latest != at:
             self._triggered_at = time.monotonic()
-        return to_json(latest)
+        return to_json(latest, found.id())
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         if is_sentinel(start):
             return []
-        first, stop = from_json(start), from_json(end)
+        here = cluster(self._options.url).id()
+        first, stop = from_json(start, here), from_json(end, here)
         ranges: list[Range] = []
         for place, until in stop.items():
             at = first.get(place, 0)
@@ -96,6 +103,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if bounds is not None:
                 ends[place] = bounds.end
         return ends
+
+    def _weighed(self, at: dict[Place, int], latest: dict[Place, int]) -> dict[Place, int]:
+        """maxBytesPerTrigger, also where there is a limit of rows: the smaller one counts."""
+        if self._options.stream == "deliveries":  # Their positions are bytes already.
+            return limited(at, latest, self._options.bytes_max)
+        weigh = cluster(self._options.url).after_bytes
+        return weighed(at, latest, self._options.bytes_max, weigh)
 
     def _too_little(self, at: dict[Place, int], latest: dict[Place, int]) -> bool:
         """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""

@@ -398,12 +398,17 @@ class Read(Record, frozen=True):
 class Seek(Record, frozen=True):
     topic: str
     start: Start
+    size: int = 0
+    """Above 0: not the start itself but the sequence so many stored bytes after it."""
 
 
 class Sought(Record, frozen=True):
     sequence: int
     first: int
     end: int
+    size: int = 0
+    """Of whole batches before `sequence`, as they are stored. Less than was asked for: there are no
+    more, or there were too many to look at; ask on from there."""
 
 
 class TopicStatus(Record, frozen=True):

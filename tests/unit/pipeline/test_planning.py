@@ -1,9 +1,9 @@
 """A repeated batch has the same tasks; every row is in exactly one."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.pipeline.planning import Range, limited, split
+from ternmq.pipeline.planning import Range, limited, split, weighed
 from ternmq.pipeline.positions import Place
 
 A, B = Place("orders", "main"), Place("tiny", "main")
@@ -19,6 +19,7 @@ ranges = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ranges=ranges, rows_max=st.integers(0, 50_000), at_least=st.integers(0, 20))
 def test_tasks_cover_every_row_once_whatever_the_order(
     ranges: list[Range], rows_max: int, at_least: int
@@ -50,3 +51,19 @@ def test_a_limit_is_shared_by_what_waits_and_starves_nobody() -> None:
 
 def test_what_fits_the_limit_is_read_whole() -> None:
     assert limited({A: 10}, {A: 20}, 10) == {A: 20}
+
+
+def test_bytes_are_shared_and_what_one_does_not_need_the_others_get() -> None:
+    sizes = {A: 10, B: 1}
+    asked: list[tuple[Place, int]] = []
+
+    def weigh(place: Place, first: int, end: int, size: int) -> tuple[int, int]:
+        asked.append((place, size))
+        rows = min(end - first, max(1, size // sizes[place]))
+        return first + rows, rows * sizes[place]
+
+    ends = weighed({A: 100}, {A: 200, B: 30}, 430, weigh)
+
+    assert ends == {A: 140, B: 30}
+    assert asked == [(B, 215), (A, 400)]
+    assert weighed({A: 200, B: 30}, {A: 200, B: 30}, 1, weigh) == {A: 200, B: 30}

@@ -29,3 +29,15 @@ def test_a_new_query_begins_at_a_constant() -> None:
 def test_the_checkpoint_of_another_query_is_a_clear_error(offset: dict[str, object]) -> None:
     with pytest.raises(BadRequest, match="checkpoint"):
         from_json(offset)
+
+
+def test_a_position_is_of_one_cluster_and_older_ones_do_not_say_which() -> None:
+    here = Place("orders", "main")
+
+    assert json.dumps(to_json({here: 7}, "abc")) == (
+        '{"c": "abc", "o": {"orders": {"main": 7}}, "v": 1}'
+    )
+    assert from_json(to_json({here: 7}, "abc"), "abc") == {here: 7}
+    assert from_json(to_json({here: 7}), "abc") == {here: 7}
+    with pytest.raises(BadRequest, match="the checkpoint is of cluster abc, this is xyz"):
+        from_json(to_json({here: 7}, "abc"), "xyz")
