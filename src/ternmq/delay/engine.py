@@ -13,7 +13,7 @@ The ledger is exact at every moment: accepted = pending + dispatched + cancelled
 """
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,9 +22,9 @@ import numpy as np
 from ternmq.core.log import get_logger
 from ternmq.delay.checkpoint import Checkpoint, KnownTopic
 from ternmq.delay.dispatch_log import Decision, Kind
-from ternmq.delay.hour_index import Entry, HourIndex
+from ternmq.delay.hour_index import Entry, HourIndex, by_due
 from ternmq.delay.hours import NEVER, Hour
-from ternmq.delay.intent import PENDING, STATE, IntentBook
+from ternmq.delay.intent import MOVED, PENDING, IntentBook
 from ternmq.delay.parked import Parked
 from ternmq.delay.ready import Batch, Ready
 from ternmq.delay.schedule_log import Loaded, Scheduled
@@ -90,6 +90,10 @@ class Engine:
         self._dropping: set[int] = set()
         self.requested: set[int] = set()
         """Hours that somebody asks about."""
+        self._near: set[int] = set()
+        """Hours that are loaded, or are being loaded."""
+        self._quiet_until = 0
+        """No hour is to be loaded for rows due before this; there are thousands of hours."""
         self.gone_dispatched: Counter[int] = Counter()
         self.gone_cancelled: Counter[int] = Counter()
         for topic in store.known.topics:
@@ -101,22 +105,38 @@ class Engine:
 
     def near(self) -> frozenset[int]:
         """Hours whose new rows must be synced at once."""
-        return frozenset(start for start, hour in self.hours.items() if hour.index is not None)
+        return frozenset(self._near)
 
     def scheduled(self, step: Scheduled) -> None:
         """Rows were added to schedule logs."""
-        for start, entry in step.entries:
+        self.grew(step.entries)
+        self.scheduled_upto(step)
+
+    def grew(self, entries: Sequence[tuple[int, Entry]]) -> None:
+        """Records were added; those of a large step come in parts, then `scheduled_upto`."""
+        by_hour: dict[int, list[Entry]] = {}
+        for start, entry in entries:
             hour = self.hours.get(start)
             if hour is None:
                 hour = self.hours[start] = Hour(start)
             hour.grew(entry)
+            by_hour.setdefault(start, []).append(entry)
+        for start, mine in by_hour.items():
+            hour = self.hours[start]
+            hour.known()  # Now, so that a snapshot need not do it for all of them at once.
             if hour.loaded:
-                self._take_in(hour, [entry])
+                self._take_in(hour, mine, *by_due(mine))
+            else:
+                self._quiet_until = min(self._quiet_until, hour.next_due)
+
+    def scheduled_upto(self, step: Scheduled) -> None:
         self.scheduled_to = step.upto
         self.stored_at_ms = max(self.stored_at_ms, step.stored_at_ms)
 
-    def wanted(self, before_ms: int, without: Container[int] = ()) -> Hour | None:
+    def wanted(self, before_ms: int, without: Collection[int] = ()) -> Hour | None:
         """The next hour to be loaded: it has open intents, or rows due before `before_ms`."""
+        if before_ms <= self._quiet_until and not self.requested:
+            return None
         waiting = [
             hour
             for hour in self.hours.values()
@@ -128,9 +148,14 @@ class Engine:
                 or ((hour.next_due < before_ms or hour.book is not None) and hour.pending > 0)
             )
         ]
+        if not waiting and not without:
+            sleeping = [hour.next_due for hour in self.hours.values() if not hour.loaded]
+            self._quiet_until = min(sleeping, default=NEVER)
         return min(waiting, key=lambda hour: (not hour.loading, hour.next_due), default=None)
 
     def begin_loading(self, hour: Hour, book: IntentBook) -> None:
+        self._near.add(hour.start)
+        self._quiet_until = 0
         hour.index = HourIndex()
         hour.book = book
         hour.take_counts(book)
@@ -139,7 +164,7 @@ class Engine:
     def loaded(self, hour: Hour, step: Loaded) -> None:
         """Some records of an hour were read; at the end it takes part."""
         hour.damaged += step.damaged
-        self._take_in(hour, step.entries)
+        self._take_in(hour, step.entries, step.rows, step.due_ms)
         if hour.index is not None and not step.whole:
             hour.index.end = step.upto
         if step.whole:
@@ -151,31 +176,28 @@ class Engine:
             self.unresolved += [(hour.start, intent) for intent in hour.book.intents.values()]
             log.info("hour loaded", hour=hour.start, rows=hour.rows, pending=hour.pending)
 
-    def _take_in(self, hour: Hour, entries: list[Entry]) -> None:
+    def _take_in(
+        self, hour: Hour, entries: list[Entry], rows: np.ndarray, due_ms: np.ndarray
+    ) -> None:
         index, book = hour.index, hour.book
         assert index is not None
         assert book is not None
-        rows, due_ms = [], []
         for entry in entries:
             index.add(entry)
-            book.grow(entry.first_row + entry.row_count)
-            mine = np.arange(entry.first_row, entry.first_row + entry.row_count, dtype=np.uint32)
-            states = book.states[entry.first_row : entry.first_row + entry.row_count]
-            plain = states == PENDING
-            whole = bool(plain.all())
-            rows.append(mine if whole else mine[plain])
-            due_ms.append(entry.due_ms if whole else entry.due_ms[plain])
-            if not whole:
-                moved = [row for row in mine[(states & STATE) == PENDING].tolist()
-                         if row in book.moves]  # fmt: skip
-                rows.append(np.array(moved, np.uint32))
-                due_ms.append(np.array([book.moves[row][0] for row in moved], np.int64))
-        if rows:
-            self.wheel.add(hour.start, np.concatenate(rows), np.concatenate(due_ms))
+        book.grow(index.rows)
+        states = book.states[rows]
+        plain = states == PENDING
+        if bool(plain.all()):
+            self.wheel.add_sorted(hour.start, rows, due_ms)
+            return
+        self.wheel.add_sorted(hour.start, rows[plain], due_ms[plain])
+        moved = [row for row in rows[states == (PENDING | MOVED)].tolist() if row in book.moves]
+        times = np.array([book.moves[row][0] for row in moved], np.int64)
+        self.wheel.add(hour.start, np.array(moved, np.uint32), times)
 
     def unload(self, after_ms: int) -> None:
         """Let go of hours in which nothing happens before `after_ms`."""
-        for hour in self.hours.values():
+        for hour in [self.hours[start] for start in self._near]:
             if not hour.loaded or hour.waiting or hour.aside or hour.start in self.requested:
                 continue
             if hour.book is None or hour.book.intents or hour.book.promised or hour.deciding:
@@ -185,6 +207,8 @@ class Engine:
                 hour.next_due = next_due
                 hour.index = hour.book = None
                 self.wheel.drop(hour.start)
+                self._near.discard(hour.start)
+                self._quiet_until = min(self._quiet_until, next_due)
 
     def _next_due(self, hour: Hour) -> int:
         due = self.wheel.next_due(hour.start)
@@ -354,6 +378,7 @@ class Engine:
             self.stored_at_ms = max(self.stored_at_ms, messages.stored_at_ms)
         for start in [start for start, hour in self.hours.items() if self._over(hour)]:
             hour = self.hours.pop(start)
+            self._near.discard(start)
             self.wheel.drop(start)
             self.gone_dispatched.update(hour.dispatched)
             self.gone_cancelled.update(hour.cancelled)

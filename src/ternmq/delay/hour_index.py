@@ -6,6 +6,7 @@ a 64-bit hash and the row, 12 bytes. `find` gives candidates; the reader of the 
 """
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,20 @@ def entry_of(data: memoryview | bytes | bytearray) -> Entry:
         stamped.epoch, (view.producer.start_ms, view.producer.random), view.first_sequence,
         np.array(due_times(view, stamped.received_at_ms)), hashes,
     )  # fmt: skip
+
+
+def by_due(entries: Sequence[Entry]) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, due times) of some records, sorted by due time; in order of rows where it is one."""
+    if not entries:
+        return np.zeros(0, np.uint32), np.zeros(0, np.int64)
+    first, last = entries[0].first_row, entries[-1]
+    due_ms = np.concatenate([entry.due_ms for entry in entries])
+    rows = np.arange(first, last.first_row + last.row_count, dtype=np.uint32)
+    if len(rows) != len(due_ms):  # Something between them cannot be read.
+        mine = [np.arange(each.first_row, each.first_row + each.row_count) for each in entries]
+        rows = np.concatenate(mine).astype(np.uint32)
+    order = np.argsort(due_ms, kind="stable")
+    return rows[order], due_ms[order]
 
 
 def hash_ids(sizes: np.ndarray, data: np.ndarray) -> np.ndarray:

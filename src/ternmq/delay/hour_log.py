@@ -12,7 +12,7 @@ Threads: one writer; `read` from any. Does not know what a record is.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
@@ -27,6 +27,14 @@ from ternmq.storage.report import RecoveryReport
 log = get_logger()
 
 FILES_OPEN_MAX = 64
+
+Each = Callable[[Callable[[File], None], Sequence[File]], None]
+"""Does something with each of some files and raises the first error, after all are done."""
+
+
+def one_by_one(work: Callable[[File], None], files: Sequence[File]) -> None:
+    for file in files:
+        work(file)
 
 
 class HourLog:
@@ -89,11 +97,24 @@ class HourLog:
             ) from None
         self.synced[hour] = end
 
-    def sync_all(self) -> None:
-        """Every file is on disk."""
-        for hour, end in list(self.ends.items()):
-            if self.synced.get(hour, 0) < end or hour in self._new:
-                self.sync(hour)
+    def behind(self, hour: int, length: int) -> bool:
+        """Whether not all of the first `length` bytes are on disk."""
+        return self.synced.get(hour, 0) < length or hour in self._new
+
+    def sync_many(self, hours: Sequence[int], each: Each = one_by_one) -> None:
+        """`sync` for all of these; the file system makes one commit of syncs side by side."""
+        self._check()
+        if not self._new.isdisjoint(hours):
+            self._sync_names()
+        todo = [hour for hour in hours if self.synced.get(hour, 0) < self.ends.get(hour, 0)]
+        ends = [self.ends[hour] for hour in todo]
+        try:
+            each(lambda file: file.sync(), [self._open(hour) for hour in todo])
+        except (DiskFull, DiskFailed) as error:
+            raise self._fail(
+                "an fsync failed; nothing after the last good one is trusted", error
+            ) from None
+        self.synced.update(zip(todo, ends, strict=True))
 
     def drop(self, hours: Sequence[int]) -> None:
         """Remove the files of these hours, durably."""

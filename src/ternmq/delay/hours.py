@@ -46,6 +46,8 @@ class Hour:
     loading: bool = False
     deciding: int = 0
     """Decisions about its rows that are on their way to the disk."""
+    last_known: KnownHour | None = None
+    """What the last checkpoint would have said."""
 
     @property
     def loaded(self) -> bool:
@@ -74,11 +76,15 @@ class Hour:
         self.next_due = min(self.next_due, int(entry.due_ms.min()))
 
     def known(self) -> KnownHour:
-        """What a checkpoint says of it."""
-        return KnownHour(
+        """What a checkpoint says of it. Most of thousands of hours are as they were."""
+        last = self.last_known
+        if last is not None and last.length == self.length and last.next_due == self.next_due:
+            return last
+        self.last_known = KnownHour(
             start=self.start, length=self.length, rows=self.rows, wal_offset=self.wal_offset,
             wal_pieces=self.wal_pieces, next_due=self.next_due, topics=list(self.topics.items()),
         )  # fmt: skip
+        return self.last_known
 
     def take_counts(self, book: IntentBook) -> None:
         """Count by this book from now on, also when the hour is not loaded any more."""

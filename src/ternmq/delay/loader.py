@@ -3,14 +3,15 @@
 One thread, small steps, taken in turns: a large hour is loaded some megabytes at a time between
 batches that arrive, so neither holds up the other. Hours are loaded when their first row is due
 within the look-ahead, half an hour by default. Every few seconds a checkpoint; then hours that are
-over and old parts of the message log are removed. An hour that cannot be read is tried again from
-time to time and holds up no other.
+over and old parts of the message log are removed. A checkpoint may have thousands of files to sync:
+some at a time, side by side, and scheduling and loading go on in between. An hour that cannot be
+read is tried again from time to time and holds up no other.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from ternmq.core.clock import Clock
@@ -19,6 +20,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MINUTE_MS
 from ternmq.delay.engine import Engine
 from ternmq.delay.hours import Hour
+from ternmq.storage.disk import File
 
 log = get_logger()
 
@@ -27,6 +29,9 @@ IDLE_S = 1.0
 AFTER_ERROR_S = 1.0
 UNLOAD_EACH_S = 10.0
 UNREADABLE_AGAIN_S = 10.0
+ENTRIES_MAX = 1_024  # Taken in by the event loop in one go.
+SYNC_FILES = 64
+SYNC_THREADS = 8
 T = TypeVar("T")
 
 
@@ -44,9 +49,11 @@ class Loader:
         self._interval = checkpoint_interval_s
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-schedule")
+        self._syncers = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="tern-delay-sync")
         self._more = asyncio.Event()
         self._progress = asyncio.Event()
         self._asked: Counter[int] = Counter()
+        self._schedule_at = 0.0
         self._unreadable: dict[int, tuple[float, TernError]] = {}
         """When to try an hour again, and what is wrong with it."""
         self.on_rows: Callable[[], None] = lambda: None
@@ -97,8 +104,7 @@ class Loader:
         unload_at = self._loop.time() + UNLOAD_EACH_S
         while True:
             try:
-                busy = await self._schedule()
-                busy |= await self._load()
+                busy = await self._step()
                 if self._loop.time() >= checkpoint_at:
                     checkpoint_at = self._loop.time() + self._interval
                     await self.checkpoint()
@@ -107,9 +113,7 @@ class Loader:
                     ahead = 2 * look_ahead_ms(self._engine.hour_ms)
                     self._engine.unload(self._clock.now_ms() + ahead)
             except TernError as error:
-                log.error("scheduling failed; trying again", reason=error.message)
-                await asyncio.sleep(AFTER_ERROR_S)
-                continue
+                log.error("no checkpoint could be written; trying again", reason=error.message)
             self._progress.set()
             if not busy:
                 await self._idle(min(checkpoint_at, unload_at))
@@ -125,15 +129,31 @@ class Loader:
             pass
 
     def _waiting(self) -> bool:
+        if self._loop.time() < self._schedule_at:
+            return False
         engine = self._engine
         return engine.scheduled_to < engine.store.wal.messages.safe_offset
+
+    async def _step(self) -> bool:
+        """On a full disk nothing can be scheduled; what is stored is still loaded."""
+        busy = False
+        try:
+            busy = await self._schedule()
+        except TernError as error:
+            log.error("scheduling failed; trying again", reason=error.message)
+            self._schedule_at = self._loop.time() + AFTER_ERROR_S
+        return await self._load() or busy
 
     async def _schedule(self) -> bool:
         engine = self._engine
         if not self._waiting():
             return False
         step = await self._on_thread(engine.store.schedule, engine.near())
-        engine.scheduled(step)
+        for at in range(0, len(step.entries), ENTRIES_MAX):
+            if at:
+                await asyncio.sleep(0)
+            engine.grew(step.entries[at : at + ENTRIES_MAX])
+        engine.scheduled_upto(step)
         self.on_rows()
         if step.error is not None:
             raise step.error
@@ -171,8 +191,14 @@ class Loader:
         """Write down how far everything is and remove what is over."""
         engine, store = self._engine, self._engine.store
         now = engine.snapshot(self._clock.now_ms(), clean=clean)
-        if now == store.known and not clean:
+        if store.failed is not None or (now == store.known and not clean):
             return
+        behind = await self._on_thread(store.behind, now)
+        for at in range(0, len(behind), SYNC_FILES):
+            files = behind[at : at + SYNC_FILES]
+            await self._on_thread(store.schedule_files.sync_many, files, self._side_by_side)
+            if not clean:
+                await self._step()
         await self._on_thread(store.checkpoint, now)
         if store.known is now:
             await self._on_thread(store.remove, now.dropping)
@@ -182,5 +208,12 @@ class Loader:
     async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._pool, job, *arguments)
 
+    def _side_by_side(self, work: Callable[[File], None], files: Sequence[File]) -> None:
+        tasks = [self._syncers.submit(work, file) for file in files]
+        wait(tasks)
+        for task in tasks:
+            task.result()
+
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+        self._syncers.shutdown(wait=True)

@@ -24,8 +24,7 @@ from ternmq.batch.merge import take
 from ternmq.batch.view import BatchView
 from ternmq.core.units import KIB
 
-PIECE_ROWS = 4096
-PIECE_SIZE = 256 * KIB
+PIECE_SIZE = 32 * KIB  # A tick reads whole pieces, of many batches a few rows each.
 PIECE_SPAN_MS = 10_000  # Rows due so close to each other stay together, however many they are.
 
 
@@ -81,7 +80,7 @@ def _parts(rows: np.ndarray, due_ms: np.ndarray, row_size: int) -> list[np.ndarr
     """Rows of one hour, by due time, cut where they are many and far apart."""
     if not _too_wide(row_size * len(rows), due_ms[rows]):
         return [rows]
-    step = max(1, min(PIECE_ROWS, PIECE_SIZE // row_size))
+    step = max(1, PIECE_SIZE // row_size)
     return [rows[at : at + step] for at in range(0, len(rows), step)]
 
 

@@ -10,10 +10,12 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from ternmq.batch.layout import FIXED_SIZE, STORED_SIZE_MAX, read_stamp
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
-from ternmq.delay.hour_index import Entry, entry_of
+from ternmq.delay.hour_index import Entry, by_due, entry_of
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.hours import Hour
 from ternmq.delay.schedule import Piece, place, split
@@ -22,6 +24,8 @@ from ternmq.storage.message_format import MessageFormat
 log = get_logger()
 
 LOAD_SIZE = 2 * STORED_SIZE_MAX
+PIECES_MAX = 2_048  # Scheduled in one step: each may be another file.
+RECORDS_MAX = 4_096  # Loaded in one step, however small: each costs the event loop a little.
 
 
 @dataclass(slots=True)
@@ -53,6 +57,9 @@ class Loaded(NamedTuple):
     damaged: int
     """Bytes that cannot be read."""
     whole: bool
+    rows: np.ndarray
+    """By due time."""
+    due_ms: np.ndarray
 
 
 class ScheduleLog:
@@ -73,8 +80,8 @@ class ScheduleLog:
         done = Scheduled(upto=wal_offset)
         gathered: dict[int, list[Piece]] = {}
         origins: dict[int, list[tuple[int, bytes]]] = {}
-        at, view, form, stored_at_ms = 0, memoryview(data), MessageFormat(), 0
-        while at < len(data):
+        at, view, form, stored_at_ms, count = 0, memoryview(data), MessageFormat(), 0, 0
+        while at < len(data) and count < PIECES_MAX:
             try:
                 size = form.size(view[at:])
                 batch = view[at : at + size]
@@ -85,7 +92,7 @@ class ScheduleLog:
                 done.damaged += 1
                 at = _next(view, form, at + 8, wal_offset)
                 continue
-            self._gather(batch, wal_offset + at, gathered, origins)
+            count += self._gather(batch, wal_offset + at, gathered, origins)
             stored_at_ms = read_stamp(batch).stored_at_ms
             at += size
         try:
@@ -96,7 +103,7 @@ class ScheduleLog:
         except TernError as error:
             done.error = error
         else:
-            done.upto = wal_offset + len(data)
+            done.upto = wal_offset + at
             done.stored_at_ms = stored_at_ms
         return done
 
@@ -106,9 +113,10 @@ class ScheduleLog:
         offset: int,
         gathered: dict[int, list[Piece]],
         origins: dict[int, list[tuple[int, bytes]]],
-    ) -> None:
-        """Put the pieces that are missing with their hours."""
+    ) -> int:
+        """Put the pieces that are missing with their hours; return how many."""
         counts: dict[int, int] = {}
+        added = 0
         for piece in split(batch, self.hour_ms):
             number = counts[piece.hour] = counts.get(piece.hour, 0) + 1
             tail = self._tails.get(piece.hour)
@@ -119,6 +127,8 @@ class ScheduleLog:
                 continue
             gathered.setdefault(piece.hour, []).append(piece)
             origins.setdefault(piece.hour, []).append((offset, bytes(batch[:128])))
+            added += 1
+        return added
 
     def _append(
         self, hour: int, pieces: list[Piece], origins: list[tuple[int, bytes]], done: Scheduled
@@ -152,7 +162,7 @@ class ScheduleLog:
         end = self.files.ends.get(hour, 0)
         if start >= end:
             self.files.sync(hour)
-            return Loaded([], end, 0, whole=True)
+            return Loaded([], end, 0, True, *by_due([]))
         return self.read(hour, start, end)
 
     def read(self, hour: int, start: int, end: int) -> Loaded:
@@ -161,7 +171,7 @@ class ScheduleLog:
         last = start + len(data) >= end
         view, form, at, damaged = memoryview(data), MessageFormat(), 0, 0
         entries: list[Entry] = []
-        while at < len(data):
+        while at < len(data) and len(entries) < RECORDS_MAX:
             if not last and len(data) - at < FIXED_SIZE:
                 break  # The rest of it comes with the next step.
             try:
@@ -179,7 +189,7 @@ class ScheduleLog:
                 found = _next(view, form, at + 8, start)
                 damaged += found - at
                 at = found
-        return Loaded(entries, start + at, damaged, whole=False)
+        return Loaded(entries, start + at, damaged, False, *by_due(entries))
 
 
 def _next(view: memoryview, form: MessageFormat, at: int, base: int) -> int:

@@ -271,11 +271,16 @@ class DelayStore:
 
     # Checkpoints
 
+    def behind(self, now: Checkpoint) -> list[int]:
+        """Hours that must be synced before this checkpoint is true."""
+        files = self.schedule_files
+        return [hour.start for hour in now.hours if files.behind(hour.start, hour.length)]
+
     def checkpoint(self, now: Checkpoint) -> None:
         """Sync what was scheduled, then write down how far everything is."""
         if self.failed is not None:
             return
-        self.schedule_files.sync_all()
+        self.schedule_files.sync_many(self.behind(now))
         if now.clean or self.wal.messages.safe_offset - self.wal.producers_to >= PRODUCERS_EACH:
             covers = self.wal.messages.safe_offset
             self.disk.write_atomic(self.paths.producers, self.wal.producers.snapshot(covers))

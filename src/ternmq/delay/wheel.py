@@ -1,8 +1,9 @@
 """Which rows are due: positions in memory for the hours about to fire. Pure, numpy.
 
-A *run* is some rows of one hour sorted by due time: 12 bytes a row. Loading an hour makes large
-runs, rows that arrive later small ones, and runs of similar size are merged, so that an hour has
-few of them. `pop` takes two kinds of rows:
+A *run* is some rows of one hour sorted by due time: 12 bytes a row. Rows that arrive make small
+runs, and small ones are merged, so that an hour has few of them. Runs that have grown to
+`RUN_ROWS_MAX` stay as they are: adding rows takes some milliseconds at most, however many there
+are, and a tick is never held up. `pop` takes two kinds of rows:
 
 - *fresh*: due, and not for longer than `LATE_MS`. They come first.
 - *late*: due for longer, after an outage; oldest first, as many as the caller allows.
@@ -18,7 +19,8 @@ import numpy as np
 
 LATE_MS = 2_000
 LATE_STEP_MS = 1_000  # Late rows of one run that go before the others are looked at again.
-RUNS_MAX = 8  # Of one hour, before the small ones are merged.
+RUNS_MAX = 8  # Small ones of one hour, before they are merged.
+RUN_ROWS_MAX = 2**18
 
 
 class Due(NamedTuple):
@@ -49,10 +51,10 @@ class _Run:
             self.late.append((self.high, end))
             self.high = end
 
-    def pieces(self) -> list[np.ndarray]:
+    def pieces(self) -> list[slice]:
         """Positions of everything not popped."""
-        kept = [np.arange(first, end) for first, end in self.late]
-        return [*kept, np.arange(self.high, len(self.rows))]
+        kept = [slice(first, end) for first, end in self.late]
+        return [*kept, slice(self.high, len(self.rows))]
 
 
 class Wheel:
@@ -67,24 +69,29 @@ class Wheel:
 
     def add(self, hour: int, rows: np.ndarray, due_ms: np.ndarray) -> None:
         """More rows of an hour, in any order."""
+        order = np.argsort(due_ms, kind="stable")
+        self.add_sorted(hour, rows[order], due_ms[order])
+
+    def add_sorted(self, hour: int, rows: np.ndarray, due_ms: np.ndarray) -> None:
+        """More rows of an hour, by due time."""
         if not len(rows):
             return
-        order = np.argsort(due_ms, kind="stable")
         runs = self._runs.setdefault(hour, [])
-        runs.append(_Run(due_ms[order].astype(np.int64), rows[order].astype(np.uint32)))
-        if len(runs) > RUNS_MAX:
+        runs.append(_Run(due_ms.astype(np.int64), rows.astype(np.uint32)))
+        if sum(run.left < RUN_ROWS_MAX for run in runs) > RUNS_MAX:
             self._merge(runs)
 
     def _merge(self, runs: list[_Run]) -> None:
-        """The smaller half of the runs becomes one."""
+        """The smaller half of the small runs becomes one."""
         runs.sort(key=lambda run: run.left, reverse=True)
-        small = runs[RUNS_MAX // 2 :]
+        keep = sum(run.left >= RUN_ROWS_MAX for run in runs) + RUNS_MAX // 2
+        small = runs[keep:]
         due_ms, rows = [], []
         for run in small:
             for places in run.pieces():
                 due_ms.append(run.due_ms[places])
                 rows.append(run.rows[places])
-        del runs[RUNS_MAX // 2 :]
+        del runs[keep:]
         all_due, all_rows = np.concatenate(due_ms), np.concatenate(rows)
         order = np.argsort(all_due, kind="stable")
         runs.append(_Run(all_due[order], all_rows[order]))

@@ -14,7 +14,7 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS
-from ternmq.delay.schedule import PIECE_ROWS, hour_of, split
+from ternmq.delay.schedule import PIECE_SIZE, hour_of, split
 
 ORIGIN = Origin(topic="t", app="shop", producer=ProducerId(1, 2))
 NOW = 1_800_000_000_000
@@ -80,7 +80,7 @@ def test_a_batch_spread_over_an_hour_is_cut_by_time() -> None:
     pieces = split(bytes(stored(dues, body=bytes(range(256)))), HOUR_MS)
 
     assert len(pieces) > 2
-    assert all(piece.row_count <= PIECE_ROWS for piece in pieces)
+    assert all(BatchView(piece.batch).body_size <= PIECE_SIZE for piece in pieces)
     starts = [int(piece.due_ms.min()) for piece in pieces]
     ends = [int(piece.due_ms.max()) for piece in pieces]
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
