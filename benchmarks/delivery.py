@@ -1,4 +1,4 @@
-"""What handing out costs: filters, order, failing handlers. Ratios in the same run.
+"""What handing out costs: filters, order, failing handlers, a retry storm. Ratios in the same run.
 
 Each measurement stores messages first and then lets one consumer process take them. A tag filter
 that drops 99 % is compared with no filter on the same topic, by the broker's CPU for storing and
@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.own import Fields, _run, in_process
 from benchmarks.peers.meter import own_cpu_seconds
 from benchmarks.peers.process import tree_cpu_seconds
+from benchmarks.storm import storm
 
 BODY = b"x" * 100
 CALLS = 8
@@ -24,6 +25,9 @@ TARGETS = {
     "SQL filter, batches of 1, messages/s": ("at least", 200_000),
     "ordered, 10,000 keys, messages/s": ("at least", 100_000),
     "1 % failing, throughput beside none": ("at least", 0.9),
+    "storm, broker bytes per waiting row": ("at most", 250),
+    "storm, other group's send p99 ms": ("at most", 100),
+    "storm, new messages of the group, p99 ms": ("at most", 1_000),
 }
 
 
@@ -170,6 +174,7 @@ def measure(url: str, pid: int, *, quick: bool) -> Fields:
         "filters": filters(url, pid, count),
         "order": order(url, pid, count),
         "failures": failures(url, pid, count),
+        "storm": storm(url, pid, count),
     }
     return found
 

@@ -128,9 +128,8 @@ class Admin:
         settled_beyond = sum(b - a for a, b in lane.done.overlap(target, max(target, lane.next)))
         first = min(lane.start, target)
         unsettled_below = target - first - sum(b - a for a, b in lane.done.overlap(first, target))
-        unsettled = lane.done.gaps(lane.start, lane.end)
         done = wire.GroupResetDone(
-            from_sequence=unsettled[0][0] if unsettled else lane.end,
+            from_sequence=min(lane.done.first_gap(lane.start), lane.end),
             to_sequence=target,
             again=settled_beyond,
             skipped=max(0, unsettled_below) if target > lane.start else 0,

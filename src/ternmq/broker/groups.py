@@ -81,6 +81,7 @@ class Group:
     members: dict[int, Member] = field(default_factory=dict)
     waiters: deque[Any] = field(default_factory=deque)
     records: int = 0  # Written since the last snapshot.
+    snapshot_after: int = 0  # Scattered rows: not before this moment.
     deleted: bool = False
     beside: str = ""  # A private lane: the topic that it lies beside.
     wakes: int | None = None  # The earliest moment in the wake heap.

@@ -16,7 +16,6 @@ Rules
 """
 
 from collections.abc import Iterable
-from heapq import heappop
 from typing import NamedTuple
 
 from ternmq.broker.change import BY_POLICY, RANGES_TOGETHER, Change, Piece, Settled
@@ -29,6 +28,7 @@ from ternmq.storage.pull_log import Kind
 
 __all__ = ["BY_POLICY", "Change", "Lane", "Lease", "Line", "Piece", "RetryRule", "Settled", "Wait"]
 
+TICK_RANGES_MAX = 2_000  # Ranges that one tick brings back: about ten milliseconds of the loop.
 BY_DEFAULT = RetryRule("default", 0)
 VANISHED = pack_failure("ConsumerLost", "its consumer vanished while handling it", "")
 
@@ -239,7 +239,7 @@ class Lane(Places):
     # -- leaving, because their bytes go
 
     def unsettled_below(self, end: int) -> bool:
-        return bool(self.done.gaps(self.start, min(end, self.end)))
+        return self.done.first_gap(self.start) < min(end, self.end)
 
     def in_flight_below(self, end: int) -> bool:
         held = any(lease.rows.overlap(0, end) for lease in self.leases.values())
@@ -348,14 +348,25 @@ class Lane(Places):
         dying: list[Piece] = []
         for lease in [x for x in self.leases.values() if x.deadline <= now]:
             changes += self._lost(lease, dying, rule=rule, now=now, why=Why(VANISHED, now_ms))
-        while self._due and self._due[0][0] <= now:
-            due, first, end = heappop(self._due)
-            for a, b, wait in self.waiting.cut(first, end):
-                if wait.due == due:
-                    self.returned.put(a, b, wait.attempt)
-                else:
-                    self.waiting.put(a, b, wait)
+        self._bring_back(now)
         return Settled(changes, 0, 0, tuple(dying))
+
+    def _bring_back(self, now: int) -> None:
+        """Retries that are due become ready; if those are many, the others with the next tick."""
+        left = TICK_RANGES_MAX
+        later: list[tuple[int, int, Wait]] = []
+        while left > 0 and (ranges := self._due.take(now, left)):
+            left -= len(ranges)
+            for first, end in ranges:
+                for a, b, wait in self.waiting.cut(first, end):
+                    if wait.due <= now:
+                        self.returned.put(a, b, wait.attempt)
+                        continue
+                    self.waiting.put(a, b, wait)
+                    if self._due.belongs(wait, now):
+                        later.append((a, b, wait))
+        for first, end, wait in later:
+            self._due.add(first, end, wait)
 
     def _lost(
         self, lease: Lease, dying: list[Piece], *, rule: RetryRule, now: int, why: Why

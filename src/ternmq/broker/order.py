@@ -40,8 +40,7 @@ class Order:
         self._entries: dict[int, Entry] = {}
         self._ready: list[int] = []  # Heap: heads that can be handed out.
         self._out: set[int] = set()  # Heads that are with a consumer or wait for a retry.
-        gaps = lane.done.gaps(lane.start, lane.next)
-        self.scanned = gaps[0][0] if gaps else lane.next
+        self.scanned = min(lane.done.first_gap(lane.start), lane.next)
         """Rows below are known or settled."""
         self.full_since_ms = 0
         """The time of day since when a failing key has filled the window; 0: it has not."""

@@ -12,10 +12,10 @@ the `Lane`'s business. Pure memory.
 """
 
 from collections.abc import Iterable
-from heapq import heappush
 from typing import NamedTuple
 
 from ternmq.broker.change import Change, Piece
+from ternmq.broker.due import Due
 from ternmq.broker.lease import Lease, Wait
 from ternmq.broker.losses import Losses
 from ternmq.broker.notes import NOTES_MAX, Note
@@ -57,7 +57,7 @@ class Places:
         self.notes: PieceMap[Note] = PieceMap()  # Why unsettled rows failed the last time.
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0
-        self._due: list[tuple[int, int, int]] = []  # Heap of due, first, end; may be out of date.
+        self._due = Due()
 
     # -- looking
 
@@ -85,8 +85,9 @@ class Places:
     def wake_at(self) -> int | None:
         """The next moment at which `tick` has something to do."""
         moments = [lease.deadline for lease in self.leases.values()]
-        if self._due:
-            moments.append(self._due[0][0])
+        due = self._due.next()
+        if due is not None:
+            moments.append(due)
         return min(moments, default=None)
 
     # -- going elsewhere
@@ -124,8 +125,8 @@ class Places:
         self._cut_leases(first, end)
 
     def wait(self, first: int, end: int, attempt: int, due: int, failed_at: int | None) -> None:
-        self.waiting.put(first, end, Wait(due, attempt, failed_at))
-        heappush(self._due, (due, first, end))
+        wait = self._due.add(first, end, Wait(due, attempt, failed_at))
+        self.waiting.put(first, end, wait)
 
     def _finish(self, first: int, end: int) -> int:
         self.losses.forget(first, end)

@@ -32,8 +32,7 @@ class Ranks:
         self._ranks: dict[int, RangeSet] = {}
         self._above = RangeSet()  # All rows with a rank.
         self._fresh = RangeSet()  # Known and never handed out.
-        gaps = lane.done.gaps(lane.start, lane.next)
-        self.scanned = gaps[0][0] if gaps else lane.next
+        self.scanned = min(lane.done.first_gap(lane.start), lane.next)
         """Rows below are known or settled."""
 
     def fits(self, lane: Lane) -> bool:

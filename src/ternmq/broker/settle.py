@@ -14,6 +14,7 @@ from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
 from ternmq.broker.isolate import isolating
 from ternmq.broker.lane import NO_REASON, VANISHED, Why
+from ternmq.broker.lease import RetryRule
 from ternmq.broker.losses import deaths
 from ternmq.broker.notes import pack_failure
 from ternmq.core.errors import ProtocolError, TernError
@@ -93,6 +94,7 @@ class Settler:
         touched: dict[int, Group] = {}
         freed: list[Group] = []
         noted: dict[Group, list[Change]] = {}
+        rules: dict[tuple[Group, int], RetryRule] = {}
         now, chance = self._groups.now(), random.random()  # Together they stay one range.
         for item in done:
             group = _group_of(member, item.lease)
@@ -105,7 +107,8 @@ class Settler:
                 result = lane.ack(item.lease, item.first, item.end, strict=strict)
             elif item.kind == "retry":
                 after = min(max(item.after_ms, -1), AFTER_MAX_MS)
-                rule = group.retry_rule(after, chance)
+                rule = rules.get((group, after)) or group.retry_rule(after, chance)
+                rules[group, after] = rule
                 why = self._why(item)
                 result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
                 if result.dying:

@@ -71,6 +71,12 @@ class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     start: int
 
 
+def pieces_of(lane: Lane) -> int:
+    """How many ranges a snapshot names: what it costs."""
+    held = sum(len(lease.rows) for lease in lane.leases.values())
+    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.notes) + held
+
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -84,9 +90,9 @@ def save(
     unacked: Unacked | None = None,
 ) -> bytes:
     """Rows on their way to the dead letters are saved as ready: better twice than lost."""
-    returned = PieceMap(list(lane.returned))
-    for first, end, attempt in lane.dying:
-        returned.put(first, end, attempt)
+    returned = lane.returned
+    if lane.dying.count:
+        returned = PieceMap([*lane.returned, *lane.dying])
     pieces, floor = (unacked or Unacked()).saved()
     state = LaneState(
         group=group,

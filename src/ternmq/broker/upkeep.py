@@ -17,6 +17,7 @@ from ternmq.broker.commit import Committer
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Group, Groups
 from ternmq.broker.settle import Settler
+from ternmq.broker.snapshot import pieces_of
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.storage.pull_log import Kind, PullRecord
@@ -29,6 +30,8 @@ TICK_S = 0.05
 INDEX_INTERVAL_S = 0.5
 SNAPSHOT_AFTER_RECORDS = 1_000
 SNAPSHOTS_AT_ONCE = 200
+SNAPSHOT_PIECES_MAX = 900_000  # More would not fit into a record.
+REST_PER_PIECE_US = 500  # A piece takes half a microsecond to save: a thousandth of the time.
 
 
 class Upkeep:
@@ -140,6 +143,8 @@ class Upkeep:
                 continue
             moved = group.records >= SNAPSHOT_AFTER_RECORDS
             if moved or (group.id, group.topic_id) in pinning:
+                if not self._affordable(group):
+                    continue
                 record = self._groups.snapshot_record(group)
                 if encoded_size(record) <= RECORD_SIZE_MAX:
                     records.append(record)
@@ -151,6 +156,19 @@ class Upkeep:
         if records:
             await self._committer.decide(records)
         await self._committer.alone(self._store.checkpoint)
+
+    def _affordable(self, group: Group) -> bool:
+        """A snapshot stops the loop for a moment: of a group whose rows are scattered over a
+        million ranges for half a second. The more ranges, the less often; replay reads more."""
+        now = self._groups.now()
+        if now < group.snapshot_after:
+            return False
+        pieces = pieces_of(group.lane)
+        group.snapshot_after = now + pieces * REST_PER_PIECE_US // 1000
+        if pieces > SNAPSHOT_PIECES_MAX:  # Replay takes longer then; nothing is lost.
+            log.warning("group too scattered to snapshot", group=group.name, ranges=pieces)
+            return False
+        return True
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something short on the side; a failure is logged, not lost."""

@@ -4,14 +4,16 @@ Acks in delivery order extend one open range: a million acked messages are a han
 Acks out of order are merged when they are taken. Pure memory; the subscription sends.
 """
 
-from itertools import accumulate
+from collections import deque
+from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
 from ternmq.client.delivery import Verdict
 from ternmq.wire.commands import Done
 
-TAKEN_MAX = 10_000  # Entries in one request.
+TAKEN_MAX = 10_000  # Acks in one request.
+TAKEN_OTHERS_MAX = 500  # Other verdicts: a broker has some microseconds of work with each.
 TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to fit a frame.
 
 
@@ -26,7 +28,7 @@ class Dones:
         self.first = 0
         self.end = -1
         self._acks: list[tuple[int, int, int]] = []
-        self._others: list[Done] = []
+        self._others: deque[Done] = deque()
 
     def __bool__(self) -> bool:
         return self.end >= 0 or bool(self._acks) or bool(self._others)
@@ -87,16 +89,17 @@ class Dones:
         return [Done(lease=lease, first=first, end=end) for lease, first, end in acks[:TAKEN_MAX]]
 
     def take(self) -> list[Done]:
-        """Remove and return everything, up to about `TAKEN_MAX` entries."""
-        letters = accumulate(_letters(each) for each in self._others[:TAKEN_MAX])
+        """Remove and return everything, up to `TAKEN_MAX` acks and `TAKEN_OTHERS_MAX` others."""
+        letters = accumulate(_letters(each) for each in islice(self._others, TAKEN_OTHERS_MAX))
         fitting = max(1, sum(1 for sum_so_far in letters if sum_so_far <= TAKEN_REASONS_MAX))
-        others, self._others = self._others[:fitting], self._others[fitting:]
+        fitting = min(fitting, len(self._others))
+        others = [self._others.popleft() for _ in range(fitting)]
         return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:
         """It may not have arrived; telling it twice does no harm."""
         self._acks += [(each.lease, each.first, each.end) for each in done if each.kind == "ack"]
-        self._others = [each for each in done if each.kind != "ack"] + self._others
+        self._others.extendleft(each for each in reversed(done) if each.kind != "ack")
 
     def _close(self) -> None:
         if self.end >= 0:

@@ -19,6 +19,7 @@ from ternmq.wire.commands import Ack, Command, Done, pack
 ACK_DELAY_S = 0.2
 URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a request.
 AGAIN_DELAY_S = 1.0
+TELLING_MAX = 4  # Requests with retries under way: who fails a million rows shares the broker.
 ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
 
 log = get_logger()
@@ -100,6 +101,8 @@ class Teller:
     def _tell_now(self) -> None:
         self._cancel_timers()
         if self.dones and not self._stopped:  # Else a pull took them along.
+            if self.dones.urgent and len(self._telling) >= TELLING_MAX:
+                return  # An answer under way goes on with it.
             self._tell()
 
     def _cancel_timers(self) -> None:
@@ -122,8 +125,6 @@ class Teller:
             raise
         self._telling.add(answer)
         answer.add_done_callback(partial(self._told, connection, done))
-        if self.dones:
-            self._tell_soon()  # More than one request holds.
 
     def _told(
         self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
@@ -131,6 +132,8 @@ class Teller:
         self._telling.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
+            if self.dones:
+                self._tell_soon()  # More than one request held.
             return
         if connection.closed:
             self.dones.put_back(done)
@@ -143,24 +146,30 @@ class Teller:
     # Being sure.
 
     async def flush(self) -> None:
-        """Wait until the broker has heard everything that was settled so far."""
+        """Wait until the broker has heard everything that was settled so far; as long as it goes
+        on answering, also longer than the time-out."""
         try:
-            async with asyncio.timeout(self._timeout):
-                while self.dones or self._riding or self._telling:
-                    if self._connection is None or self._connection.closed:
-                        self._back.clear()  # Closed, and the news of it is on its way.
-                        await self._back.wait()
-                    if self.dones or self._riding:
-                        self._tell()
-                    await self._all_told()
-                    await asyncio.sleep(0)  # An answer that is there already runs its callback.
-                    if self._riding and not self.dones:
-                        return  # Frames are handled in order: the acks on pulls came first.
+            while self.dones or self._riding or self._telling:
+                async with asyncio.timeout(self._timeout):
+                    if await self._flush_some():
+                        return
         except TimeoutError as error:
             raise Unavailable(
                 f"the broker did not confirm within {self._timeout:g} s; it is told again when it "
                 "is back"
             ) from error
+
+    async def _flush_some(self) -> bool:
+        """Tell what one request holds, and wait for the answers under way. Was that all?"""
+        if self._connection is None or self._connection.closed:
+            self._back.clear()  # Closed, and the news of it is on its way.
+            await self._back.wait()
+        if self.dones or self._riding:
+            self._tell()
+        await self._all_told()
+        await asyncio.sleep(0)  # An answer that is there already runs its callback.
+        # Frames are handled in order: the acks on pulls came first.
+        return bool(self._riding) and not self.dones
 
     async def _all_told(self) -> None:
         """Wait for the answers under way; raises what the broker refused."""

@@ -30,6 +30,7 @@ class Pause(enum.IntFlag):
     CROWDED = 2
     UNREAD = 4
     BUSY = 8
+    COSTLY = 16
 
 
 class Guest(Protocol):
@@ -99,6 +100,9 @@ class House(Generic[G]):
     def go_on_later(self, peer: G) -> None:
         """Not at once: whoever ended the pause is in the middle of something."""
         self._loop.call_soon(peer.go_on)
+
+    def resume_later(self, peer: G, seconds: float) -> None:
+        self._loop.call_later(seconds, peer.resume, Pause.COSTLY)
 
     def take(self, peer: G, size: int) -> None:
         """Count more bytes; without room for them the peer has to wait."""

@@ -187,6 +187,12 @@ class Peer(asyncio.BufferedProtocol):
             else:
                 self._transport.resume_reading()
 
+    def rest(self, seconds: float) -> None:
+        """What this peer asked for was much work: the others first, then its next frame."""
+        if not self.closed and not self._paused & Pause.COSTLY:
+            self.pause(Pause.COSTLY)
+            self._house.resume_later(self, seconds)
+
     def go_on(self) -> None:
         """Handle what had arrived before the pause, then read on."""
         if self._house.busy:

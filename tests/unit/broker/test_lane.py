@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ternmq.broker import snapshot
-from ternmq.broker.lane import Change, Lane, Lease, RetryRule
+from ternmq.broker.lane import TICK_RANGES_MAX, Change, Lane, Lease, RetryRule
 from ternmq.broker.replay import apply
 from ternmq.storage.pull_log import Kind
 from ternmq.wire.commands import GroupSettings
@@ -204,6 +204,44 @@ def test_an_ack_whose_hand_out_was_lost_does_not_ack_what_lies_before() -> None:
     lane.grow(20)
 
     assert (lane.ledger().acked, lane.ledger().ready) == (3, 17)
+
+
+def test_a_storm_of_retries_comes_back_in_parts() -> None:
+    """R5, design 5: a million rows that are due at once do not stop the loop for seconds."""
+    lane = a_lane(3 * TICK_RANGES_MAX)
+    hand_out(lane, 1, 3 * TICK_RANGES_MAX)
+    for row in range(3 * TICK_RANGES_MAX):
+        rule = RetryRule("default", 0, 1_000 + row % 2)
+        lane.retry(1, row, row + 1, rule=rule, now=0)
+
+    lane.tick(1_000)
+    assert lane.ledger().ready == TICK_RANGES_MAX // 2, "of two thousand every second is due"
+    for _ in range(2):
+        lane.tick(1_001)
+    assert lane.wake_at() == 1_000, "there is more to be brought back"
+    while lane.wake_at() is not None:
+        lane.tick(1_001)
+    line = lane.ledger()
+    assert (line.ready, line.waiting_retry) == (3 * TICK_RANGES_MAX, 0)
+
+
+def test_rows_that_wait_again_for_longer_come_only_then() -> None:
+    """An old reminder of a row says nothing about its new moment."""
+    lane = a_lane(10)
+    hand_out(lane, 1, 10)
+    lane.retry(1, 0, 10, rule=RetryRule("fixed:1s", 0), now=0)
+    lane.reschedule(RetryRule("fixed:10s", 0))
+    lane.tick(5_000)
+    assert lane.ledger().waiting_retry == 10
+    lane.tick(10_000)
+    assert lane.ledger().ready == 10
+    hand_out(lane, 2, 10)
+    lane.retry(2, 0, 10, rule=RetryRule("default", 0, 30), now=10_000)
+    lane.tick(10_029)
+    assert lane.ledger().waiting_retry == 10
+    assert lane.wake_at() == 10_030
+    lane.tick(10_030)
+    assert lane.ledger().ready == 10
 
 
 class LaneMachine(RuleBasedStateMachine):

@@ -3,7 +3,7 @@
 import random
 
 from ternmq.client.delivery import ACK, reject_verdict, retry_verdict
-from ternmq.client.dones import TAKEN_MAX, TAKEN_REASONS_MAX, Dones
+from ternmq.client.dones import TAKEN_MAX, TAKEN_OTHERS_MAX, TAKEN_REASONS_MAX, Dones
 
 
 def ranges(dones: Dones) -> list[tuple[int, int, int]]:
@@ -70,6 +70,19 @@ def test_one_request_takes_a_bounded_number() -> None:
         dones.ack(1, 2 * row, 2 * row + 1)
 
     assert len(dones.take()) == TAKEN_MAX
+    assert len(dones.take()) == 5
+    assert not dones
+
+
+def test_one_request_takes_fewer_of_what_is_not_an_ack() -> None:
+    dones = Dones()
+    for row in range(TAKEN_OTHERS_MAX + 5):
+        dones.add(1, row, row + 1, retry_verdict(1 + row % 7, ""))
+
+    first = dones.take()
+    assert len(first) == TAKEN_OTHERS_MAX
+    dones.put_back(first)
+    assert dones.take() == first
     assert len(dones.take()) == 5
     assert not dones
 
