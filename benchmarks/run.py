@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import delay, delivery, outbox, own
+from benchmarks import delay, delivery, outbox, own, transactions
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -47,6 +47,8 @@ def measure_own(quick: bool) -> dict[str, Any]:
             found["delivery"] = delivery.measure(url, pid, quick=quick)
             for line in delivery.verdicts(found["delivery"]):
                 say(line)
+            found["transactions"] = transactions.measure(url, pid, quick=quick)
+            say(f"transactions: {found['transactions']}")
             found["shapes"] = own.bodies_of_batches(url, pid)
             say(f"shapes: {found['shapes']}")
             if not quick:
@@ -91,6 +93,7 @@ def targets(machine: dict[str, Any], mine: dict[str, Any], results: list[Result]
         lines.append(
             ("publish behind 10 M unread / empty", mine["backlog"]["ratio"], 0.9, "at least")
         )
+    lines += transactions.targets(mine["transactions"])
     lines += delay.targets(mine["delay"])
     lines += outbox.targets(mine["outbox"])
     return [_verdict(*line) for line in lines]

@@ -1,10 +1,13 @@
 """A producer process that stops at a step of a transaction and waits to be killed.
 
 python -m tests.integration.transacting URL STEP WORK: the work is a file that is written. Prints
-the transaction's id when it has reached the step. Steps: half, work, commit.
+the transaction's id when it has reached the step. Steps: half, work, commit, and committing-N,
+which kills itself N turns of the loop after it began to commit.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +26,12 @@ async def main(url: str, step: str, work: Path) -> None:
             await tx.commit()
         sys.stdout.write(tx.id + "\n")
         sys.stdout.flush()
+        if step.startswith("committing"):
+            committing = asyncio.ensure_future(tx.commit())
+            for _ in range(int(step.split("-")[1])):
+                await asyncio.sleep(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+            await committing
         await asyncio.sleep(600)
 
 

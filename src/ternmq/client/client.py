@@ -36,6 +36,7 @@ from ternmq.client.outgoing import SendOptions
 from ternmq.client.producer import Producer, Stats
 from ternmq.client.reader import Reader, ReadOptions
 from ternmq.client.receipt import BatchReceipt, Receipt
+from ternmq.client.times import shown
 from ternmq.client.transaction import Transaction, TransactionOptions
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, Closed, Unavailable
@@ -261,6 +262,8 @@ class Client:
         `UNKNOWN`. Call it in the event loop; a second call puts another function in its place.
         """
         links = self._servers()
+        if not callable(function):
+            raise BadRequest(f"a transaction checker is a function, not {shown(function)}")
         if self._checker is not None:
             self._checker.function = function
         else:

@@ -21,7 +21,7 @@ from ternmq.client.config import nearest_text
 from ternmq.client.half import HalfReceipt, HalfSender, fill_in
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.times import shown
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, SendUnknown, TernError
 from ternmq.core.units import DAY_MS
 from ternmq.wire.commands import Command
 from ternmq.wire.halves import Action, HalfEnd, HalfEnded
@@ -84,6 +84,7 @@ class Transaction:
         self._info = make_info(options)
         self._wanted = options.get("broker_group")
         self._group = ""
+        self._failed = ""
         self.state: TransactionState = "open"
         self.receipts: list[HalfReceipt] = []
         """One per message, in the order sent; after the commit they know their sequences."""
@@ -102,15 +103,14 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if self.state != "open":
-            return isinstance(error, Rollback)
-        if error is None:
-            await self.commit()
-            return False
         if isinstance(error, Rollback):
-            await self.rollback()
+            if self.state != "rolled_back":
+                await self.rollback()  # Raises when it is committed: nobody shall think otherwise.
             return True
-        self.state = "unknown"  # The work may be done: the checker knows, we do not.
+        if self.state == "open" and error is None:
+            await self.commit()
+        elif self.state == "open":
+            self.state = "unknown"  # The work may be done: the checker knows, we do not.
         return False
 
     async def send(
@@ -149,13 +149,26 @@ class Transaction:
         if not rows:
             return []
         if not self._group:
-            self._group = await self._sender.group(self._wanted)
-        receipts = await self._sender.store(self._group, topic, rows, info)
+            found = await self._sender.group(self._wanted)
+            self._group = self._group or found  # Two that send at once stay on one group.
+        try:
+            receipts = await self._sender.store(self._group, topic, rows, info)
+        except BaseException as error:
+            definite = isinstance(error, TernError) and not isinstance(error, SendUnknown)
+            if not definite or len(rows) > 1:  # Stored or not, or in parts: nobody knows.
+                self._failed = topic
+            raise
         self.receipts += receipts
         return receipts
 
     async def commit(self) -> None:
         """Make everything visible now; the block's end does it by itself."""
+        if self._failed and self.state == "open":
+            self.state = "unknown"
+            raise BadRequest(
+                f"a message to {self._failed!r} could not be stored, so this transaction cannot be "
+                "committed as a whole: roll it back, or leave it to the checker"
+            )
         await self._end("commit")
 
     async def rollback(self) -> None:
