@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -206,3 +207,57 @@ def test_a_database_that_restarts_in_the_middle_loses_and_doubles_nothing(
     sent = Counter(map(int, mq.bodies))
     assert set(committed) <= set(sent) <= set(committed) | set(unsure)
     assert max(sent.values()) == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+async def test_so_do_async_engines(database: TestDatabase, mq: FakeMq) -> None:
+    """Everything on one event loop: sessions, immediate sends, sweeper."""
+    engine = create_async_engine(database.async_url)
+    settings = RelaySettings(rows_max=20, poll=0.05, lease=2.0, grace=1.0)
+    mq.submit = lambda job: asyncio.ensure_future(job(mq))  # type: ignore[method-assign]
+    outbox = Outbox(engine, mq, settings=settings)
+    await outbox.create_tables()
+    committed: set[int] = set()
+    unsure: set[int] = set()
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            try:
+                async with AsyncSession(engine) as session, session.begin():
+                    await outbox.send(session, "t", b"%d" % number)
+                    unsure.add(number)
+                unsure.discard(number)
+                committed.add(number)
+            except Exception:  # The driver's own words for "the server is gone".
+                await asyncio.sleep(0.05)
+
+    async def until(condition: Any) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    outbox.start()
+    writing = asyncio.create_task(write())
+    await until(lambda: len(committed) > 50)
+    assert database.server is not None
+    await asyncio.to_thread(database.server.kill)
+    await asyncio.to_thread(database.server.start)
+    before = len(committed)
+    await until(lambda: len(committed) > before + 50)
+    stop.set()
+    await writing
+    await until(lambda: len(mq.bodies) >= len(committed))
+    plain = database.engine()
+    await until(lambda: left(outbox, plain) == 0)
+    outbox.stop()
+    await until(outbox._swept.is_set)
+
+    sent = Counter(map(int, mq.bodies))
+    assert committed <= set(sent) <= committed | unsure
+    assert max(sent.values()) == 1
+    plain.dispose()
+    await engine.dispose()

@@ -57,8 +57,14 @@ def ended(processes: list[Process]) -> Iterator[None]:
         yield
     finally:
         for process in processes:
-            process.kill()
-            process.communicate()
+            end(process)
+
+
+def end(process: Process) -> None:
+    process.kill()
+    process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
 
 
 def check(node: Node, engine: Engine) -> None:
@@ -128,12 +134,10 @@ def test_so_they_are_when_everybody_is_killed_at_random(
             assert time.monotonic() < give_up
             time.sleep(chance.uniform(0.5, 2.5))  # Not for luck: this is the moment of the kill.
             victim = chance.randrange(len(running))
-            running[victim].kill()
-            running[victim].communicate()
+            end(running[victim])
             running[victim] = makers[victim]()
             killed += 1
         for trader in running[:2]:
-            trader.kill()
-            trader.communicate()
+            end(trader)
         check(node, engine)
     engine.dispose()
