@@ -209,12 +209,28 @@ class NodeFactory:
             node.start()
         return node
 
-    def delay_server(self, node: Node, name: str = "later", *, start: bool = True) -> DelayServer:
+    def delay_server(
+        self,
+        node: Node,
+        name: str = "later",
+        *,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        start: bool = True,
+    ) -> DelayServer:
         """A delay server apart from `node`, which is meta and broker to it."""
         home = self._folder / f"delay-{len(self._made) + 1}"
         home.mkdir()
         server = DelayServer(
-            port=free_ports(), data_dir=home / "data", output_dir=home, meta=node.url, name=name
+            port=free_ports(),
+            data_dir=home / "data",
+            output_dir=home,
+            arguments=arguments,
+            environment=environment,
+            prefix=prefix,
+            meta=node.url,
+            name=name,
         )
         self._made.append(server)
         if start:

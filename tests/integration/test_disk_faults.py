@@ -99,7 +99,7 @@ async def test_a_failed_flush_of_messages_is_final_until_a_restart(node: Node) -
                 await mq.send(TOPIC, b"unsure")
             assert "INJECTED" in trace.read_text()
         for _ in range(3):
-            with pytest.raises(ternmq.DiskFailed, match="restart the broker"):
+            with pytest.raises(ternmq.DiskFailed, match="restart this server"):
                 await mq.send(TOPIC, b"refused")
 
         assert list((await whole_topic(mq, TOPIC)).values()) == sent

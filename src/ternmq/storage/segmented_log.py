@@ -132,7 +132,7 @@ class SegmentedLog:
 
     def _fail(self, event: str, error: TernError) -> None:
         self.failed = DiskFailed(
-            f"{event}: {error.message}; fix the disk and restart the broker", **error.details
+            f"{event}: {error.message}; fix the disk and restart this server", **error.details
         )
         log.error(event, log=self.directory.name, error=error.message, synced=self.synced)
 
