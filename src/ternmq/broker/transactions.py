@@ -300,15 +300,17 @@ class Transactions:
 
     # One at a time
 
-    async def quiet(self, name: str) -> None:
-        """Wait until nothing under this name is on its way to the disk."""
+    async def arrived(self, name: str) -> None:
+        """Wait for what is on its way to the disk under this name now, not for what comes."""
         suffix = detached_key(name, 0)[DETACHED_NAME_AT:]
-        while busy := [
-            key
-            for key in [*self._staging, *self._ending]
+        waiting = [
+            done
+            for key, batches in self._staging.items()
             if key[:1] == b"D" and key[DETACHED_NAME_AT:] == suffix
-        ]:
-            await self._settled(busy[0])
+            for done in batches.values()
+        ]
+        if waiting:
+            await asyncio.wait(waiting)
 
     async def _settled(self, key: bytes) -> None:
         """Wait until nothing about this transaction is on its way to the disk."""

@@ -69,17 +69,23 @@ class Unfenced:
         return counting
 
     async def _abort(self, request: DetachedEnd, known: Known, before: list[int]) -> HalfEnded:
-        """Nothing that was published is touched; what is named can be committed no more."""
+        """Nothing that was published is touched; what is named can be committed no more. Without
+        attempts it is about all that are open here."""
         if before:
             return _answer(before, repeated=True)
-        named = list(dict.fromkeys(request.attempts + request.elsewhere)) or list(known)
+        here = request.attempts
+        if not here:
+            await self._transactions.arrived(request.name)
+            known = self._halves.attempts(request.name)
+            here = list(known)
+        named = list(dict.fromkeys(here + request.elsewhere))
         left = [at for at in named if not isinstance(known.get(at), Outcome)]
         await self._roll_back(request.name, left)
         return _answer([], repeated=not left)
 
     async def _roll_back_others(self, name: str, attempts: list[int]) -> None:
-        """After the commit, so that nothing is staged any more while this waits."""
-        await self._transactions.quiet(name)
+        """After the commit: nothing more is staged now than what is on its way."""
+        await self._transactions.arrived(name)
         known = self._halves.attempts(name)
         others = [at for at, one in known.items() if isinstance(one, Transaction)]
         await self._roll_back(name, [at for at in others if at not in attempts])

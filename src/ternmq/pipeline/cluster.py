@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ternmq.batch.envelope import Envelope
 from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
+from ternmq.client.detached import Detached, DetachedEnding
 from ternmq.client.pieces import Pieces
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.units import MIB
@@ -24,6 +25,8 @@ REMEMBER_S = 0.1
 ROWS_MAX = 50_000
 PAGE_SIZE = MIB
 APP = "spark"
+STAGED_S = 72 * 3600.0
+"""So long rows of the sink wait for their commit: a driver may be down in between."""
 
 _clusters: dict[str, "Cluster"] = {}
 
@@ -147,6 +150,33 @@ class Cluster:
 
     def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
         return loop_thread().run(self._client.admin.resend_dead_letters(group, ranges))
+
+    def detached(self, name: str, attempt: int, broker_group: str) -> Detached:
+        """An attempt of the sink: staged here, committed by whoever knows that it counts."""
+        return loop_thread().call(
+            lambda: self._client.detached(
+                name, attempt=attempt, broker_group=broker_group, expires=STAGED_S, fenced=False
+            )
+        )
+
+    def commit(
+        self, name: str, broker_group: str, attempts: list[int], elsewhere: list[int]
+    ) -> DetachedEnding:
+        end = self._client.commit_detached
+        return loop_thread().run(
+            end(name, attempts, broker_group, fenced=False, elsewhere=elsewhere)
+        )
+
+    def abort(
+        self, name: str, broker_group: str, attempts: list[int], elsewhere: list[int]
+    ) -> DetachedEnding:
+        end = self._client.abort_detached
+        return loop_thread().run(
+            end(name, attempts, broker_group, fenced=False, elsewhere=elsewhere)
+        )
+
+    def look(self, name: str, broker_group: str) -> DetachedEnding:
+        return loop_thread().run(self._client.look_detached(name, broker_group))
 
     def _seek(self, place: Place, start: Start, size: int = 0) -> Sought | None:
         links = self._client.links

@@ -19,6 +19,7 @@ from ternmq.pipeline.positions import Place
 DEFAULT_URL = "tern://127.0.0.1:7700"
 EARLIEST, LATEST = -2, -1
 TRIGGER_DELAY_S = 15 * 60.0
+JOB_ID_SIZE_MAX = 200
 
 SOURCE = (
     "url", "subscribe", "subscribePattern", "assign", "stream", "from", "includeProperties",
@@ -28,6 +29,11 @@ SOURCE = (
     "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss",
 )  # fmt: skip
+
+
+SINK = ("url", "topic", "jobId")
+SPARKS_OWN = ("checkpointLocation", "queryName", "path")
+"""Options that Spark takes for itself and hands on all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,30 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         partition_rows_max=_count(said, "maxRecordsPerPartition"),
         fail_on_data_loss=_truth(said, "failOnDataLoss", True),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    url: str
+    topic: str
+    """Empty: a column says it."""
+    job_id: str
+    """Empty in streams, and where a batch is written without one."""
+
+
+def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Check everything a write was given."""
+    said = checked(given, SINK + SPARKS_OWN)
+    topic, job_id = said.get("topic", ""), said.get("jobId", "")
+    if topic:
+        check_name("topic", topic)
+    if "path" in said:
+        raise BadRequest("start() and save() take no path here; say where to by the option 'topic'")
+    if streaming and job_id:
+        raise BadRequest("a stream knows its micro-batches by its checkpoint: leave jobId out")
+    if len(job_id.encode()) > JOB_ID_SIZE_MAX:
+        raise BadRequest(f"jobId has at most {JOB_ID_SIZE_MAX} bytes")
+    return SinkOptions(url=url_of(said), topic=topic, job_id=job_id)
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ tags are dictionary-encoded by Arrow. A slice of a column is cut exactly, never 
 """
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import KIB
 
-ROWS_MAX = 8_192
+ROWS_MAX = 16_384
 SIZE_MAX = 1024 * 1024
 """Bytes of bodies in one batch, before compression."""
 
@@ -26,7 +27,7 @@ BATCH_SIZE_FINE = BATCH_SIZE_MAX - 64 * KIB
 """Of all columns together, which leaves room for the header."""
 
 TEXTS = {"key": Column.KEY, "order_key": Column.ORDER_KEY}
-COLUMNS = ("body", "key", "tag", "order_key", "properties", "id", "born_at", "topic")
+COLUMNS = ("body", "key", "tag", "order_key", "properties", "id", "born_at", "topic", "deliver_at")
 _VALUES = np.full(256, 255, np.uint8)
 for _value, _letter in enumerate(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"):
     _VALUES[_letter] = _value
@@ -38,18 +39,30 @@ def check_columns(names: list[str], *, topic: str) -> None:
         raise BadRequest(f"the tern sink needs a column 'body'; there are: {', '.join(names)}")
     if not topic and "topic" not in names:
         raise BadRequest("say where to: the option 'topic', or a column 'topic'")
+    if topic and "topic" in names:
+        raise BadRequest("say where to once: the option 'topic' or the column 'topic', not both")
     for name in names:
-        if name == "deliver_at":
-            raise BadRequest(
-                "deliver_at cannot be part of an exactly-once write: delayed messages are not "
-                "transactional; leave the column out"
-            )
         if name not in COLUMNS:
-            raise BadRequest(f"the tern sink has no column {name!r}; it takes {', '.join(COLUMNS)}")
+            near = get_close_matches(name, COLUMNS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(COLUMNS)}"
+            raise BadRequest(f"the tern sink has no column {name!r}; {hint}")
+
+
+def check_due(batch: pa.RecordBatch, now_ms: int) -> None:
+    """Refuse what is to be delivered later: that cannot be part of an exactly-once write."""
+    at = batch.schema.get_field_index("deliver_at")
+    if at < 0:
+        return
+    latest = pc.max(pc.cast(batch.column(at), pa.timestamp("us", tz="UTC")).cast(pa.int64()))
+    if latest.is_valid and latest.as_py() > now_ms * 1000:
+        raise BadRequest(
+            "a deliver_at lies in the future: delayed messages cannot be part of an exactly-once "
+            "write; send them with a client, or write them when they are due"
+        )
 
 
 def split_topics(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by topic; the option wins over the column."""
+    """The rows by topic."""
     if topic:
         yield topic, batch
         return

@@ -101,6 +101,10 @@ async def test_an_abort_touches_what_it_names_and_a_late_commit_is_refused(
         await mq.commit_detached(JOB, fenced=False)
     await mq.commit_detached(JOB, [2], fenced=False)
     assert await bodies(mq) == [b"2"]
+    for attempt in (1, 2):
+        await stage(mq, attempt, b"no", name="query:8")
+    await mq.abort_detached("query:8", fenced=False)
+    assert (await mq.admin.halves()).total == 0, "none named: all that are open"
 
 
 async def test_attempts_elsewhere_are_remembered_with_the_outcome(

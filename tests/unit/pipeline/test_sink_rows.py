@@ -108,13 +108,35 @@ def test_rows_go_to_the_topic_of_their_column() -> None:
     [
         (["key"], "t", "needs a column 'body'"),
         (["body"], "", "say where to"),
-        (["body", "value"], "t", "no column 'value'"),
-        (["body", "deliver_at"], "t", "not transactional"),
+        (["body", "topic"], "t", "not both"),
+        (["body", "value"], "t", "no column 'value'; it takes body, key"),
+        (["body", "tags"], "t", "did you mean 'tag'"),
     ],
 )
 def test_a_frame_that_cannot_be_sent_is_refused(names: list[str], topic: str, said: str) -> None:
     with pytest.raises(BadRequest, match=said):
         sink_rows.check_columns(names, topic=topic)
+
+
+def test_only_what_is_due_can_be_written() -> None:
+    def frame(*times: int | None) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict(
+            {"deliver_at": pa.array(times, pa.timestamp("us", "UTC"))}
+        )
+
+    sink_rows.check_due(frame(None, 1_000_000, 999_999), now_ms=1_000)
+    sink_rows.check_due(frame(None), now_ms=1_000)
+    with pytest.raises(BadRequest, match="deliver_at lies in the future"):
+        sink_rows.check_due(frame(None, 1_000_001), now_ms=1_000)
+
+
+def test_keys_and_properties_count_for_the_size_of_a_batch() -> None:
+    rows = [{"body": b"x", "properties": [("p", "q" * 1_000)]}] * 10_000
+
+    found = views(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+
+    assert sum(view.count for view in found) == 10_000
+    assert len(found) > 1
 
 
 def test_nulls_where_there_must_be_something_are_refused() -> None:

@@ -1,0 +1,94 @@
+"""The sink with a driver that stops at a step of its commit; alone, a driver that can be killed.
+
+python -m tests.integration.sinking URL CHECKPOINT STEP MARK: copies topic `from` to topic `to` and
+writes the file MARK when the commit of the first micro-batch has come to the step: `before` or
+`after` the rows are published. Then it waits to be killed.
+"""
+
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from ternmq.pipeline.options import SinkOptions, sink_options
+from ternmq.pipeline.session import spark_session
+from ternmq.pipeline.sink import StreamWriter
+from ternmq.pipeline.source import TernSource
+from ternmq.pipeline.staging import TaskDone
+
+STEP, MARK = "tests.step", "tests.mark"
+
+
+class StoppingWriter(StreamWriter):
+    """Stops in its first commit of rows, once: `fail` raises, else it waits for ever."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, step: str, mark: Path) -> None:
+        super().__init__(options, schema)
+        self._step, self._mark = step, mark
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        rows = sum(message.rows for message in messages if isinstance(message, TaskDone))
+        if rows and "before" in self._step:
+            self._stop()
+        super().commit(messages, batchId)
+        if rows and "after" in self._step:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._mark.exists():
+            return
+        self._mark.write_text("here")
+        if "fail" in self._step:
+            raise RuntimeError("the driver has a bad day")
+        threading.Event().wait(600)
+
+
+class StoppingSource(TernSource):
+    """The format "stopping": tern, with two more options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stopping"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        given = dict(self.options)
+        step, mark = given.pop(STEP), Path(given.pop(MARK))
+        return StoppingWriter(sink_options(given, streaming=True), schema, step, mark)
+
+
+def copy(
+    spark: SparkSession,
+    url: str,
+    checkpoint: Path,
+    **options: str,
+) -> StreamingQuery:
+    """Everything of topic `from` to topic `to`, with keys, in micro-batches of 1,000."""
+    wanted = {"topic": "to", "format": "tern"} | options
+    source = spark.readStream.format("tern").options(
+        url=url, subscribe="from", startingOffsets="earliest", maxOffsetsPerTrigger="1000",
+        minPartitions="2",
+    )  # fmt: skip
+    return (
+        source.load()
+        .select("body", "key")
+        .writeStream.format(wanted.pop("format"))
+        .options(url=url, checkpointLocation=str(checkpoint), **wanted)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def main(url: str, checkpoint: Path, step: str, mark: str) -> None:
+    spark = spark_session("sinking", master="local[2]")
+    spark.dataSource.register(StoppingSource)
+    options = {"format": "stopping", STEP: step, MARK: mark}
+    copy(spark, url, checkpoint, **options).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4])
