@@ -23,6 +23,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, FilterConflict, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.core.retry import ATTEMPTS_MAX
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_log import ConsumeLog
@@ -66,6 +67,8 @@ class Members:
         names = list(dict.fromkeys(request.topics))
         if not 0 < len(names) <= TOPICS_MAX:
             raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
+        if request.attempts_max is not None and not 0 <= request.attempts_max <= ATTEMPTS_MAX:
+            raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
         if len(members_of(peer)) >= MEMBERS_MAX:
             raise OverLimit(f"this client has {MEMBERS_MAX} consumers already")
         topics = [await self._topics.get_or_create(name) for name in names]
@@ -75,12 +78,12 @@ class Members:
         made = [await self.make_group(topic, request.group, request.start) for topic in topics]
         for group, _ in made:
             agree(group, wanted, request.ordered)
-            await self._bind_attempts(group, request.attempts_max)
         made += [
             await self.make_group(lane, request.group, Start(at="earliest"))
             for topic in topics
             if (lane := self._topics.find(lane_topic(topic.id, request.group))) is not None
         ]
+        await self._bind_attempts([group for group, _ in made], request.attempts_max)
         session = peer.hello.session if peer.hello else bytes(16)
         member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
@@ -126,13 +129,20 @@ class Members:
                     self._deliverer.also(member, private)
         return lane
 
-    async def _bind_attempts(self, group: Group, attempts_max: int | None) -> None:
-        """A limit that a starting consumer gives binds its whole group; the last one wins (R12)."""
-        if attempts_max is None or attempts_max == group.settings.attempts_max:
+    async def _bind_attempts(self, groups: list[Group], attempts_max: int | None) -> None:
+        """A limit that a starting consumer gives binds its whole group, private lanes too; the
+        last one wins (R12)."""
+        others = [each for each in groups if each.settings.attempts_max != attempts_max]
+        if attempts_max is None or not others:
             return
-        settings = msgspec.structs.replace(group.settings, attempts_max=attempts_max)
-        await self._committer.decide([self._groups.settings_record(group, settings)])
-        group.settings = settings
+        new = {
+            group: msgspec.structs.replace(group.settings, attempts_max=attempts_max)
+            for group in others
+        }
+        records = [self._groups.settings_record(group, settings) for group, settings in new.items()]
+        await self._committer.decide(records)
+        for group, settings in new.items():
+            group.settings = settings
 
     async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[Group, bool]:
         """Find the group, or make it; a new one's start is safe before anybody hears of it."""

@@ -33,6 +33,8 @@ log = get_logger()
 
 _ONE_WAY = int(Flag.ONE_WAY)
 _MAY_BE_ONE_WAY = frozenset({int(Command.ACK), int(Command.RENEW), int(Command.LEAVE)})
+_LAST_WORDS = _MAY_BE_ONE_WAY
+"""What is taken while the broker stops: consumers finish, nothing begins."""
 TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
 
 Hot = Callable[[Peer, Frame], None]
@@ -110,7 +112,7 @@ class Router:
         command = frame.command
         if frame.flags & _ONE_WAY and command not in _MAY_BE_ONE_WAY:
             raise ProtocolError(f"{Command(command).name} needs an answer")
-        if self.stopping:
+        if self.stopping and command not in _LAST_WORDS:
             raise Unavailable("the broker is stopping; connect again in a moment")
         hot = self._hot.get(command)
         if hot is not None:

@@ -77,6 +77,9 @@ from ternmq.wire.refused import RefusedFind, RefusedHandle
 log = get_logger()
 
 STOP_WITHIN_S = 5.0
+LAST_WORDS_S = 0.5
+"""How long a stop waits for what consumers settle once they are told."""
+LOOK_S = 0.01
 UNNAMED = "%unknown."
 
 
@@ -398,11 +401,22 @@ class Parts:
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self.router.finish()
+                await self._last_words()
                 await self.settler.finish()
         except TimeoutError:
             log.warning("requests cut off by stopping")
         for group in self.groups:
             self.groups.write(group, group.lane.release(None))
+
+    async def _last_words(self) -> None:
+        """Consumers that were told settle what they have done and give back what they have not
+        begun: nobody gets that twice. Those who are in the middle of something are not waited for.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LAST_WORDS_S
+        busy = [group.lane for group in self.groups if group.members]
+        while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
 
     async def close(self) -> None:
         self.fetcher.close()

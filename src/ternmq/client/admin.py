@@ -11,6 +11,7 @@ from ternmq.client.delays import Delays
 from ternmq.client.half import HalfWanted, half_id, make_half_find
 from ternmq.client.links import Links
 from ternmq.client.replay import Replay, ReplayProgress, run_replay
+from ternmq.client.settings import change_of, checked
 from ternmq.client.start import make_start
 from ternmq.core.errors import TopicNotFound, TransactionNotFound
 from ternmq.discovery.own_topics import REFUSED_PREFIX
@@ -86,7 +87,7 @@ class Admin:
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
         """Make a topic; the one that is there already is returned as it is."""
-        create = TopicCreate(name=name, settings=settings or TopicSettings())
+        create = TopicCreate(name=name, settings=checked(settings or TopicSettings()))
         return await self._links.ask_meta(Command.TOPIC_CREATE, create, Topic)
 
     async def topics(self, prefix: str = "") -> list[Topic]:
@@ -109,14 +110,14 @@ class Admin:
 
     async def set_topic(self, name: str, **changes: Any) -> Topic:
         """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
-        body_size_max. A rate of 0 is no limit."""
-        wanted = TopicSet(name=name, **changes)
+        body_size_max, keep_ms. A rate of 0 is no limit."""
+        wanted = change_of(TopicSet, changes, name=name)
         return await self._links.ask_meta(Command.TOPIC_SET, wanted, Topic)
 
     async def set_limit(self, app: str, **changes: Any) -> AppLimit:
         """Limit an application on all topics together: rate, bytes_rate, consume_rate,
         consume_bytes_rate. 0 is no limit."""
-        wanted = LimitSet(app=app, **changes)
+        wanted = change_of(LimitSet, changes, app=app)
         return await self._links.ask_meta(Command.LIMIT_SET, wanted, AppLimit)
 
     async def limits(self) -> list[AppLimit]:
@@ -143,9 +144,10 @@ class Admin:
 
     async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
-        in_flight_max, consumer_in_flight_max, backlog_alarm, on_failure, priority. 0 is no limit.
+        in_flight_max, consumer_in_flight_max, backlog_alarm, dead_letter_keep_ms, on_failure,
+        priority. 0 is no limit.
         """
-        wanted = GroupSet(topic=topic, group=group, **changes)
+        wanted = change_of(GroupSet, changes, topic=topic, group=group)
         return (await self._ask_all(Command.GROUP_SET, wanted, Group))[0]
 
     async def group_keys(self, topic: str, group: str) -> GroupKeys:

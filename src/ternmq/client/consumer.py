@@ -140,16 +140,22 @@ class Consumer:
         self._resting = True
         for subscription in self._subscriptions:
             subscription.rest()
-        if self._row < self._row_end:
-            self._ranges.append((self._row, self._row_end))
-        unshown = [(self._delivery, *rows) for rows in self._ranges]
-        self._ranges, self._row = [], self._row_end
-        for delivery, first, end in unshown:
-            delivery.source.settle(delivery, (first, end), BACK)
-        ready = list(self._ready)
-        self._ready.clear()
-        self._give_back(ready)
+        for subscription in self._subscriptions:
+            self.give_back(subscription)
         self._wake_all()
+
+    def give_back(self, source: object) -> None:
+        """What one broker sent and was not shown yet goes back to it, and is not shown."""
+        delivery = self._delivery
+        if delivery is not None and delivery.source is source:
+            unshown = [*self._ranges, (self._row, self._row_end)]
+            self._ranges, self._row = [], self._row_end
+            for first, end in unshown:
+                if first < end:
+                    delivery.source.settle(delivery, (first, end), BACK)
+        ready = [each for each in self._ready if each.source is source]
+        self._ready = deque(each for each in self._ready if each.source is not source)
+        self._give_back(ready)
 
     def _give_back(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

@@ -66,6 +66,11 @@ class Outlet:
         return not (self._waiting or self._under_way or self._later)
 
     @property
+    def ebbing(self) -> bool:
+        """Its server is about to stop."""
+        return self._link.ebbing
+
+    @property
     def under_way(self) -> int:
         return len(self._under_way)
 

@@ -39,17 +39,21 @@ class Outlets:
         return bool(self._groups)
 
     def next(self) -> Outlet:
-        """The server whose turn it is."""
+        """The server whose turn it is; one that is about to stop is passed over."""
         if self._routes is not self._links.version:
             self._routes = self._links.version
             self._groups = self._links.masters(self.kind) or self._groups
-        self._turn += 1
-        group = self._groups[self._turn % len(self._groups)]
+        for _ in self._groups:
+            self._turn += 1
+            outlet = self._outlet(self._groups[self._turn % len(self._groups)])
+            if not outlet.ebbing:
+                break
+        return outlet
+
+    def _outlet(self, group: str) -> Outlet:
         outlet = self._outlets.get(group)
         if outlet is None:
-            link = self._links.server(group, self.kind)
-            outlet = Outlet(group, link)
-            self._outlets[group] = outlet
+            outlet = self._outlets[group] = Outlet(group, self._links.server(group, self.kind))
         return outlet
 
     async def find(self) -> None:

@@ -9,11 +9,14 @@ from ternmq.wire.commands import Start
 StartLike = str | int | datetime | Start
 
 SEQUENCE_MAX = 2**63 - 1
+PLACES = ("earliest", "latest", "sequence", "time")
 
 
 def make_start(start: StartLike) -> Start:
     """'earliest', 'latest', a sequence number, or an aware datetime (stored at or after)."""
     if isinstance(start, Start):
+        if start.at not in PLACES:
+            raise BadRequest(f"at is {shown(start.at)}; it can be {', '.join(PLACES)}")
         _check_number("value", start.value)
         return start
     if isinstance(start, datetime):

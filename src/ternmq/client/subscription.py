@@ -83,6 +83,9 @@ class Sink(Protocol):
     def withdraw(self, delivery: Delivery) -> None:
         """Do not show what was not shown yet; mark those rows settled."""
 
+    def give_back(self, source: object) -> None:
+        """Settle what was not shown yet of this source's deliveries: somebody else gets it."""
+
     def failed(self, error: TernError) -> None: ...
 
 
@@ -115,6 +118,7 @@ class Subscription:
         self._away = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._ebbing = False  # The broker is about to stop.
         self._resting = False
         self._teller = Teller(plan.group, timeout=plan.timeout, at_once=plan.ordered)
         self._at_once = plan.ordered
@@ -161,7 +165,8 @@ class Subscription:
                 tag=plan.tag,
                 filter=plan.filter,
                 ordered=plan.ordered,
-                attempts_max=plan.attempts_max,
+                # Who comes back does not start: others may have said something else meanwhile.
+                attempts_max=None if self._number else plan.attempts_max,
             ),
             Joined,
             timeout=plan.timeout,
@@ -172,6 +177,7 @@ class Subscription:
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
         self._connection = connection
+        self._ebbing = False
         self._teller.joined(connection, self._number)
         self._away.clear()
         self._flowing = True
@@ -264,7 +270,7 @@ class Subscription:
         while True:
             self._pull_at = -1
             connection = self._connection
-            if connection is None or self._stopping or self._resting:
+            if connection is None or self._stopping or self._resting or self._ebbing:
                 return
             if self._pulls >= (PULLS_MAX if self._flowing else 1):
                 return
@@ -415,9 +421,15 @@ class Subscription:
         self._renew_now()
 
     def _noticed(self, notice: Notice) -> None:
-        """After a reset some leases are gone: find out which before their rows are shown."""
+        """After a reset some leases are gone: find out which before their rows are shown. Before
+        a planned stop the broker hears what is settled, and gets back what was not begun."""
         if notice.kind == "leases":
             self._renew_now()
+        elif notice.kind == "stopping" and not self._stopping:
+            self._ebbing = True
+            self._sink.give_back(self)
+            self._settle_elsewhere()
+            self._teller.tell_now()
 
     def _renew_now(self) -> None:
         leases = self._holding.leases()

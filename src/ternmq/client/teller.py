@@ -91,14 +91,15 @@ class Teller:
         dones = self.dones
         if self._at_once or at_once:
             if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(0, self._tell_now)
+                self._urgent_timer = self._loop.call_later(0, self.tell_now)
         elif dones.urgent or len(dones) > ENTRIES_MAX:
             if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(URGENT_DELAY_S, self._tell_now)
+                self._urgent_timer = self._loop.call_later(URGENT_DELAY_S, self.tell_now)
         elif self._timer is None:
-            self._timer = self._loop.call_later(ACK_DELAY_S, self._tell_now)
+            self._timer = self._loop.call_later(ACK_DELAY_S, self.tell_now)
 
-    def _tell_now(self) -> None:
+    def tell_now(self) -> None:
+        """Without waiting for more."""
         self._cancel_timers()
         if self.dones and not self._stopped:  # Else a pull took them along.
             if self.dones.urgent and len(self._telling) >= TELLING_MAX:
@@ -139,7 +140,7 @@ class Teller:
             self.dones.put_back(done)
         elif isinstance(error, TernError) and error.retryable:
             self.dones.put_back(done)
-            self._loop.call_later(AGAIN_DELAY_S, self._tell_now)
+            self._loop.call_later(AGAIN_DELAY_S, self.tell_now)
         else:
             log.error("settled rows were refused", group=self._group, reason=str(error))
 

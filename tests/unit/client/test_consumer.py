@@ -451,7 +451,7 @@ async def test_flushing_when_the_answer_is_there_already_ends(
         [message] = await take(consumer, 1)
         teller = consumer._subscriptions[0]._teller
         message.retry(after=60)  # Does not ride on a pull.
-        teller._tell_now()
+        teller.tell_now()
         [answer] = teller._telling
         flushing = asyncio.create_task(consumer.flush())
         await asyncio.sleep(0)
