@@ -2,7 +2,7 @@
 
     python -m tests.integration.meter URL SPOOL POINT NUMBER
 
-Sends one message and says so when it is accepted; POINT is where the process kills itself.
+Sends one message; POINT is where the process kills itself. SPOOL "-" is a producer without one.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import sys
 import ternmq
 from ternmq.client.spool import Spool
 from ternmq.client.spool_log import SpoolLog
-from tests.integration.dying import wrap
+from tests.integration.dying import die, wrap
 
 POINTS = (
     "before it is in the file",
@@ -23,6 +23,7 @@ POINTS = (
     "settled, not noted",
     "noted",
 )
+HANDED_OVER = "send_nowait has returned"
 IN_THE_FILE_FROM = 1
 STORED_FROM = POINTS.index("sent, not settled")
 
@@ -48,8 +49,10 @@ def prepare(point: str) -> None:
 
 async def main(url: str, spool: str, point: str, number: str) -> None:
     prepare(point)
-    async with ternmq.connect(url, app="meter", spool=spool) as mq:
+    async with ternmq.connect(url, app="meter", spool=None if spool == "-" else spool) as mq:
         mq.send_nowait("reading", number.encode())
+        if point == HANDED_OVER:
+            die()
         await mq.flush()
 
 

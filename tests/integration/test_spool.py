@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 from tests.integration.faults import needs_root
-from tests.integration.meter import IN_THE_FILE_FROM, POINTS, STORED_FROM
+from tests.integration.meter import HANDED_OVER, IN_THE_FILE_FROM, POINTS, STORED_FROM
 from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
 from tests.integration.test_full_disk import small_disk
 
@@ -93,14 +93,17 @@ def test_connecting_needs_nobody(node_factory: NodeFactory, tmp_path: Path) -> N
 
 
 def test_a_producer_is_killed_at_every_step(node: Node, tmp_path: Path) -> None:
-    """What is in the file is stored once; what is not was never accepted."""
+    """What is in the file is stored once; what is not was never accepted.
+
+    A producer without a spool takes along what it was handed and had not sent.
+    """
+    whole = [(str(tmp_path / str(number)), point) for number, point in enumerate(POINTS)]
     dying = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.meter", node.url, str(tmp_path / str(number)),
-             point, str(number)],
+            [sys.executable, "-m", "tests.integration.meter", node.url, spool, point, str(number)],
             stderr=subprocess.PIPE, env=clean_environment(),
         )
-        for number, point in enumerate(POINTS)
+        for number, (spool, point) in enumerate([*whole, ("-", HANDED_OVER)])
     ]  # fmt: skip
     for process in dying:
         _, err = process.communicate(timeout=60)

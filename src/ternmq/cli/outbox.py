@@ -24,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 NUMBER_MAX = 2**63 - 1
+_EXAMPLE = "postgresql+psycopg://user@host/name or sqlite:///file.db"
 T = TypeVar("T")
 
 Database = Annotated[
@@ -71,7 +72,7 @@ def relay(
             await _until_asked(outbox.relay.run(mq))
         return outbox.counts
 
-    counts = _translated(lambda: use(url, job))
+    counts = _translated(lambda: use(url, job), engines, table, schema)
     result = {name: getattr(counts, name) for name in counts.__slots__}
     if as_json:
         show_json(result)
@@ -220,12 +221,10 @@ def create(database: Database, table: TableName = TABLE, schema: Schema = None) 
     """Make the outbox table if it is not there."""
     from ternmq.outbox import make_table
 
-    def work() -> None:
-        engine = _engine(database)
-        make_table(table, schema).metadata.create_all(engine)
-        engine.dispose()
-
-    _translated(work)
+    engine = _engine(database)
+    made = make_table(table, schema)
+    _translated(lambda: made.metadata.create_all(engine), (), table, schema)
+    engine.dispose()
     say(f"table {table} is there")
 
 
@@ -245,15 +244,22 @@ def sql(
 
 
 def _engine(url: str) -> "Engine":
-    from sqlalchemy import create_engine
+    from sqlalchemy import create_engine, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
     try:
+        shown = make_url(url).render_as_string(hide_password=True)
+    except ArgumentError as error:  # Not shown: there may be a password in it.
+        raise BadRequest(f"this is no database URL; one looks like {_EXAMPLE}") from error
+    try:
         engine = create_engine(url)
     except (ArgumentError, NoSuchModuleError) as error:
-        raise BadRequest(f"{url!r} is no database URL: {error}") from error
+        raise BadRequest(f"{shown!r} is no database URL: {error}") from error
     except ModuleNotFoundError as error:
-        raise BadRequest(f"the driver of {url!r} is not installed: {error}") from error
+        raise BadRequest(
+            f"the driver of {shown!r} is not installed ({error.name}); 'ternmq[postgres]' brings "
+            "postgresql+psycopg://…, 'ternmq[mysql]' brings mysql+pymysql://…"
+        ) from error
     if engine.dialect.is_async:
         raise BadRequest("give the URL of a blocking driver (psycopg, pymysql, sqlite) here")
     return engine
@@ -264,26 +270,45 @@ def _with_rows(
 ) -> T:
     from ternmq.outbox import OutboxRows, make_table
 
+    engine = _engine(database)
+
     def job() -> T:
-        engine = _engine(database)
-        try:
-            with engine.begin() as connection:
-                return work(OutboxRows(make_table(table, schema)), connection)
-        finally:
-            engine.dispose()
+        with engine.begin() as connection:
+            return work(OutboxRows(make_table(table, schema)), connection)
 
-    return _translated(job)
+    try:
+        return _translated(job, [engine], table, schema)
+    finally:
+        engine.dispose()
 
 
-def _translated(job: "Callable[[], T]") -> T:
+def _translated(
+    job: "Callable[[], T]", engines: "Sequence[Engine]", table: str, schema: str | None
+) -> T:
     """The database's complaints as ours: one line, no stack trace."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         return job()
     except SQLAlchemyError as error:
+        for engine in engines:
+            if _lacks_table(engine, table, schema):
+                raise BadRequest(
+                    f"there is no table {table!r} in {engine.url.render_as_string()}: 'tern outbox "
+                    "create' makes it, or a migration; --table and --schema name another"
+                ) from error
         cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         raise Unavailable(f"the database refused: {cause}") from error
+
+
+def _lacks_table(engine: "Engine", table: str, schema: str | None) -> bool:
+    from sqlalchemy import inspect
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return not inspect(engine).has_table(table, schema=schema)
+    except SQLAlchemyError:
+        return False  # Then it cannot be asked, which the first error says better.
 
 
 def _number(row: int) -> int:

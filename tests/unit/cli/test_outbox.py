@@ -117,8 +117,8 @@ def test_tables_by_command_and_as_sql(tmp_path: Path) -> None:
     assert "CREATE TABLE tern_inbox" in run("sql", "mariadb", "--inbox")
 
 
-def test_a_wrong_database_is_said_plainly() -> None:
-    with pytest.raises(BadRequest, match="is no database URL"):
+def test_a_wrong_database_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="is no database URL; one looks like postgresql"):
         run("list", "-d", "nonsense")
     with pytest.raises(BadRequest, match="is no database URL"):
         run("list", "-d", "oracl://x")
@@ -126,3 +126,12 @@ def test_a_wrong_database_is_said_plainly() -> None:
         run("list", "-d", "sqlite+aiosqlite:///x")
     with pytest.raises(Unavailable, match="the database refused: unable to open"):
         run("list", "-d", "sqlite:///nowhere/at/all.db")
+    with pytest.raises(BadRequest, match="no table 'tern_outbox' in sqlite"):
+        run("list", "-d", f"sqlite:///{tmp_path / 'empty.db'}")
+
+
+@pytest.mark.parametrize("url", ["mysql+mysqldb://u:secret@h/x", "u:secret@h/x", "x://u:secret@h"])
+def test_a_password_is_never_shown(url: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        run("list", "-d", url)
+    assert "secret" not in refused.value.message
