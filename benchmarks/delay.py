@@ -2,7 +2,8 @@
 
 Each figure starts a node of its own (`tern up`, flush = sync), because pending messages of one
 would disturb the next. The producer runs in a process of its own. `python -m benchmarks.delay` runs
-all of them, or those named; `--pending` is how many messages wait in the restart figure.
+all of them, or those named; `--pending` is how many messages wait in the restart figure, which is
+in `delay_hot`. The rate of plain `send_many` on the same node stands beside that of delayed ones.
 """
 
 from __future__ import annotations
@@ -11,61 +12,32 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.own import in_process
+from benchmarks.delay_hot import restart, wheel_bytes
+from benchmarks.delay_node import Fields, a_node, in_process, run, stored
 from benchmarks.peers.meter import own_cpu_seconds
 from benchmarks.peers.process import tree_cpu_seconds
-from benchmarks.peers.ternmq import TernPeer
 
 LIST = 4_000
 CALLS = 8
 SIZE = 100
-POLL_S = 0.005
 BURST_AHEAD_S = 5.0
 """Between the last accepted message of a burst and the moment in which all are due."""
 LATE_AHEAD_S = 10.0
 """Long enough for two processes to start: one that sends, one that receives."""
-Fields = dict[str, Any]
+ON_TIME_S = 1.0
+"""A message of a burst is on time when it is in the broker within the second it was due in."""
 
 
-@contextmanager
-def a_node() -> Iterator[tuple[TernPeer, Path]]:
-    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as directory:
-        node = TernPeer(flush="sync")
-        node.start(Path(directory))
-        try:
-            yield node, Path(directory)
-        finally:
-            node.stop()
-
-
-def _run(url: str, work: Callable[[Any], Any]) -> Any:
-    import uvloop
-
-    import ternmq
-
-    async def whole() -> Any:
-        async with ternmq.connect(url, app="bench", delivery_timeout=600) as mq:
-            return await work(mq)
-
-    return uvloop.run(whole())
-
-
-def send_load(url: str, pid: int, topic: str, count: int, due: list[float] | float) -> Fields:
-    """`count` messages, eight calls of `send_many` on their way; due at one time, or at each of
-    these in turn."""
-    times = due if isinstance(due, list) else [due]
-    moments = [datetime.fromtimestamp(at, UTC) for at in times]
+def send_load(url: str, pid: int, topic: str, count: int, due: float | None) -> Fields:
+    """`count` messages, eight calls of `send_many` on their way; due then, or not delayed."""
+    at = None if due is None else datetime.fromtimestamp(due, UTC)
 
     async def work(mq: Any) -> Fields:
         bodies = [os.urandom(SIZE) for _ in range(LIST)]
@@ -75,7 +47,7 @@ def send_load(url: str, pid: int, topic: str, count: int, due: list[float] | flo
             nonlocal left
             while left > 0:
                 left -= 1
-                await mq.send_many(topic, bodies, at=moments[left % len(moments)])
+                await mq.send_many(topic, bodies, at=at)
 
         server, client, began = tree_cpu_seconds([pid]), own_cpu_seconds(), time.monotonic()
         await asyncio.gather(*(caller() for _ in range(CALLS)))
@@ -87,35 +59,25 @@ def send_load(url: str, pid: int, topic: str, count: int, due: list[float] | flo
             "server_cpu_s_per_million": (tree_cpu_seconds([pid]) - server) / count * 1e6,
         }
 
-    return dict(_run(url, work))
+    return dict(run(url, work))
 
 
 def accept(*, count: int = 3_000_000) -> Fields:
-    """How many delayed messages a second one producer gets stored; they are due tomorrow."""
+    """How many delayed messages a second one producer gets stored; they are due tomorrow. Then how
+    long until all of them lie in their hour: the message log is read again for that."""
     with a_node() as (node, _):
         tomorrow = time.time() + 86_400
         load = partial(in_process, send_load, node.url(), node.pids()[0])
         load("warm", 40_000, tomorrow)
-        return dict(load("later", count, tomorrow, deadline=600.0))
-
-
-def _stored(url: str, topic: str, until: int, deadline: float) -> list[tuple[float, int]]:
-    """(time, messages in the broker) whenever that grew, until all are there."""
-
-    async def work(mq: Any) -> list[tuple[float, int]]:
-        seen: list[tuple[float, int]] = []
-        give_up = time.time() + deadline
-        while time.time() < give_up:
-            [status] = await mq.admin.broker_status([topic])
-            end = status.topics[0].end if status.topics else 0
-            if end != (seen[-1][1] if seen else 0):
-                seen.append((time.time(), end))
-            if end >= until:
-                break
-            await asyncio.sleep(POLL_S)
-        return seen
-
-    return list(_run(url, work))
+        plain = load("now", count, None, deadline=600.0)
+        found = load("later", count, tomorrow, deadline=600.0)
+        began = time.monotonic()
+        counts = run(node.url(), lambda mq: mq.admin.delays.counts("later"))
+        assert sum(pending for _, pending in counts.hours) == count
+        return {
+            **found, "plain_rate": plain["rate"], "share_of_plain": found["rate"] / plain["rate"],
+            "scheduled_after_s": time.monotonic() - began,
+        }  # fmt: skip
 
 
 def burst(*, count: int = 500_000) -> Fields:
@@ -126,13 +88,15 @@ def burst(*, count: int = 500_000) -> Fields:
         due = float(int(time.time() + count / 100_000 + BURST_AHEAD_S))
         load = in_process(send_load, url, pid, "burst", count, due)
         assert time.time() < due, "this machine is too slow to accept the burst before it is due"
-        seen = _stored(url, "burst", count, deadline=180.0)
+        seen = stored(url, "burst", count, deadline=180.0)
         if not seen or seen[-1][1] < count:
             return {"failed": f"{seen[-1][1] if seen else 0} of {count} arrived", **load}
         return {
             "count": count,
             "first_after_s": seen[0][0] - due,
             "last_after_s": seen[-1][0] - due,
+            "on_time": max((end for at, end in seen if at <= due + ON_TIME_S), default=0),
+            "early": max((end for at, end in seen if at < due), default=0),
             "rate": count / max(seen[-1][0] - due, 1e-9),
         }
 
@@ -149,7 +113,7 @@ def _late_load(url: str, topic: str, rate: int, seconds: int, start: float) -> N
         ]
         await mq.send_many(topic, rows)
 
-    _run(url, work)
+    run(url, work)
 
 
 def _late_ages(url: str, topic: str, count: int, deadline: float) -> list[int]:
@@ -167,7 +131,7 @@ def _late_ages(url: str, topic: str, count: int, deadline: float) -> list[int]:
                     break
         return ages
 
-    return list(_run(url, work))
+    return list(run(url, work))
 
 
 def lateness(*, rate: int, seconds: int = 10) -> Fields:
@@ -189,58 +153,12 @@ def lateness(*, rate: int, seconds: int = 10) -> Fields:
         }
 
 
-def restart(*, pending: int = 10_000_000) -> Fields:
-    """kill -9 with so many pending, due from 20 to 50 minutes ahead: how long until the node
-    answers, until a message for now gets through, and what each pending one costs in memory."""
-    with a_node() as (node, directory):
-        url, pid = node.url(), node.pids()[0]
-        empty = _memory(url)
-        now = time.time()
-        spread = [now + 1200 + at for at in range(0, 1800, 5)]
-        load = in_process(send_load, url, pid, "pending", pending, spread, deadline=1200.0)
-        os.kill(pid, signal.SIGKILL)
-        node.stop()
-        (directory / "server.log").unlink()
-        began = time.monotonic()
-        node.start(directory)
-        ready_s = time.monotonic() - began
-        url = node.url()
-        _run(url, lambda mq: mq.send("probe", b"x", delay=0))
-        seen = _stored(url, "probe", 1, deadline=600.0)
-        fired_s = time.monotonic() - began
-        loaded = _memory_when_still(url)
-        [line] = _run(url, lambda mq: mq.admin.delays.ledger("pending"))
-        return {
-            "pending": line.pending,
-            "accept_rate": load["rate"],
-            "ready_s": ready_s,
-            "fires_again_s": fired_s if seen else None,
-            "memory_mib": loaded / 2**20,
-            "bytes_per_pending": (loaded - empty) / pending,
-        }
-
-
-def _memory(url: str) -> int:
-    [status] = _run(url, lambda mq: mq.admin.delays.status())
-    return int(status.memory)
-
-
-def _memory_when_still(url: str, deadline: float = 300.0) -> int:
-    """What the node takes once its hours are loaded: when it has not grown for two seconds."""
-    give_up, highest, since = time.monotonic() + deadline, 0, time.monotonic()
-    while time.monotonic() < give_up and time.monotonic() - since < 2.0:
-        now = _memory(url)
-        if now > highest * 1.005:
-            highest, since = now, time.monotonic()
-        time.sleep(0.2)
-    return highest
-
-
 FIGURES: dict[str, Callable[[argparse.Namespace], Fields]] = {
     "accept": lambda options: accept(count=400_000 if options.quick else 3_000_000),
     "burst": lambda options: burst(count=100_000 if options.quick else 500_000),
     "late-1k": lambda options: lateness(rate=1_000, seconds=4 if options.quick else 10),
     "late-20k": lambda options: lateness(rate=20_000, seconds=4 if options.quick else 10),
+    "wheel": lambda options: wheel_bytes(rows=options.pending),
     "restart": lambda options: restart(pending=options.pending),
 }
 
@@ -266,6 +184,11 @@ def targets(found: dict[str, Fields]) -> list[tuple[str, float, float, str]]:
         if name in found:
             early = float(found[name]["early"])
             lines.append((f"delay: early at {name[5:]}/s", early, 0.0, "at most"))
+    if "restart" in found:
+        hot = found["restart"]
+        lines.append(("delay: early in a hot hour", float(hot["hot_early"]), 0.0, "at most"))
+        tick = hot.get("loading_late_p99_ms", float("inf"))
+        lines.append(("delay: p99 ms late while it loads", float(tick), 1_000.0, "at most"))
     return lines
 
 

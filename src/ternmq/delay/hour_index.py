@@ -2,7 +2,8 @@
 
 Per record (a batch): offset, first row, topic, producer and first message number, in packed arrays;
 28 bytes. Per row nothing, except for rows whose ids do not follow from their batch (merged ones):
-a 64-bit hash and the row, 12 bytes. `find` gives candidates; the reader of the record compares ids.
+a 64-bit hash and the row, 12 bytes, in sorted blocks, so that no question has to sort an hour.
+`find` gives candidates; the reader of the record compares ids.
 """
 
 from array import array
@@ -19,6 +20,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+BLOCK_ROWS = 2**16
 
 
 class Entry(NamedTuple):
@@ -98,7 +100,9 @@ class HourIndex:
         self._topic_numbers: dict[int, int] = {}
         self._producer_numbers: dict[tuple[int, int], int] = {}
         self._hashed: list[tuple[np.ndarray, int]] = []
-        self._sorted: tuple[np.ndarray, np.ndarray] | None = None
+        self._hashed_rows = 0
+        self._blocks: list[tuple[np.ndarray, np.ndarray]] = []
+        """(hashes, rows), sorted; what is in none of them is in `_hashed`."""
         self.rows = 0
         self.end = 0
         """Bytes of the file that are in here."""
@@ -116,7 +120,10 @@ class HourIndex:
         self._sequences.append(entry.first_sequence)
         if entry.hashes is not None:
             self._hashed.append((entry.hashes, entry.first_row))
-            self._sorted = None
+            self._hashed_rows += len(entry.hashes)
+            if self._hashed_rows >= BLOCK_ROWS:
+                self._blocks.append(self._block())
+                self._hashed, self._hashed_rows = [], 0
         self.rows = entry.first_row + entry.row_count
         self.end = entry.offset + entry.size
 
@@ -157,17 +164,18 @@ class HourIndex:
         return [int(firsts[at] + sequence - starts[at]) for at in hit]
 
     def _find_hashed(self, message_id: bytes) -> list[int]:
-        if not self._hashed:
-            return []
-        if self._sorted is None:
-            hashes = np.concatenate([hashes for hashes, _ in self._hashed])
-            rows = np.concatenate(
-                [np.arange(first, first + len(hashes)) for hashes, first in self._hashed]
-            ).astype(np.uint32)
-            order = np.argsort(hashes, kind="stable")
-            self._sorted = hashes[order], rows[order]
-        hashes, rows = self._sorted
         wanted = np.uint64(_hash(message_id))
-        low = int(np.searchsorted(hashes, wanted, side="left"))
-        high = int(np.searchsorted(hashes, wanted, side="right"))
-        return [int(row) for row in rows[low:high]]
+        found: list[int] = []
+        for hashes, rows in [*self._blocks, self._block()] if self._hashed else self._blocks:
+            low = int(np.searchsorted(hashes, wanted, side="left"))
+            high = int(np.searchsorted(hashes, wanted, side="right"))
+            found += [int(row) for row in rows[low:high]]
+        return found
+
+    def _block(self) -> tuple[np.ndarray, np.ndarray]:
+        hashes = np.concatenate([hashes for hashes, _ in self._hashed])
+        rows = np.concatenate(
+            [np.arange(first, first + len(hashes)) for hashes, first in self._hashed]
+        ).astype(np.uint32)
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], rows[order]

@@ -67,6 +67,13 @@ class Wheel:
         """Rows not popped yet."""
         return sum(run.left for runs in self._runs.values() for run in runs)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays; rows that were popped count until their run is empty."""
+        return sum(
+            run.due_ms.nbytes + run.rows.nbytes for runs in self._runs.values() for run in runs
+        )
+
     def add(self, hour: int, rows: np.ndarray, due_ms: np.ndarray) -> None:
         """More rows of an hour, in any order."""
         order = np.argsort(due_ms, kind="stable")

@@ -1,13 +1,15 @@
 """A row is found by its id, whether the id follows from its batch or not."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternmq.batch.encoder import Outgoing, encode_messages
 from ternmq.batch.merge import take
 from ternmq.batch.view import BatchView
-from ternmq.delay.hour_index import HourIndex, entry_of
+from ternmq.delay import hour_index as hour_index_module
+from ternmq.delay.hour_index import Entry, HourIndex, entry_of, hash_ids
 from ternmq.delay.schedule import Piece, place
 from tests.unit.delay.test_schedule import NOW, ORIGIN, stored
 
@@ -74,3 +76,23 @@ def test_rows_know_their_topic() -> None:
 
     assert [index.topic_ids[number] for number in numbers] == [30, 30, 40]
     assert index.end == len(first) + len(second)
+
+
+def test_many_ids_are_found_without_sorting_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids in sorted blocks of a fixed size, and in what has not filled one yet."""
+    monkeypatch.setattr(hour_index_module, "BLOCK_ROWS", 64)
+    index, ids = HourIndex(), [bytes([0, at]) * 8 for at in range(200)]
+    for first in range(0, 200, 10):
+        mine = ids[first : first + 10]
+        joined = np.frombuffer(b"".join(mine), np.uint8)
+        index.add(
+            Entry(
+                offset=first * 100, size=1_000, row_count=10, first_row=first, topic_id=1,
+                wal_offset=first, producer=(1, 1), first_sequence=10**9 + first,
+                due_ms=np.zeros(10, np.int64), hashes=hash_ids(np.full(10, 16), joined),
+            )
+        )  # fmt: skip
+
+    assert all(index.find(message_id) == [at] for at, message_id in enumerate(ids))
+    assert index.find(bytes(range(16))) == []
+    assert [len(rows) for _, rows in index._blocks] == [70, 70]
