@@ -38,7 +38,7 @@ from ternmq.storage.consume_log import committed_record
 from ternmq.storage.segmented_log import SegmentedLog
 
 BLOOM_ALL = 2**64 - 1
-PRIORITY_UNKNOWN = 0
+PRIORITY_UNKNOWN = 255  # May be any: who wants to know has to look.
 
 _HEADER_READ = 4 * KIB
 _CHUNK_READ = 256 * KIB
