@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 BLOCK_MAX = 1024
+BEYOND = 1 << 63  # Larger than every number.
 
 
 class _Block(Generic[V]):
@@ -115,26 +116,39 @@ class PieceMap(Generic[V]):
         """Give `[first, end)` this value, whatever it had before."""
         if first >= end:
             return
-        self.cut(first, end)
-        self.count += end - first
-        if not self._blocks:
+        heads = self._heads
+        if not heads:
             self._blocks.append(_Block(array("q", (first,)), array("q", (end,)), [value]))
-            self._heads.append(first)
+            heads.append(first)
+            self.count += end - first
             return
-        index = max(0, bisect_right(self._heads, first) - 1)
+        index = max(0, bisect_right(heads, first) - 1)
         block = self._blocks[index]
-        at = bisect_left(block.firsts, first)
-        end = self._joined(index, at, end, value)
-        if at > 0 and block.ends[at - 1] == first and block.values[at - 1] == value:
-            block.ends[at - 1] = end
+        firsts, ends, values = block.firsts, block.ends, block.values
+        at = bisect_right(ends, first)  # The first piece that ends beyond `first`.
+        following = firsts[at] if at < len(firsts) else self._head_after(index)
+        if following < end:
+            self.cut(first, end)
+            self.put(first, end, value)
             return
-        block.insert(at, first, end, value)
+        self.count += end - first
+        if following == end:
+            end = self._joined(index, at, end, value)
+        if at > 0 and ends[at - 1] == first and values[at - 1] == value:
+            ends[at - 1] = end
+            return
+        firsts.insert(at, first)
+        ends.insert(at, end)
+        values.insert(at, value)
         if at == 0:
-            self._heads[index] = first
-        self._divide(index)
+            heads[index] = first
+        if len(firsts) > BLOCK_MAX:
+            self._divide(index)
 
     def cut(self, first: int, end: int) -> list[tuple[int, int, V]]:
         """Take `[first, end)` out; return the pieces that were there."""
+        if len(self._heads) == 1 and first < end:
+            return self._cut_block(0, first, end)
         low, high = self._within(first, end)
         if high - low == 1:
             return self._cut_block(low, first, end)
@@ -155,30 +169,58 @@ class PieceMap(Generic[V]):
     def _cut_block(self, index: int, first: int, end: int) -> list[tuple[int, int, V]]:
         """Take a range out of one block; the block goes if that empties it."""
         block = self._blocks[index]
-        firsts, ends, values = block.firsts, block.ends, block.values
+        firsts, ends = block.firsts, block.ends
         low = bisect_right(ends, first)
         high = bisect_left(firsts, end)
         if low >= high:
             return []
-        left, right = firsts[low], ends[high - 1]
         if high - low == 1:
-            taken = [(max(left, first), min(right, end), values[low])]
+            taken = [self._cut_one(block, low, first, end)]
         else:
-            taken = list(zip(firsts[low:high], ends[low:high], values[low:high], strict=True))
-            taken[0] = (max(left, first), taken[0][1], taken[0][2])
-            taken[-1] = (taken[-1][0], min(right, end), taken[-1][2])
-        self.count -= sum(b - a for a, b, _ in taken)
+            taken = self._cut_many(block, low, high, first, end)
+        for a, b, _ in taken:
+            self.count -= b - a
+        if not firsts:
+            del self._blocks[index], self._heads[index]
+            return taken
+        self._heads[index] = firsts[0]
+        if len(firsts) > BLOCK_MAX:
+            self._divide(index)
+        return taken
+
+    def _cut_one(self, block: _Block[V], at: int, first: int, end: int) -> tuple[int, int, V]:
+        """Where only one piece is touched, which is mostly so."""
+        low, high, value = block.firsts[at], block.ends[at], block.values[at]
+        if low >= first and high <= end:
+            block.drop(at)
+            return low, high, value
+        if low < first:
+            block.ends[at] = first
+            if high > end:
+                block.insert(at + 1, end, high, value)
+                return first, end, value
+            return first, high, value
+        block.firsts[at] = end
+        return low, end, value
+
+    def _cut_many(
+        self, block: _Block[V], low: int, high: int, first: int, end: int
+    ) -> list[tuple[int, int, V]]:
+        firsts, ends, values = block.firsts, block.ends, block.values
+        left, right = firsts[low], ends[high - 1]
+        taken = list(zip(firsts[low:high], ends[low:high], values[low:high], strict=True))
+        taken[0] = (max(left, first), taken[0][1], taken[0][2])
+        taken[-1] = (taken[-1][0], min(right, end), taken[-1][2])
         del firsts[low:high], ends[low:high], values[low:high]
         if right > end:
             block.insert(low, end, right, taken[-1][2])
         if left < first:
             block.insert(low, left, first, taken[0][2])
-        if not firsts:
-            del self._blocks[index], self._heads[index]
-            return taken
-        self._heads[index] = firsts[0]
-        self._divide(index)
         return taken
+
+    def _head_after(self, index: int) -> int:
+        """Where the block after this one begins; beyond all numbers after the last."""
+        return self._heads[index + 1] if index + 1 < len(self._heads) else BEYOND
 
     def _joined(self, index: int, at: int, end: int, value: V) -> int:
         """Take out the piece that begins at `end` if it has the same value; where that one ends.
@@ -201,9 +243,7 @@ class PieceMap(Generic[V]):
 
     def _divide(self, index: int) -> None:
         """A block that grew too long becomes two; the last one is left full: rows mostly ascend."""
-        block = self._blocks[index]
-        if len(block.firsts) > BLOCK_MAX:
-            last = index + 1 == len(self._blocks)
-            rest = block.split(BLOCK_MAX if last else BLOCK_MAX // 2)
-            self._blocks.insert(index + 1, rest)
-            self._heads.insert(index + 1, rest.firsts[0])
+        last = index + 1 == len(self._blocks)
+        rest = self._blocks[index].split(BLOCK_MAX if last else BLOCK_MAX // 2)
+        self._blocks.insert(index + 1, rest)
+        self._heads.insert(index + 1, rest.firsts[0])
