@@ -85,6 +85,7 @@ def _choice(
             raise BadRequest("give --hour, or --from and --to, not both")
         start = parse_when(hour)
         assert start is not None
+        start = start.replace(minute=0, second=0, microsecond=0)
         end = start + timedelta(hours=1)
     return Choice(ids=tuple(ids or ()), key=key, topic=topic, start=start, end=end)
 

@@ -19,7 +19,7 @@ from ternmq.client.checker import Checker, CheckFunction
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
 from ternmq.client.confirming import check_group, confirm, make_wish, take_wish
 from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
-from ternmq.client.delays import CancelResult, Delays
+from ternmq.client.delays import CancelResult, Delayed, Delays
 from ternmq.client.detached import (
     Detached,
     DetachedEnding,
@@ -217,8 +217,8 @@ class Client:
 
     # Messages for later.
 
-    async def cancel(self, message: Receipt | str | bytes) -> CancelResult:
-        """Take a delayed message back, by receipt or id, before it is due.
+    async def cancel(self, message: Delayed) -> CancelResult:
+        """Take a delayed message back, by receipt, row or id, before it is due.
 
         CANCELLED, ALREADY_DISPATCHED or UNKNOWN, durable and always true; may be repeated. By id
         all delay servers are asked; if one of them is silent: `Unavailable`, not UNKNOWN.
@@ -227,7 +227,7 @@ class Client:
 
     async def reschedule(
         self,
-        message: Receipt | str | bytes,
+        message: Delayed,
         *,
         at: datetime | None = None,
         delay: float | timedelta | None = None,
@@ -235,7 +235,7 @@ class Client:
         """Let a delayed message be due at another time: RESCHEDULED, or why not, as `cancel`."""
         return await Delays(self._servers()).change("reschedule", message, at=at, delay=delay)
 
-    async def fire_now(self, message: Receipt | str | bytes) -> CancelResult:
+    async def fire_now(self, message: Delayed) -> CancelResult:
         """Let a delayed message go out at once: FIRED, or why not, as `cancel`."""
         return await Delays(self._servers()).change("fire", message)
 

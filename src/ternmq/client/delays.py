@@ -35,6 +35,9 @@ from ternmq.wire.registering import Withdraw
 
 PAGE_ROWS = 1_000
 
+Delayed = Receipt | DelayRow | str | bytes
+"""Which delayed message: its receipt, a row of `rows`, or its id."""
+
 
 class CancelResult(StrEnum):
     """What became of a message that was to be changed."""
@@ -59,7 +62,7 @@ class Delays:
     async def change(
         self,
         action: DelayAction,
-        message: Receipt | DelayRow | str | bytes,
+        message: Delayed,
         *,
         at: object = None,
         delay: object = None,
@@ -219,9 +222,7 @@ def id_bytes(message_id: str | bytes) -> bytes:
         raise BadRequest(f"{shown(message_id)} is not a message id: it has 26 characters") from None
 
 
-def _change(
-    action: DelayAction, message: Receipt | DelayRow | str | bytes, at: object, delay: object
-) -> DelayChange:
+def _change(action: DelayAction, message: Delayed, at: object, delay: object) -> DelayChange:
     at_ms, after_ms = 0, -1
     due = make_due(delay, at)
     if action == "reschedule":

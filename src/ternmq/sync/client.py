@@ -19,7 +19,7 @@ from ternmq.client.client import Client as AsyncClient
 from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
 from ternmq.client.consumer import ConsumerOptions
-from ternmq.client.delays import CancelResult
+from ternmq.client.delays import CancelResult, Delayed
 from ternmq.client.detached import DetachedEnding, DetachedOptions, EndOptions
 from ternmq.client.finding import Finding, FindOptions
 from ternmq.client.forked import life
@@ -149,13 +149,13 @@ class Client:
             self._life = life.number
         inbox.put(topic, body, options)
 
-    def cancel(self, message: Receipt | str | bytes) -> CancelResult:
+    def cancel(self, message: Delayed) -> CancelResult:
         """Take a delayed message back before it is due; see `ternmq.Client.cancel`."""
         return run(self._mq.cancel(message))
 
     def reschedule(
         self,
-        message: Receipt | str | bytes,
+        message: Delayed,
         *,
         at: datetime | None = None,
         delay: float | timedelta | None = None,
@@ -163,7 +163,7 @@ class Client:
         """Let a delayed message be due at another time."""
         return run(self._mq.reschedule(message, at=at, delay=delay))
 
-    def fire_now(self, message: Receipt | str | bytes) -> CancelResult:
+    def fire_now(self, message: Delayed) -> CancelResult:
         """Let a delayed message go out at once."""
         return run(self._mq.fire_now(message))
 
