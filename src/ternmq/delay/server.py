@@ -204,7 +204,7 @@ class Parts:
         status = self.status(wire.StatusQuery())
         server_figures(out, status, self.listener)
         log_figures(out, status.role, self.store.wal.messages)
-        delay_figures(out, self.engine, self.dispatcher.lateness)
+        delay_figures(out, self.engine, self.dispatcher.lateness, self.ticker.watch.jumps)
 
     def status(self, query: wire.StatusQuery) -> wire.Status:
         """What this server says about itself."""

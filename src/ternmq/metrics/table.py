@@ -145,6 +145,10 @@ METRICS: tuple[Metric, ...] = (
         "tern_delay_lateness_seconds", "histogram", (),
         "From when the first message of a batch was due until a broker had it; messages.",
     ),
+    Metric(
+        "tern_delay_clock_jumps_total", "counter", (),
+        "How often the wall clock was set since the start, by a second or more.",
+    ),
     # The meta server.
     Metric("tern_meta_servers", "gauge", ("role", "state"), "Servers there, and known but away."),
     Metric(
