@@ -1,8 +1,9 @@
 """Half messages beside plain ones, in the same run: what a transaction costs (R11).
 
-For each batch size the same number of callers first `send_many` plain lists, then do the same in
-transactions: a half batch and its commit, so two syncs for one, shared with what others store at
-that moment. Runs alternate, the best of each counts. The ratio is what travels between machines.
+For each batch size the same number of callers, each with a topic of its own, first `send_many`
+plain lists, then do the same in transactions: a half batch and its commit, so two syncs for one,
+shared with what others store at that moment. Runs alternate, the best of each counts. The ratio is
+what travels between machines.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ SHAPES = {  # Messages in a batch: callers at one time, batches of all of them t
     1_000: (8, 600),
 }
 Fields = dict[str, Any]
-Send = Callable[[Any, list[bytes]], Awaitable[object]]
+Send = Callable[[Any, str, list[bytes]], Awaitable[object]]
 
 
-async def _plain(mq: Any, bodies: list[bytes]) -> None:
-    await mq.send_many("plain", bodies)
+async def _plain(mq: Any, topic: str, bodies: list[bytes]) -> None:
+    await mq.send_many(topic, bodies)
 
 
-async def _half(mq: Any, bodies: list[bytes]) -> None:
+async def _half(mq: Any, topic: str, bodies: list[bytes]) -> None:
     async with mq.transaction() as tx:
-        await tx.send_many("half", bodies)
+        await tx.send_many(topic, bodies)
 
 
 async def _timed(mq: Any, pid: int, send: Send, shape: tuple[int, int, int]) -> Fields:
@@ -51,17 +52,19 @@ async def _timed(mq: Any, pid: int, send: Send, shape: tuple[int, int, int]) -> 
     bodies = [os.urandom(BODY_SIZE) for _ in range(size)]
     left, waits = count, []
 
-    async def caller() -> None:
+    async def caller(topic: str) -> None:
         nonlocal left
         while left > 0:
             left -= 1
             began = time.perf_counter()
-            await send(mq, bodies)
+            await send(mq, topic, bodies)
             waits.append(time.perf_counter() - began)
 
-    await send(mq, bodies)  # The topic is there.
+    # A topic of its own for each caller: plain sends to one topic would share batches.
+    topics = [f"transactions-{number}" for number in range(callers)]
+    await asyncio.gather(*(send(mq, topic, bodies) for topic in topics))
     broker, client, began = tree_cpu_seconds([pid]), own_cpu_seconds(), time.monotonic()
-    await asyncio.gather(*(caller() for _ in range(callers)))
+    await asyncio.gather(*(caller(topic) for topic in topics))
     took, rows = time.monotonic() - began, len(waits) * size
     return {
         "rate": rows / took,

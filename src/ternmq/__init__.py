@@ -15,7 +15,7 @@ from ternmq.client.consumer import Consumer
 from ternmq.client.delays import CancelResult
 from ternmq.client.detached import Detached, DetachedEnding
 from ternmq.client.finding import Finding
-from ternmq.client.half import HalfReceipt
+from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
 from ternmq.client.last_error import LastError
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.once import OnceReceipt
@@ -86,6 +86,7 @@ __all__ = [
     "Finding",
     "GroupNotFound",
     "HalfReceipt",
+    "HalfReceipts",
     "LastError",
     "LeaseLost",
     "Message",

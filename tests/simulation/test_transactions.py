@@ -57,6 +57,9 @@ class Names:
     def topics(self) -> list[Topic]:
         return list(TOPICS.values())
 
+    def topic(self, name: str) -> Topic | None:
+        return TOPICS.get(name)
+
     async def get_or_create(self, name: str) -> Topic:
         return TOPICS[name]
 

@@ -112,14 +112,18 @@ def encode_bodies(
     born_at_ms: int,
     encoding: Encoding = Encoding.ZSTD,
     due: Due | None = None,
+    transaction: bytes | None = None,
 ) -> bytearray:
-    """A batch of bodies that share everything else."""
+    """A batch of bodies that share everything else; with `transaction` a half batch."""
     pieces, body_size = _body_pieces(bodies, encoding)
     count, attributes = len(bodies), 0
     if due is not None:
         times = np.full(count, due.ms, "<i8").tobytes()
         pieces.append(Piece(Column.DUE, Part.VALUES, Type.INT64, times))
         attributes = int(Attribute.RELATIVE) if due.relative else 0
+    if transaction is not None:
+        attributes |= int(Attribute.HALF)
+        pieces.append(Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
     return _checked(batch, len(bodies), BATCH_SIZE_MAX)
 

@@ -78,6 +78,7 @@ class Transactions:
         self._new_future = asyncio.get_running_loop().create_future
         self._staging: dict[bytes, dict[Batch, asyncio.Future[None]]] = {}
         self._ending: dict[bytes, asyncio.Future[None]] = {}
+        self._names: dict[int, str] = {}  # Of topics, by id; see `_name`.
 
     # Staging
 
@@ -252,12 +253,11 @@ class Transactions:
             if self._halves.open.get(one.key) is not one:
                 outcome = self._halves.outcomes.get(one.key)
                 raise ended(outcome.state if outcome is not None else "rolled_back")
-        alive = {topic.id for topic in self._directory.topics()}
         halves = [
             half
             for one in ones
             for half in (one.halves if one.info.fenced else sorted(one.halves, key=_number))
-            if kind == "commit" and half.topic_id in alive
+            if kind == "commit" and self._name(half.topic_id) is not None
         ]
         if HALF_DECIDED_SIZE * len(halves) + sum(map(len, keys)) > DECISION_SIZE_MAX:
             raise OverLimit(
@@ -276,10 +276,9 @@ class Transactions:
 
     def _answer(self, ending: Ending, action: Action, attempts: list[int]) -> HalfEnded:
         assert ending.decision is not None
-        names = {topic.id: topic.name for topic in self._directory.topics()}
         places = [
             HalfPlace(
-                topic=names.get(one.topic_id, ""), sequence=one.sequence, count=one.count,
+                topic=self._name(one.topic_id) or "", sequence=one.sequence, count=one.count,
                 first_sequence=one.first_sequence,
             )
             for one in ending.decision.placed
@@ -289,14 +288,24 @@ class Transactions:
     def _repeated(self, outcome: Outcome, action: Action, attempts: list[int]) -> HalfEnded:
         if outcome.state != _STATES[action]:
             raise ended(outcome.state)
-        names = {topic.id: topic.name for topic in self._directory.topics()}
         places = [
             HalfPlace(
-                topic=names.get(topic_id, ""), sequence=sequence, count=count, first_sequence=first
+                topic=self._name(topic_id) or "",
+                sequence=sequence,
+                count=count,
+                first_sequence=first,
             )
             for topic_id, sequence, count, first in outcome.placed
         ]
         return HalfEnded(state=outcome.state, placed=places, repeated=True, attempts=attempts)
+
+    def _name(self, topic_id: int) -> str | None:
+        """Of a topic that is there; not by going through all of them for each commit."""
+        if topic_id not in self._names:
+            self._names = {topic.id: topic.name for topic in self._directory.topics()}
+        name = self._names.get(topic_id)
+        topic = None if name is None else self._directory.topic(name)
+        return name if topic is not None and topic.id == topic_id else None
 
     # One at a time
 

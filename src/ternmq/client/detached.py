@@ -15,7 +15,8 @@ from typing import Any, TypedDict, Unpack
 from ternmq.batch.encoder import Columns
 from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
 from ternmq.client.config import nearest_text
-from ternmq.client.half import HalfReceipt, HalfSender
+from ternmq.client.half import HalfSender
+from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.times import shown
 from ternmq.client.transaction import duration_ms
@@ -105,11 +106,11 @@ class Detached:
 
     async def send_many(
         self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
-    ) -> list[HalfReceipt]:
+    ) -> HalfReceipts:
         """Stage many; returns when they are safe. Raises `Fenced` when a later attempt began."""
         rows = self._sender.rows(bodies, options)
         if not rows:
-            return []
+            return HalfReceipts()
         if not self.broker_group:
             self.broker_group = await self._sender.group(None)
         receipts = await self._sender.store(self.broker_group, topic, rows, self._info)

@@ -6,13 +6,13 @@ broker recognises a batch that comes again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from ternmq.batch.encoder import (
     Columns,
     Origin,
     Outgoing,
+    encode_bodies,
     encode_columns,
     encode_messages,
     split_rows,
@@ -20,6 +20,7 @@ from ternmq.batch.encoder import (
 from ternmq.batch.half import ID_SIZE, HalfInfo, pack_info
 from ternmq.client.codec import find_codec
 from ternmq.client.config import ClientConfig
+from ternmq.client.half_receipts import HalfBatch, HalfReceipts
 from ternmq.client.links import Links
 from ternmq.client.outgoing import (
     SendOptions,
@@ -32,22 +33,20 @@ from ternmq.client.patience import Patience
 from ternmq.client.waiting import row_size
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TooLarge
-from ternmq.core.ids import check_name, explicit_id_text, id_to_text, new_producer_id
+from ternmq.core.ids import check_name, new_producer_id
 from ternmq.wire.commands import Command, Record, T
-from ternmq.wire.halves import HalfFind, HalfPlace, HalfStored
+from ternmq.wire.halves import HalfFind, HalfStored
+
+Rows = list[Outgoing] | list[bytes]
+"""Bodies alone where that is all there is to them."""
 
 
-@dataclass(slots=True, kw_only=True)
-class HalfReceipt:
-    """One message is safe, and nobody sees it before its transaction commits."""
+class HalfTarget(NamedTuple):
+    """Where half batches go."""
 
-    id: str
+    group: str
     topic: str
-    broker_group: str
-    number: int
-    """The producer's own, by which a commit says where it is."""
-    sequence: int | None = None
-    """Known once the transaction is committed."""
+    info: HalfInfo
 
 
 class HalfSender:
@@ -70,10 +69,13 @@ class HalfSender:
         patience = Patience(self.config, f"{Command(command).name} to {group!r}")
         return await patience.ask_record(self._links.broker(group), command, record, answer)
 
-    def rows(self, bodies: Sequence[Any], options: SendOptions) -> list[Outgoing]:
+    def rows(self, bodies: Sequence[Any], options: SendOptions) -> Rows:
         """Check everything before anything is sent."""
         now_ms = self._clock.now_ms()
         codec = call_codec(options, self._codec)
+        if codec is None and not options and len(bodies) > 1 and set(map(type, bodies)) == {bytes}:
+            make_body(max(bodies, key=len), None)
+            return list(bodies)
         made: list[Outgoing] = []
         for body in bodies:
             if isinstance(body, Outgoing):
@@ -85,46 +87,56 @@ class HalfSender:
             made.append(row)
         return made
 
-    async def store(
-        self, group: str, topic: str, messages: list[Outgoing], info: HalfInfo
-    ) -> list[HalfReceipt]:
+    async def store(self, group: str, topic: str, rows: Rows, info: HalfInfo) -> HalfReceipts:
         """Store messages as half batches; returns when all are safe."""
         check_name("topic", topic)
-        receipts: list[HalfReceipt] = []
-        sizes = [row_size(message) for message in messages]
+        receipts = HalfReceipts()
+        sizes = [row_size(row) for row in rows]
         limits = (self.config.batch_rows_max, self.config.batch_size_max)
         for first, end in split_rows(sizes, rows_max=limits[0], size_max=limits[1]):
-            receipts += await self._store(group, topic, messages[first:end], info)
+            await self._store(HalfTarget(group, topic, info), rows[first:end], receipts)
         return receipts
 
-    async def _store(
-        self, group: str, topic: str, messages: list[Outgoing], info: HalfInfo
-    ) -> list[HalfReceipt]:
-        number = self._number
+    async def _store(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
+        group, topic, info = target
+        stored = HalfBatch(
+            topic=topic, broker_group=group, producer=self._producer, first=self._number,
+            count=len(rows),
+        )  # fmt: skip
         try:
-            batch = encode_messages(
-                messages,
-                origin=Origin(topic=topic, app=self.config.app, producer=self._producer),
-                first_sequence=number,
-                encoding=self.config.encoding,
-                transaction=pack_info(info),
-            )
+            batch = self._encode(stored, rows, pack_info(info))
         except TooLarge:
-            if len(messages) == 1:
+            if len(rows) == 1:
                 raise
-            middle = len(messages) // 2
-            before = await self._store(group, topic, messages[:middle], info)
-            return before + await self._store(group, topic, messages[middle:], info)
-        self._number += len(messages)
+            middle = len(rows) // 2
+            await self._store(target, rows[:middle], receipts)
+            await self._store(target, rows[middle:], receipts)
+            return
+        self._number += len(rows)
         patience = Patience(self.config, f"a half message to {topic!r}")
         await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
-        return [
-            HalfReceipt(
-                id=self._id(message, number + row), topic=topic, broker_group=group,
-                number=number + row,
+        receipts.add(stored)
+
+    def _encode(self, stored: HalfBatch, rows: Rows, transaction: bytes) -> bytearray:
+        origin = Origin(topic=stored.topic, app=self.config.app, producer=self._producer)
+        if isinstance(rows[0], bytes):
+            return encode_bodies(
+                rows,
+                origin=origin,
+                first_sequence=stored.first,
+                born_at_ms=self._clock.now_ms(),
+                encoding=self.config.encoding,
+                transaction=transaction,
             )
-            for row, message in enumerate(messages)
-        ]  # fmt: skip
+        explicit = [message.explicit_id for message in rows]
+        stored.explicit_ids = explicit if explicit.count(None) < len(explicit) else None
+        return encode_messages(
+            rows,
+            origin=origin,
+            first_sequence=stored.first,
+            encoding=self.config.encoding,
+            transaction=transaction,
+        )
 
     async def store_columns(
         self, group: str, topic: str, columns: Columns, info: HalfInfo
@@ -140,20 +152,6 @@ class HalfSender:
         self._number += columns.count
         patience = Patience(self.config, f"a half message to {topic!r}")
         return await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
-
-    def _id(self, message: Outgoing, number: int) -> str:
-        if message.explicit_id is not None:
-            return explicit_id_text(message.explicit_id)
-        return id_to_text(self._producer.message_id(number))
-
-
-def fill_in(receipts: list[HalfReceipt], placed: list[HalfPlace]) -> None:
-    """Tell receipts where a commit put their messages."""
-    for receipt in receipts:
-        for place in placed:
-            row = receipt.number - place.first_sequence
-            if place.topic == receipt.topic and 0 <= row < place.count:
-                receipt.sequence = place.sequence + row
 
 
 class HalfWanted(TypedDict, total=False):

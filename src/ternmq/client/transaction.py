@@ -18,7 +18,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ternmq.batch.half import ID_SIZE, HalfInfo
 from ternmq.client.config import nearest_text
-from ternmq.client.half import HalfReceipt, HalfSender, fill_in
+from ternmq.client.half import HalfSender
+from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.times import shown
 from ternmq.core.errors import BadRequest, SendUnknown, TernError
@@ -86,7 +87,7 @@ class Transaction:
         self._group = ""
         self._failed = ""
         self.state: TransactionState = "open"
-        self.receipts: list[HalfReceipt] = []
+        self.receipts = HalfReceipts()
         """One per message, in the order sent; after the commit they know their sequences."""
 
     @property
@@ -134,7 +135,7 @@ class Transaction:
         *,
         immunity: float | timedelta | None = None,
         **options: Unpack[SendOptions],
-    ) -> list[HalfReceipt]:
+    ) -> HalfReceipts:
         """The same for many; `bodies` are bodies or `Outgoing`."""
         if self.state != "open":
             raise BadRequest(f"this transaction is {self.state.replace('_', ' ')}; begin another")
@@ -147,7 +148,7 @@ class Transaction:
             )  # fmt: skip
         rows = self._sender.rows(bodies, options)
         if not rows:
-            return []
+            return HalfReceipts()
         if not self._group:
             found = await self._sender.group(self._wanted)
             self._group = self._group or found  # Two that send at once stay on one group.
@@ -158,7 +159,7 @@ class Transaction:
             if not definite or len(rows) > 1:  # Stored or not, or in parts: nobody knows.
                 self._failed = topic
             raise
-        self.receipts += receipts
+        self.receipts.extend(receipts)
         return receipts
 
     async def commit(self) -> None:
@@ -182,5 +183,5 @@ class Transaction:
             self.state = "unknown"
             end = HalfEnd(transaction=self._info.transaction, action=action)
             answer = await self._sender.ask(self._group, Command.HALF_END, end, HalfEnded)
-            fill_in(self.receipts, answer.placed)
+            self.receipts.fill_in(answer.placed)
         self.state = "committed" if action == "commit" else "rolled_back"

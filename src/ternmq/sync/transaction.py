@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from ternmq.batch.encoder import Columns
 from ternmq.client.detached import Detached as AsyncDetached
 from ternmq.client.detached import Staged
-from ternmq.client.half import HalfReceipt
+from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.transaction import Transaction as AsyncTransaction
 from ternmq.sync.loop_thread import run
@@ -29,7 +29,7 @@ class Transaction:
         return self._transaction.state
 
     @property
-    def receipts(self) -> list[HalfReceipt]:
+    def receipts(self) -> HalfReceipts:
         return self._transaction.receipts
 
     def __enter__(self) -> "Transaction":
@@ -60,7 +60,7 @@ class Transaction:
         *,
         immunity: float | timedelta | None = None,
         **options: Unpack[SendOptions],
-    ) -> list[HalfReceipt]:
+    ) -> HalfReceipts:
         return run(self._transaction.send_many(topic, bodies, immunity=immunity, **options))
 
     def commit(self) -> None:
@@ -97,7 +97,7 @@ class Detached:
 
     def send_many(
         self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
-    ) -> list[HalfReceipt]:
+    ) -> HalfReceipts:
         return run(self._detached.send_many(topic, bodies, **options))
 
     def send_columns(self, topic: str, columns: Columns) -> Staged:
