@@ -164,6 +164,8 @@ async def test_people_see_and_end_transactions(quick: Node) -> None:
         await tx.send("orders", b"one")
         await other.send("orders", b"two")
         await mq.detached("job").send("orders", b"three")
+        for attempt in (1, 2):
+            await mq.detached("again", attempt=attempt).send("orders", b"four")
 
         async def dropped() -> bool:
             return (await mq.admin.halves(dropped_only=True)).total == 1
@@ -172,15 +174,19 @@ async def test_people_see_and_end_transactions(quick: Node) -> None:
     found = tern("half", "list", "--dropped", "--json", url=url).json()
     assert [one["transaction"] for one in found["transactions"]] == [tx.id]
     assert (found["transactions"][0]["state"], found["dropped_since_start"]) == ("dropped", 1)
-    assert "3 half message(s)" in tern("ledger", url=url).err
+    assert "5 half message(s)" in tern("ledger", url=url).err
     assert tern("half", "show", "job", "--json", url=url).json()[0]["detached"] is True
     done = tern("half", "commit", tx.id, "--yes", url=url)
     assert "is committed: 1 message(s)" in done.out
     assert "rolled back" in tern("half", "rollback", other.id, "--yes", url=url).out
     assert "committed already" in tern("half", "rollback", tx.id, "-y", url=url, code=1).err
     tern("half", "commit", "job", "--yes", url=url)
+    assert "committed already" in tern("half", "rollback", "job", "-y", url=url, code=1).err
+    assert "--attempt 2" in tern("half", "commit", "again", "--yes", url=url, code=2).err
+    tern("half", "commit", "again", "--attempt", "2", "--yes", url=url)
+    assert "no open transaction" in tern("half", "rollback", "nothing", "-y", url=url, code=1).err
     with ternmq.sync.connect(url, app="shop") as mq_again:
-        assert [message.body for message in mq_again.read("orders")] == [b"one", b"three"]
+        assert [message.body for message in mq_again.read("orders")] == [b"one", b"three", b"four"]
     assert "transaction dropped" in quick.stderr_text()
 
 

@@ -229,7 +229,11 @@ class Transactions:
             gone = [at for at in wanted if isinstance(known.get(at), Outcome)]
             if gone:
                 raise TransactionEnded(f"attempts {gone} of {name!r} are gone", state="rolled_back")
-            raise TransactionNotFound(f"attempts {wanted} of {name!r} are not known here")
+            which = f"attempts {wanted} of {name!r} are" if wanted else f"{name!r} is"
+            raise TransactionNotFound(
+                f"{which} not known here as a detached transaction; 'tern half list' shows what is "
+                "open"
+            )
         highest = max(known)
         if max(wanted) < highest:
             raise Fenced(f"attempts {wanted} of {name!r} are over: attempt {highest} has begun")

@@ -6,7 +6,7 @@ import typer
 
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import note, plain, say, show_facts, show_json, show_table, size, utc
-from ternmq.core.errors import TransactionNotFound
+from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
 from ternmq.wire.halves import HalfEnded, HalfOpen, HalfOpens
 
 if TYPE_CHECKING:
@@ -72,38 +72,72 @@ def show(transaction: Id, url: Url = URL, as_json: Json = False) -> None:
         show_json([_fields(one) for one in found])
         return
     for one in found:
-        show_facts(_fields(one))
+        show_facts({**_fields(one), "topics": ", ".join(one.topics)})
+
+
+Attempts = Annotated[
+    list[int] | None,
+    typer.Option("--attempt", min=0, help="Of a detached one: only this attempt; repeatable."),
+]
 
 
 @app.command()
-def commit(transaction: Id, yes: Yes = False, url: Url = URL, as_json: Json = False) -> None:
-    """Make the messages of a transaction visible."""
-    _end(transaction, "commit", yes=yes, url=url, as_json=as_json)
-
-
-@app.command()
-def rollback(transaction: Id, yes: Yes = False, url: Url = URL, as_json: Json = False) -> None:
-    """Forget the messages of a transaction."""
-    _end(transaction, "rollback", yes=yes, url=url, as_json=as_json)
-
-
-def _end(
-    transaction: str, action: Literal["commit", "rollback"], *, yes: bool, url: str, as_json: bool
+def commit(
+    transaction: Id,
+    attempt: Attempts = None,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
 ) -> None:
-    doing = "Commit" if action == "commit" else "Roll back"
-    confirm(f"{doing} transaction {transaction}? This cannot be undone.", yes=yes)
+    """Make the messages of a transaction visible."""
+    confirm(f"Commit transaction {transaction}? This cannot be undone.", yes=yes)
+    ended = use(url, lambda mq: _end(mq, transaction, attempt or [], "commit"))
+    _show_end(transaction, ended, as_json=as_json)
 
-    async def job(mq: "Client") -> HalfEnded:
-        if _is_id(transaction):
-            return await mq.admin.end_half(transaction, action)
-        end = mq.commit_detached if action == "commit" else mq.abort_detached
-        ending = await end(transaction)
-        return HalfEnded(
-            state="committed" if ending.state == "committed" else "rolled_back",
-            placed=ending.placed, attempts=ending.attempts, repeated=ending.repeated,
-        )  # fmt: skip
 
-    ended = use(url, job)
+@app.command()
+def rollback(
+    transaction: Id,
+    attempt: Attempts = None,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Forget the messages of a transaction."""
+    confirm(f"Roll back transaction {transaction}? This cannot be undone.", yes=yes)
+    ended = use(url, lambda mq: _end(mq, transaction, attempt or [], "rollback"))
+    _show_end(transaction, ended, as_json=as_json)
+
+
+async def _end(
+    mq: "Client", transaction: str, attempts: list[int], action: Literal["commit", "rollback"]
+) -> HalfEnded:
+    if _is_id(transaction):
+        return await mq.admin.end_half(transaction, action)
+    found = (await mq.admin.halves(name=transaction)).transactions
+    if action == "rollback":
+        ending = await mq.abort_detached(transaction, attempts)
+        if ending.state == "committed" and not found:
+            raise TransactionEnded("the transaction is committed already", state="committed")
+        if not found:
+            raise _not_found(transaction)
+        rows = [one for one in found if not attempts or one.attempt in attempts]
+        note(f"{sum(one.rows for one in rows)} message(s) are forgotten")
+    else:
+        opened = sorted(one.attempt for one in found)
+        if len(opened) > 1 and not attempts:
+            raise BadRequest(
+                f"attempts {opened} of {transaction!r} are open, and a later one most often has "
+                f"the same messages again: say which, as in --attempt {opened[-1]}"
+            )
+        ending = await mq.commit_detached(transaction, attempts)
+    return HalfEnded(
+        state="committed" if ending.state == "committed" else "rolled_back",
+        placed=ending.placed, attempts=ending.attempts, repeated=ending.repeated,
+    )  # fmt: skip
+
+
+def _show_end(transaction: str, ended: HalfEnded, *, as_json: bool) -> None:
     if as_json:
         show_json(plain(ended))
         return
@@ -118,10 +152,14 @@ async def _named(mq: "Client", transaction: str) -> list[HalfOpen]:
     else:
         found = await mq.admin.halves(name=transaction)
     if not found.transactions:
-        raise TransactionNotFound(
-            f"no open transaction {transaction!r}; 'tern half list' shows what is open"
-        )
+        raise _not_found(transaction)
     return found.transactions
+
+
+def _not_found(transaction: str) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"no open transaction {transaction!r}; 'tern half list' shows what is open"
+    )
 
 
 def _is_id(text: str) -> bool:

@@ -143,6 +143,12 @@ class Checker:
                 answer = await asyncio.to_thread(self.function, question)
                 if inspect.isawaitable(answer):
                     answer = await answer
+            if answer not in list(Verdict):
+                log.error(
+                    "a transaction checker answers Verdict.COMMIT, ROLLBACK or UNKNOWN; this "
+                    "counts as UNKNOWN", transaction=question.id, answer=repr(answer)[:100],
+                )  # fmt: skip
+                return Verdict.UNKNOWN
             return Verdict(answer)
         except Exception as error:  # Whatever the application's function raises.
             log.warning(
