@@ -42,14 +42,18 @@ def test_dead_letters_are_listed_sent_again_deleted_and_exported(
     dry = tern("dead", "resend", group, *choose_b, "--dry-run", url=url).json()
     done = tern("dead", "resend", group, *choose_b, "--yes", url=url).json()
     assert (dry["chosen"], dry["handled"]) == (1, 0)
+    assert dry["results"] == [{"id": listed[1]["id"], "result": "chosen"}]
     assert (done["chosen"], done["handled"], done["failed"]) == (1, 1, [])
+    assert done["results"] == [{"id": listed[1]["id"], "result": "sent again"}]
     again = tern("consume", topic, "--group", group, "--count", "1", "--json", url=url)
     [message] = again.json_lines()
     assert (message["body"], message["topic"], message["id"]) == ("b", topic, listed[1]["id"])
 
     target = tmp_path / "letters.jsonl"
-    tern("dead", "export", group, str(target), url=url)
+    tern("dead", "export", group, str(target), "--until", "2099-01-01T00:00Z", url=url)
     assert len(target.read_text(encoding="utf-8").splitlines()) == 2
+    old = tern("dead", "list", group, "--until", "1h", url=url)
+    assert f"no open dead letters of group {group} like that" in old.err
     gone = tern("dead", "delete", group, "--yes", "--json", url=url).json()
     assert gone["handled"] == 2
     assert tern("dead", "list", group, "--json", url=url).json() == []

@@ -54,7 +54,9 @@ def reset(
         how = dead.How(rate=RESEND_RATE, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
         _bring_back(topic, group, chosen, how)
         return
-    where = starts.as_start(starts.parse_start(to, now=datetime.now(UTC)))
+    now = datetime.now(UTC)
+    place = starts.parse_start(to, now=now)
+    where = starts.as_start(place)
 
     async def job(mq: "Client") -> GroupResetDone:
         preview = await mq.admin.reset_group(topic, group, where, dry_run=True)
@@ -65,6 +67,8 @@ def reset(
         return await mq.admin.reset_group(topic, group, where)
 
     done = use(url, job)
+    if _beyond(place, done, now):
+        note(f"{to} is beyond the last message: that means the end, {done.to_sequence}")
     if as_json:
         show_json(
             {
@@ -77,6 +81,13 @@ def reset(
         )
     else:
         say(_consequence(done, "would" if dry_run else "done:"))
+
+
+def _beyond(place: starts.Place, done: GroupResetDone, now: datetime) -> bool:
+    """Is there nothing there yet?"""
+    if isinstance(place, datetime):
+        return place > now
+    return isinstance(place, int) and place > done.to_sequence
 
 
 def _consequence(done: GroupResetDone, opening: str) -> str:

@@ -9,7 +9,7 @@ the messages that were over a topic's limit and put aside; sending these reaches
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +19,8 @@ from ternmq.cli.box import Box, find_box
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import message_fields, note, plain, preview, say, show_json, show_table, utc
 from ternmq.cli.progress import progress
+from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound
-from ternmq.core.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -37,7 +37,14 @@ Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this message; 
 Error = Annotated[str | None, typer.Option("--error", help="Only where the reason has this text.")]
 TOPIC_HELP = "Of a group, only those from this topic; without one, what this topic refused."
 Topic = Annotated[str | None, typer.Option("--topic", help=TOPIC_HELP)]
-Since = Annotated[str | None, typer.Option("--since", help="Only those that died lately, e.g. 2h.")]
+MOMENT = "a time (2025-01-31T12:00Z), or how long ago (2h)"
+Since = Annotated[str | None, typer.Option("--since", help=f"Only those dead since: {MOMENT}.")]
+Until = Annotated[str | None, typer.Option("--until", help=f"Only those dead before: {MOMENT}.")]
+
+
+SHOWN_MAX = 100
+"""Letters that a dry run names on a terminal."""
+WORDS = {"resend": "sent again", "delete": "deleted"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +55,14 @@ class Choice:
     error: str
     topic: str
     since_ms: int
+    until_ms: int
 
     def takes(self, letter: Any, notes: dict[str, Any]) -> bool:
         return (
             (not self.ids or letter.id in self.ids)
             and self.error.lower() in str(notes.get("%reason", "")).lower()
             and (not self.topic or notes.get("%topic") == self.topic)
-            and int(notes.get("%died_at", 0)) >= self.since_ms
+            and self.since_ms <= int(notes.get("%died_at", 0)) < self.until_ms
         )
 
 
@@ -70,27 +78,39 @@ class How:
 
 
 def _choice(
-    ids: Sequence[str] | None, error: str | None, topic: str | None, since: str | None
+    ids: Sequence[str] | None,
+    error: str | None,
+    topic: str | None,
+    since: str | None,
+    until: str | None = None,
 ) -> Choice:
-    back = timedelta(milliseconds=parse_duration_ms(since)) if since else None
-    since_ms = int((datetime.now(UTC) - back).timestamp() * 1000) if back else 0
+    now = datetime.now(UTC)
     return Choice(
         ids=frozenset(one.upper() for one in ids or ()),
         error=error or "",
         topic=topic or "",
-        since_ms=since_ms,
+        since_ms=_moment_ms("since", since, now) if since else 0,
+        until_ms=_moment_ms("until", until, now) if until else 2**63,
     )
+
+
+def _moment_ms(flag: str, text: str, now: datetime) -> int:
+    place = parse_start(text, now=now)
+    if not isinstance(place, datetime):
+        raise BadRequest(f"--{flag} is {text!r}; write {MOMENT}")
+    return int(place.timestamp() * 1000)
 
 
 @app.command("list")
 def list_letters(
-    group: GroupName = None, error: Error = None, topic: Topic = None, since: Since = None,
+    group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
+    since: Since = None, until: Until = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
     url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the open dead letters of a group, or what a topic refused."""
     box = find_box(group, topic)
-    letters = _find(url, box, _choice(None, error, topic, since))
+    letters = _find(url, box, _choice(ids, error, topic, since, until))
     if as_json:
         show_json([_fields(letter, box.notes(letter)) for letter in letters[:count]])
         return
@@ -109,6 +129,8 @@ def list_letters(
             for letter, notes in [(letter, box.notes(letter)) for letter in letters[:count]]
         ],
     )
+    if not letters:
+        note(f"no open {box}" + (" like that" if ids or error or since or until else ""))
     if len(letters) > count:
         note(f"{len(letters) - count} more; --count shows them")
     expired = use(url, lambda mq: mq.admin.expired_dead_letters(group)) if group else 0
@@ -134,7 +156,7 @@ def show(
 @app.command()
 def resend(
     group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
-    since: Since = None,
+    since: Since = None, until: Until = None,
     rate: Annotated[int, typer.Option(min=1, help="At most so many a second.")] = 1_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     yes: Yes = False, url: Url = URL, as_json: Json = False,
@@ -144,18 +166,18 @@ def resend(
     Without a group: put what a topic refused into it.
     """
     how = How(rate=rate, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
-    _handle(find_box(group, topic), _choice(ids, error, topic, since), "resend", how)
+    _handle(find_box(group, topic), _choice(ids, error, topic, since, until), "resend", how)
 
 
 @app.command()
 def delete(
     group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
-    since: Since = None,
+    since: Since = None, until: Until = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     yes: Yes = False, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Let them go for good."""
-    choice = _choice(ids, error, topic, since)
+    choice = _choice(ids, error, topic, since, until)
     how = How(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
     _handle(find_box(group, topic), choice, "delete", how)
 
@@ -165,14 +187,15 @@ def export(
     names: Annotated[
         list[str], typer.Argument(metavar="[GROUP] FILE", help="Whose, and the file to write.")
     ],
-    error: Error = None, topic: Topic = None, since: Since = None, url: Url = URL,
+    ids: Ids = None, error: Error = None, topic: Topic = None, since: Since = None,
+    until: Until = None, url: Url = URL,
 ) -> None:  # fmt: skip
     """Write them to a file, one JSON object per line; they stay open."""
     import json
 
     group, file_name = _group_and(names, "FILE")
     target, box = Path(file_name), find_box(group, topic)
-    letters = _find(url, box, _choice(None, error, topic, since))
+    letters = _find(url, box, _choice(ids, error, topic, since, until))
     try:
         with target.open("x", encoding="utf-8") as file:
             for letter in letters:
@@ -191,28 +214,48 @@ def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
 
 def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
     letters = _find(how.url, box, choice)
+    again = sum(1 for letter in letters if box.notes(letter).get("%resent"))
+    if verb == "resend" and again:
+        note(f"{again} of them were sent again before, and died again")
     if how.dry_run or not letters:
         result: dict[str, Any] = {"chosen": len(letters), "handled": 0, "failed": []}
+        result["results"] = [{"id": letter.id, "result": "chosen"} for letter in letters]
     else:
         word = "Send again" if verb == "resend" else "Delete"
         confirm(f"{word} {len(letters)} {box}?", yes=how.yes)
-        places = [letter.sequence for letter in letters]
-        result = use(how.url, lambda mq: _do(mq, box, verb, places, how.rate))
+        ids = {letter.sequence: letter.id for letter in letters}
+        result = use(how.url, lambda mq: _do(mq, box, verb, ids, how.rate))
     if how.as_json:
         show_json({**result, "dry_run": how.dry_run})
-        return
-    for line in result["failed"]:
-        note(f"failed: {line}")
-    done = "sent again" if verb == "resend" else "deleted"
-    say(f"{result['chosen']} chosen, {result['handled']} {done}, {len(result['failed'])} failed")
+    else:
+        _say_result(result, verb, how)
     if result["failed"]:
         raise typer.Exit(1)
 
 
-async def _do(mq: "Client", box: Box, verb: str, places: list[int], rate: int) -> dict[str, Any]:
-    """In steps of a tenth of a second's worth, so that the rate holds and a bar can move."""
+def _say_result(result: dict[str, Any], verb: str, how: How) -> None:
+    if how.dry_run:
+        for one in result["results"][:SHOWN_MAX]:
+            say(one["id"])
+        if result["chosen"] > SHOWN_MAX:
+            note(f"and {result['chosen'] - SHOWN_MAX} more; --json names all of them")
+    for line in result["failed"]:
+        note(f"failed: {line}")
+    done = "sent again" if verb == "resend" else "deleted"
+    say(f"{result['chosen']} chosen, {result['handled']} {done}, {len(result['failed'])} failed")
+    lost = result["chosen"] - result["handled"] - len(result["failed"])
+    if lost and not how.dry_run:
+        note(f"{lost} had been handled by somebody else meanwhile")
+
+
+async def _do(mq: "Client", box: Box, verb: str, ids: dict[int, str], rate: int) -> dict[str, Any]:
+    """In steps of a tenth of a second's worth, so that the rate holds and a bar can move.
+
+    `ids` are by sequence in the hidden topic; every letter gets a result under its id."""
     handled = 0
+    places = list(ids)
     failed: list[str] = []
+    results: list[dict[str, str]] = []
     step = max(1, min(rate // 10, 100))
     act = box.resend if verb == "resend" else box.delete
     async with progress(verb, len(places), lambda: handled + len(failed)):
@@ -220,13 +263,21 @@ async def _do(mq: "Client", box: Box, verb: str, places: list[int], rate: int) -
             chosen = places[at : at + step]
             try:
                 done = await act(mq, [(place, place + 1) for place in chosen])
-                handled += done.handled
-                failed += done.failed
+                wrong, count = by_place(done.failed), done.handled
             except TernError as error:
-                failed += [f"{place}: {error.message}" for place in chosen]
+                wrong, count = dict.fromkeys(chosen, error.message), 0
+            handled += count
+            failed += [f"{ids[place]}: {wrong[place]}" for place in chosen if place in wrong]
+            word = WORDS[verb] if count + len(wrong) == len(chosen) else "handled meanwhile"
+            results += [{"id": ids[place], "result": wrong.get(place, word)} for place in chosen]
             if at + step < len(places):
                 await asyncio.sleep(len(chosen) / rate)
-    return {"chosen": len(places), "handled": handled, "failed": failed}
+    return {"chosen": len(places), "handled": handled, "failed": failed, "results": results}
+
+
+def by_place(failed: Sequence[str]) -> dict[int, str]:
+    """What the broker says of letters that failed, `SEQUENCE: WHY`, by their sequence."""
+    return {int(place): why for place, _, why in (line.partition(": ") for line in failed)}
 
 
 def of_topic(url: str, group: str, topic: str) -> list[Any]:
@@ -235,8 +286,8 @@ def of_topic(url: str, group: str, topic: str) -> list[Any]:
 
 
 def resend_these(how: How, group: str, letters: list[Any]) -> dict[str, Any]:
-    places = [letter.sequence for letter in letters]
-    return use(how.url, lambda mq: _do(mq, Box(group), "resend", places, how.rate))
+    ids = {letter.sequence: letter.id for letter in letters}
+    return use(how.url, lambda mq: _do(mq, Box(group), "resend", ids, how.rate))
 
 
 def _find(url: str, box: Box, choice: Choice) -> list[Any]:

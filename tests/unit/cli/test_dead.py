@@ -1,0 +1,102 @@
+"""Which dead letters are meant, and what is said about each (R13, D10)."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from ternmq.cli import dead
+from ternmq.cli.again import _beyond
+from ternmq.cli.box import Box
+from ternmq.core.errors import BadRequest, Unavailable
+from ternmq.wire.commands import DeadDone, GroupResetDone
+
+NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "hours_ago"),
+    [("2h", None, [1]), (None, "2h", [3, 5]), ("4h", "2h", [3]), (None, None, [1, 3, 5])],
+)
+def test_letters_are_chosen_by_when_they_died(
+    since: str | None, until: str | None, hours_ago: list[int]
+) -> None:
+    choice = dead._choice(None, None, None, since, until)
+    letter = SimpleNamespace(id="X")
+
+    found = [h for h in (1, 3, 5) if choice.takes(letter, {"%died_at": NOW_MS - h * HOUR_MS})]
+
+    assert found == hours_ago
+
+
+@pytest.mark.parametrize("text", ["earliest", "17", "soon"])
+def test_what_is_no_time_is_told_what_is(text: str) -> None:
+    with pytest.raises(BadRequest, match="how long ago"):
+        dead._choice(None, None, None, text)
+
+
+class Scripted(Box):
+    """A box whose broker answers what it is told to."""
+
+    answers: ClassVar[list[Any]] = []
+
+    async def resend(self, mq: object, ranges: object) -> DeadDone:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, DeadDone)
+        return answer
+
+
+async def test_every_letter_gets_a_result_of_its_own() -> None:
+    """D10: honest: one was sent, one could not, and of the last nobody knows who handled it."""
+    box = Scripted("g")
+    box.answers[:] = [
+        DeadDone(handled=1, failed=[]),
+        DeadDone(handled=0, failed=["2: topic 'gone' does not exist"]),
+        DeadDone(handled=0, failed=[]),
+        Unavailable("the broker is away"),
+    ]
+    ids = {1: "A", 2: "B", 3: "C", 4: "D"}
+
+    done = await dead._do(None, box, "resend", ids, rate=10)  # type: ignore[arg-type]
+
+    assert done["results"] == [
+        {"id": "A", "result": "sent again"},
+        {"id": "B", "result": "topic 'gone' does not exist"},
+        {"id": "C", "result": "handled meanwhile"},
+        {"id": "D", "result": "the broker is away"},
+    ]
+    assert done["failed"] == ["B: topic 'gone' does not exist", "D: the broker is away"]
+    assert (done["chosen"], done["handled"]) == (4, 1)
+
+
+def test_a_letter_that_was_sent_again_and_died_again_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R13: the loop guard; a dry run names what it means."""
+    again = {"%resent": 2, "%died_at": NOW_MS, "%topic": "orders"}
+    letters = [
+        SimpleNamespace(id="A", sequence=1, properties=again),
+        SimpleNamespace(id="B", sequence=2, properties={"%died_at": NOW_MS, "%topic": "orders"}),
+    ]
+    monkeypatch.setattr(dead, "_find", lambda url, box, choice: letters)
+
+    ran = CliRunner().invoke(dead.app, ["resend", "g", "--dry-run"])
+
+    assert "1 of them were sent again before, and died again" in ran.output
+    assert "A\nB\n2 chosen, 0 sent again, 0 failed" in ran.output
+
+
+def test_a_reset_to_where_nothing_is_yet_is_pointed_out() -> None:
+    now = datetime.now(UTC)
+    done = GroupResetDone(from_sequence=0, to_sequence=5, again=0, skipped=5)
+
+    assert _beyond(99, done, now)
+    assert _beyond(now + timedelta(days=1), done, now)
+    assert not _beyond(5, done, now)
+    assert not _beyond("latest", done, now)
+    assert not _beyond(now - timedelta(days=1), done, now)
