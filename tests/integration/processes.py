@@ -172,6 +172,29 @@ class DelayServer(Node):
         return ["delay", "serve", "--url", self.meta, "--name", self.name, *listening]
 
 
+@dataclass(slots=True, kw_only=True)
+class MetaServer(Node):
+    """One `tern meta serve` over a registry."""
+
+    registry: str
+
+    def command(self) -> list[str]:
+        place = ["--port", str(self.port), "--data-dir", str(self.data_dir)]
+        return ["meta", "serve", "--registry", self.registry, *place]
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerServer(Node):
+    """One `tern broker serve`, for the meta servers at `meta`."""
+
+    meta: str
+    name: str
+
+    def command(self) -> list[str]:
+        listening = ["--port", str(self.port + 1), "--data-dir", str(self.data_dir)]
+        return ["broker", "serve", "--url", self.meta, "--name", self.name, *listening]
+
+
 class NodeFactory:
     """Makes nodes in one temp folder and looks after them until the test ends."""
 
@@ -237,10 +260,34 @@ class NodeFactory:
             server.start()
         return server
 
+    def meta_server(self, registry: str, *, start: bool = True) -> MetaServer:
+        """A meta server over that registry."""
+        home = self._folder / f"meta-{len(self._made) + 1}"
+        home.mkdir()
+        server = MetaServer(
+            port=free_ports(), data_dir=home / "data", output_dir=home, registry=registry
+        )
+        self._made.append(server)
+        if start:
+            server.start()
+        return server
+
+    def broker_server(self, meta: str, name: str, *, start: bool = True) -> BrokerServer:
+        """A broker group of one broker, for the meta servers at that url."""
+        home = self._folder / f"broker-{len(self._made) + 1}"
+        home.mkdir()
+        server = BrokerServer(
+            port=free_ports(), data_dir=home / "data", output_dir=home, meta=meta, name=name
+        )
+        self._made.append(server)
+        if start:
+            server.start()
+        return server
+
     def finish(self) -> None:
-        """Stop all of them, then complain about any of them."""
+        """Stop all of them, the youngest first, then complain about any of them."""
         complaints = []
-        for node in self._made:
+        for node in reversed(self._made):
             if not node.starts:
                 continue
             try:

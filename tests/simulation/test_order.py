@@ -91,7 +91,7 @@ class World:
         if what < 0.05:
             message.retry(after=self.chance.random() * 0.02)
         elif what < 0.07:
-            connection = consumer._subscriptions[0]._connection
+            connection = next(iter(consumer._subscriptions))._connection
             if connection is not None:
                 connection.abort()
             if self.chance.random() < 0.5:

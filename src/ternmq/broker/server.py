@@ -6,6 +6,7 @@ what waits, close the store. Each part is handed the two or three things it uses
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -435,7 +436,7 @@ class Parts:
             cpu_s=own_cpu_s(), memory=own_memory(),
             connections=len(self.listener.peers) if self.listener else 0,
             log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
-            topics=self.admin.topic_status(query.topics),
+            topics=self.admin.topic_status(query.topics), epoch=self.store.epoch, pid=os.getpid(),
         )  # fmt: skip
 
     async def scrape(self, out: Samples) -> None:

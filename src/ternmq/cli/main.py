@@ -13,6 +13,7 @@ import typer
 from ternmq import __version__
 from ternmq.cli import (
     bench,
+    broker,
     consume,
     dead,
     delay,
@@ -22,6 +23,7 @@ from ternmq.cli import (
     half,
     ledger,
     limit,
+    meta,
     outbox,
     pipeline,
     send,
@@ -43,6 +45,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.up)
+app.add_typer(meta.app, name="meta")
+app.add_typer(broker.app, name="broker")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(limit.app, name="limit")

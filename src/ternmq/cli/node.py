@@ -24,7 +24,8 @@ from ternmq.cli.stopping import Stopper
 from ternmq.core.clock import SystemClock
 from ternmq.core.config import PORT_BASE, NodeConfig
 from ternmq.core.log import get_logger
-from ternmq.node.embedded import node_url, serving_node
+from ternmq.node.addresses import node_url
+from ternmq.node.embedded import serving_node
 
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
 # to that much to every group commit.
@@ -69,6 +70,47 @@ def run_delay(config: NodeConfig, url: str) -> int:
                 f"  data    {config.data_dir}"
             )
             yield f"{config.broker_group} {address}"
+
+    return _run(config, serving)
+
+
+def run_broker(config: NodeConfig, url: str) -> int:
+    """Run one broker until asked to stop; return the exit code."""
+
+    @asynccontextmanager
+    async def serving(config: NodeConfig) -> AsyncIterator[str]:
+        from ternmq.node.broker_alone import serving_broker_alone
+
+        async with serving_broker_alone(config, url, clock=SystemClock()) as address:
+            note(
+                f"TernMQ {__version__} broker {config.broker_group} is running "
+                f"(pid {os.getpid()}); Ctrl-C stops it\n"
+                f"  broker  {config.host}:{config.broker_port}\n"
+                f"{_metrics(config)}"
+                f"  meta    {url}\n"
+                f"  data    {config.data_dir} (flush {config.flush})"
+            )
+            yield f"{config.broker_group} {address}"
+
+    return _run(config, serving)
+
+
+def run_meta(config: NodeConfig) -> int:
+    """Run one meta server until asked to stop; return the exit code."""
+
+    @asynccontextmanager
+    async def serving(config: NodeConfig) -> AsyncIterator[str]:
+        from ternmq.node.meta_alone import serving_meta_alone
+
+        async with serving_meta_alone(config, clock=SystemClock()) as url:
+            note(
+                f"TernMQ {__version__} meta server is running "
+                f"(pid {os.getpid()}); Ctrl-C stops it\n"
+                f"  meta    {config.host}:{config.meta_port}\n"
+                f"{_metrics(config)}"
+                f"  data    {config.data_dir}"
+            )
+            yield url
 
     return _run(config, serving)
 

@@ -5,6 +5,7 @@ several broker groups are put together.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Unpack
 
 from ternmq.client.delays import Delays
@@ -13,7 +14,7 @@ from ternmq.client.links import Links
 from ternmq.client.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.settings import change_of, checked
 from ternmq.client.start import make_start
-from ternmq.core.errors import TopicNotFound, TransactionNotFound
+from ternmq.core.errors import TopicNotFound, TransactionNotFound, Unavailable
 from ternmq.discovery.own_topics import REFUSED_PREFIX
 from ternmq.wire.commands import (
     Command,
@@ -304,6 +305,19 @@ class Admin:
 
     async def meta_status(self) -> Status:
         return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)
+
+    async def brokers(self) -> list[tuple[Route, Status | None]]:
+        """Every broker that is on the routes with what it says; None: it does not answer."""
+        await self._links.refresh()
+        found: list[tuple[Route, Status | None]] = []
+        for route in self._links.routes():
+            if route.kind == "realtime":
+                status: Status | None = None
+                with suppress(Unavailable):
+                    link = self._links.broker(route.broker_group)
+                    status = await self._links.ask(link, Command.STATUS, StatusQuery(), Status)
+                found.append((route, status))
+        return found
 
     async def routes(self) -> list[Route]:
         """Which servers clients are told to use; asked anew."""

@@ -19,9 +19,10 @@ from ternmq.client.config import nearest_text
 from ternmq.client.delivery import BACK, Delivery
 from ternmq.client.forked import life
 from ternmq.client.links import Links
+from ternmq.client.memberships import Memberships
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.start import StartLike, make_start
-from ternmq.client.subscription import Plan, Subscription
+from ternmq.client.subscription import Plan
 from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.ids import check_name
 
@@ -78,10 +79,9 @@ class Consumer:
     """One member of a group. Use it in `async with`, or `start` and `close` it."""
 
     def __init__(self, links: Links, plan: Plan) -> None:
-        self._links = links
         self._plan = plan
         self._life = life.number
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions = Memberships(links, plan, self)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
@@ -115,10 +115,7 @@ class Consumer:
             raise Closed("a consumer is started once; make a new one")
         self._state = "open"
         try:
-            for broker_group in await self._links.some_masters():
-                subscription = Subscription(self._links.broker(broker_group), self._plan, self)
-                self._subscriptions.append(subscription)
-                await subscription.start()
+            await self._subscriptions.start()
         except BaseException:
             await self.close()
             raise
@@ -131,15 +128,14 @@ class Consumer:
         self._state = "closed"
         self._wake_all()
         if self._life == life.number:
-            await asyncio.gather(*(each.stop() for each in self._subscriptions))
+            await self._subscriptions.stop()
         self._ready.clear()
         self._ranges, self._row, self._row_end = [], 0, 0
 
     def stop_pulling(self) -> None:
         """Ask for no more, and give back at once what was not shown yet; iterating ends."""
         self._resting = True
-        for subscription in self._subscriptions:
-            subscription.rest()
+        self._subscriptions.rest()
         for subscription in self._subscriptions:
             self.give_back(subscription)
         self._wake_all()

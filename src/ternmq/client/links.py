@@ -59,6 +59,8 @@ class Links:
         self._cache = RouteCache(parse_url(url), self._hello, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._stale = False
+        self.on_routes = self._cache.changed
+        """Called when the routes are others."""
 
     @property
     def version(self) -> object:

@@ -51,7 +51,8 @@ class _Announcer:
     async def _rest(self, seconds: float) -> None:
         """Until the next heartbeat, or until meta is lost: it may be back at once, without us."""
         try:
-            await asyncio.wait_for(self._lost.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._lost.wait()
         except TimeoutError:
             return
         await asyncio.sleep(AGAIN_S)

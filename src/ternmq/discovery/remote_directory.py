@@ -1,41 +1,58 @@
-"""Topics as a server far from meta knows them: a copy in memory, refreshed every few seconds.
+"""Names as a server far from meta knows them: topics are a copy in memory, the rest is asked for.
 
-A topic that is not in the copy is asked for (and made) by `create_topic`, so a new one is usable at
-once; changed settings and deletions are seen within a refresh. While no meta server answers the
-last copy is used. Only topics: a delay server needs no group ids and no epochs.
+One question for news of topics waits at a meta server all the time; what it answers is put into the
+copy, so changed settings and deletions are seen at once. A topic that is not in the copy is asked
+for (and made) by `create_topic`. While no meta server answers the last copy is used, and what needs
+a meta server (a new topic, a new group) fails for now.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from ternmq.core.errors import TernError
+from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.discovery.directory import InUse
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import request
 from ternmq.wire.commands import (
     Command,
+    Empty,
     Record,
     T,
     Topic,
     TopicCreate,
     TopicFind,
+    TopicNamed,
     Topics,
     TopicSettings,
 )
+from ternmq.wire.naming import (
+    Epoch,
+    EpochNew,
+    GroupId,
+    GroupIdFind,
+    Reserve,
+    Reserved,
+    TopicNews,
+    TopicNewsFind,
+)
 
-REFRESH_S = 2.0
-ANSWER_S = 5.0
+WAIT_MS = 10_000
+ANSWER_S = 20.0
+"""Longer than `WAIT_MS`, and than a registry may take."""
+AGAIN_S = 0.5
 PAGE = 5_000
 
 log = get_logger()
 
 
 class RemoteDirectory:
-    """Implements `discovery.directory.TopicDirectory`. Made by `remote_directory`."""
+    """Implements `discovery.directory.Directory`. Made by `remote_directory`."""
 
     def __init__(self, routes: RouteCache) -> None:
         self._routes = routes
+        self._version = -1
         self._topics: dict[str, Topic] = {}
         self._deleted: list[Callable[[Topic], None]] = []
         self._changed: list[Callable[[Topic], None]] = []
@@ -52,6 +69,30 @@ class RemoteDirectory:
         self._topics[name] = topic
         return topic
 
+    async def delete_topic(self, name: str) -> Topic:
+        topic = await self._ask(Command.TOPIC_DELETE, TopicNamed(name=name), Topic)
+        self._forget(topic)
+        return topic
+
+    async def group_id(self, topic_id: int, group: str) -> int:
+        find = GroupIdFind(topic_id=topic_id, name=group)
+        return (await self._ask(Command.GROUP_ID, find, GroupId)).id
+
+    async def forget_group(self, topic_id: int, group: str) -> None:
+        await self._ask(Command.GROUP_FORGET, GroupIdFind(topic_id=topic_id, name=group), Empty)
+
+    async def new_epoch(self, broker_group: str) -> int:
+        return (await self._ask(Command.EPOCH, EpochNew(broker_group=broker_group), Epoch)).epoch
+
+    async def reserve(self, used: InUse) -> frozenset[int]:
+        wanted = Reserve(
+            broker_group=used.broker_group,
+            topic_ids=sorted(used.topic_ids),
+            group_id=used.group_id,
+            epoch=used.epoch,
+        )
+        return frozenset((await self._ask(Command.RESERVE, wanted, Reserved)).unknown)
+
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         self._deleted.append(callback)
 
@@ -60,35 +101,74 @@ class RemoteDirectory:
 
     async def refresh(self) -> None:
         """Ask for all topics and tell what became of those we knew."""
-        before = dict(self._topics)
+        news = await self._ask(Command.TOPIC_NEWS, TopicNewsFind(), TopicNews)
+        found = [*await self._list(""), *await self._list("%")]
+        self._version = news.version
+        fresh = {topic.id for topic in found}
+        for topic in list(self._topics.values()):
+            if topic.id not in fresh and topic.id <= max(fresh, default=0):
+                self._forget(topic)  # What was made while we asked has a higher id.
+        for topic in found:
+            self._learn(topic)
+
+    async def follow(self) -> None:
+        """Wait for news once, and learn them."""
+        find = TopicNewsFind(since=self._version, wait_ms=WAIT_MS)
+        news = await self._ask(Command.TOPIC_NEWS, find, TopicNews)
+        if news.everything:
+            await self.refresh()
+            return
+        self._version = news.version
+        gone = set(news.deleted)
+        for topic in [topic for topic in self._topics.values() if topic.id in gone]:
+            self._forget(topic)
+        for topic in news.topics:
+            self._learn(topic)
+
+    async def keep_fresh(self) -> None:
+        away = False
+        while True:
+            try:
+                await self.follow()
+                away = False
+            except TernError as error:
+                if not away:
+                    log.warning("no meta server answers; going on with what is known",
+                                reason=error.message)  # fmt: skip
+                away = True
+                await asyncio.sleep(AGAIN_S)
+
+    def _learn(self, topic: Topic) -> None:
+        before = self._topics.get(topic.name)
+        if before is not None and before.id != topic.id:
+            self._forget(before)
+        self._topics[topic.name] = topic
+        if before is not None and before.id == topic.id and before != topic:
+            _tell(self._changed, topic)
+
+    def _forget(self, topic: Topic) -> None:
+        held = self._topics.get(topic.name)
+        if held is not None and held.id == topic.id:
+            del self._topics[topic.name]
+            _tell(self._deleted, topic)
+
+    async def _list(self, prefix: str) -> list[Topic]:
         found: list[Topic] = []
         while True:
-            find = TopicFind(after=found[-1].name if found else "", limit=PAGE)
+            after = found[-1].name if found else ""
+            find = TopicFind(after=after, prefix=prefix, limit=PAGE)
             page = await self._ask(Command.TOPIC_LIST, find, Topics)
             found += page.topics
             if len(page.topics) < PAGE:
-                break
-        fresh = {topic.name: topic for topic in found}
-        made = {name: topic for name, topic in self._topics.items() if name not in before}
-        self._topics = made | fresh  # What was made while we asked is newer than the answer.
-        for name, topic in before.items():
-            now = fresh.get(name)
-            if now is None or now.id != topic.id:
-                _tell(self._deleted, topic)
-            elif now != topic:
-                _tell(self._changed, now)
-
-    async def keep_fresh(self) -> None:
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            try:
-                await self.refresh()
-            except TernError as error:
-                log.info("topics are not refreshed", reason=error.message)
+                return found
 
     async def _ask(self, command: Command, record: Record, answer: type[T]) -> T:
         connection = await self._routes.connection()
-        return await request(connection, command, record, answer, timeout=ANSWER_S)
+        try:
+            return await request(connection, command, record, answer, timeout=ANSWER_S)
+        except Unavailable:
+            connection.abort()  # It may hang; the next question goes to the next meta server.
+            raise
 
 
 @asynccontextmanager

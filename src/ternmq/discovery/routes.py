@@ -1,17 +1,23 @@
-"""Which brokers there are: asked of a meta server, kept until refreshed.
+"""Which brokers there are: asked of a meta server, and kept while a question for news waits there.
 
 One connection to one meta server at a time; when it fails, the next address is tried. Refreshes
-that overlap share one question. What was learnt last stays usable while every meta server is away:
-brokers serve without meta.
+that overlap share one question. After the first one, `_watch` keeps a question open that a meta
+server answers when the routes are others, so a change is known in well under a second. What was
+learnt last stays usable while every meta server is away: brokers serve without meta.
 """
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Empty, Hello, Route, Routes
+from ternmq.wire.commands import Command, Hello, Route, Routes, RoutesFind
+
+WATCH_MS = 10_000
+PAUSE_S = 0.05
+"""Between two questions: a meta server that answers at once must not keep us busy."""
+AGAIN_S = 0.5
 
 
 class RouteCache:
@@ -25,7 +31,10 @@ class RouteCache:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._refreshing: asyncio.Task[Routes] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._closed = False
+        self.changed: list[Callable[[], None]] = []
+        """Called when the routes are others."""
         self.routes: Routes | None = None
         """What was learnt last; None before the first refresh."""
 
@@ -52,9 +61,10 @@ class RouteCache:
 
     async def close(self) -> None:
         self._closed = True
-        if self._refreshing is not None and not self._refreshing.done():
-            self._refreshing.cancel()
-            await asyncio.wait([self._refreshing])
+        for task in (self._refreshing, self._watching):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
         if self._connection is not None:
             await self._connection.close()
 
@@ -69,14 +79,40 @@ class RouteCache:
         try:
             routes = await self._ask(connection)
         except Unavailable:
-            # The connection may have died unnoticed: once more, on a fresh one.
-            connection.abort()
             routes = await self._ask(await self.connection())
-        self.routes = routes
+        self._learn(routes)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="watch routes")
         return routes
 
-    async def _ask(self, connection: Connection) -> Routes:
-        return await request(connection, Command.ROUTES, Empty(), Routes, timeout=self._timeout)
+    async def _watch(self) -> None:
+        """Ask what is new, again and again; whatever goes wrong is tried again."""
+        while True:
+            try:
+                connection = await self.connection()
+                known = self.routes.version if self.routes is not None else 0
+                self._learn(await self._ask(connection, known=known, wait_ms=WATCH_MS))
+                await asyncio.sleep(PAUSE_S)
+            except Closed:
+                return
+            except TernError:
+                await asyncio.sleep(AGAIN_S)
+
+    def _learn(self, routes: Routes) -> None:
+        if self.routes is not None and routes == self.routes:
+            return
+        self.routes = routes
+        for callback in self.changed:
+            callback()
+
+    async def _ask(self, connection: Connection, *, known: int = 0, wait_ms: int = 0) -> Routes:
+        find = RoutesFind(known=known, wait_ms=wait_ms)
+        timeout = self._timeout + wait_ms / 1000
+        try:
+            return await request(connection, Command.ROUTES, find, Routes, timeout=timeout)
+        except Unavailable:
+            connection.abort()  # It may have died unnoticed, or hang: the next one is fresh.
+            raise
 
     async def _open_any(self) -> Connection:
         """Try every address once, starting after the one that failed last."""

@@ -5,6 +5,8 @@ not there are listed as away. The version grows with each
 change, so that a client can tell old news from new.
 """
 
+import asyncio
+
 from ternmq.wire.commands import Route, Routes
 
 
@@ -15,6 +17,8 @@ class RouteTable:
         # Starting from the time of day keeps versions growing over restarts of meta.
         self._routes = Routes(version=first_version, servers=[])
         self._remembered: list[Route] = []
+        self.changed = asyncio.Event()
+        """Set when the routes are others than they were; then another event is here."""
 
     def current(self) -> Routes:
         return self._routes
@@ -40,6 +44,8 @@ class RouteTable:
         if ordered != self._routes.servers or away != self._routes.away:
             version = self._routes.version + 1
             self._routes = Routes(version=version, servers=ordered, away=away)
+            self.changed.set()
+            self.changed = asyncio.Event()
 
 
 def _same_server(one: Route, other: Route) -> bool:

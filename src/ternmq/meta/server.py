@@ -8,16 +8,18 @@ registry writes is not read from for a while.
 import asyncio
 import os
 import resource
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TernError, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
+from ternmq.meta.naming import Naming, check_server, is_server
 from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
 from ternmq.meta.registrar import Registrar
 from ternmq.meta.route_table import RouteTable
@@ -25,12 +27,14 @@ from ternmq.meta.service import MetaService
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.commands import (
+    BROKER,
     DISPATCHER,
     PROTOCOL_VERSION,
     Command,
     Flag,
     Hello,
     Record,
+    RoutesFind,
     Status,
     TopicCreate,
     TopicFind,
@@ -42,6 +46,7 @@ from ternmq.wire.commands import (
     unpack,
 )
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
+from ternmq.wire.naming import EpochNew, GroupIdFind, Reserve, TopicNewsFind
 from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
 from ternmq.wire.registering import Register, Withdraw
 
@@ -49,6 +54,9 @@ log = get_logger()
 
 EXPIRE_S = 1.0
 """How often silent servers are looked for."""
+ROUTES_WAIT_MS_MAX = 30_000
+WAITING = {Command.ROUTES.name, Command.TOPIC_NEWS.name}
+"""Questions that are answered when something happens."""
 HOLD_SIZE = 4 * KIB
 """What a request that waits for the registry counts as, besides its payload."""
 
@@ -76,11 +84,20 @@ class MetaHandler:
         self._identity = identity
         self._clock = clock
         self.registrar = Registrar(service, routes, clock)
+        naming = Naming(service)
+        self._naming: dict[int, tuple[type[Any], Callable[[Any], Coroutine[None, None, Record]]]]
+        self._naming = {
+            Command.TOPIC_NEWS: (TopicNewsFind, naming.news),
+            Command.GROUP_ID: (GroupIdFind, naming.group_id),
+            Command.GROUP_FORGET: (GroupIdFind, naming.forget_group),
+            Command.EPOCH: (EpochNew, naming.new_epoch),
+            Command.RESERVE: (Reserve, naming.reserve),
+        }
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        if hello.app != DISPATCHER:
+        if hello.app not in (DISPATCHER, BROKER):
             check_name("application", hello.app)
         self._connections += 1
         return Welcome(
@@ -98,13 +115,18 @@ class MetaHandler:
         """Known at once: answered here. To be stored first: a task."""
         command, payload = frame.command, frame.payload
         if command == Command.ROUTES:
-            peer.answer(command, frame.correlation, pack(self._routes.current()))
+            find = unpack(payload, RoutesFind)
+            if find.wait_ms > 0 and find.known == self._routes.current().version:
+                self._later(peer, frame, self._other_routes(find.wait_ms))
+            else:
+                peer.answer(command, frame.correlation, pack(self._routes.current()))
         elif command == Command.TOPIC_LIST:
             found = self._find_topics(unpack(payload, TopicFind))
             peer.answer(command, frame.correlation, found)
         elif command == Command.TOPIC_CREATE:
             wanted = unpack(payload, TopicCreate)
-            check_name("topic", wanted.name)
+            if not is_server(peer):
+                check_name("topic", wanted.name)
             self._later(peer, frame, self._service.create_topic(wanted.name, wanted.settings))
         elif command == Command.TOPIC_SET:
             self._later(peer, frame, self._set_topic(unpack(payload, TopicSet)))
@@ -115,13 +137,18 @@ class MetaHandler:
             limits = AppLimits(limits=[app_limit(app, self._service.topic) for app in apps])
             peer.answer(command, frame.correlation, pack(limits))
         elif command == Command.TOPIC_DELETE:
-            self._later(peer, frame, self._delete_topic(unpack(payload, TopicNamed).name))
+            name = unpack(payload, TopicNamed).name
+            self._later(peer, frame, self._delete_topic(name, own=is_server(peer)))
         elif command == Command.STATUS:
             self._later(peer, frame, self.status())
         elif command == Command.REGISTER:
             self._later(peer, frame, self.registrar.register(unpack(payload, Register)))
         elif command == Command.WITHDRAW:
             self._later(peer, frame, self.registrar.withdraw(unpack(payload, Withdraw)))
+        elif command in self._naming:
+            check_server(peer)
+            record, answer = self._naming[command]
+            self._later(peer, frame, answer(unpack(payload, record)))
         else:
             name = Command(command).name
             raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
@@ -137,8 +164,15 @@ class MetaHandler:
             await self._service.change_topic(name, topic_change(change))
         return app_limit(wanted.app, self._service.topic)
 
-    async def _delete_topic(self, name: str) -> Record:
-        if name.startswith("%"):
+    async def _other_routes(self, wait_ms: int) -> Record:
+        changed = self._routes.changed
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(wait_ms, ROUTES_WAIT_MS_MAX) / 1000):
+                await changed.wait()
+        return self._routes.current()
+
+    async def _delete_topic(self, name: str, *, own: bool) -> Record:
+        if name.startswith("%") and not own:
             raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
         return await self._service.delete_topic(name)
 
@@ -189,7 +223,8 @@ class MetaHandler:
     def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
         size = HOLD_SIZE + len(frame.payload)
         peer.hold(size)
-        task = asyncio.create_task(self._answer(peer, frame, work, size))
+        name = Command(frame.command).name
+        task = asyncio.create_task(self._answer(peer, frame, work, size), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -213,7 +248,11 @@ class MetaHandler:
             peer.release(size)
 
     async def finish(self) -> None:
-        """Wait for the requests under way, so that nobody is left without an answer."""
+        """Wait for the requests under way, so that nobody is left without an answer; those that
+        wait for news hear from another meta server."""
+        for task in self._tasks:
+            if task.get_name() in WAITING:
+                task.cancel()
         while self._tasks:
             await asyncio.wait(self._tasks)
 

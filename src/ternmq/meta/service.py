@@ -117,12 +117,13 @@ class MetaService:
         self._topics: dict[str, Topic] = {}
         self._version = 0
         self._woken = asyncio.Event()
+        self._learnt = asyncio.Event()
         self._servers: list[Route] = []
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
         self._new_topics = _Gather[str, NewTopic, Topic](
-            lambda new: self._in_worker(lambda: registry.create_topics(new)), self._add_topics
+            lambda new: self._in_worker(lambda: registry.create_topics(new)), self._made_topics
         )
         self._new_groups = _Gather[tuple[int, str], NewGroup, GroupRow | None](
             lambda new: self._in_worker(lambda: registry.create_groups(new)), lambda rows: None
@@ -167,7 +168,7 @@ class MetaService:
     async def change_topic(self, name: str, change: Change) -> Topic:
         """Replace a topic's settings, durably; everybody who looks it up sees them at once."""
         return await asyncio.shield(
-            self._in_worker(lambda: self._registry.update_topic(name, change), self._put_topic)
+            self._changed(lambda: self._registry.update_topic(name, change), self._put_topic)
         )
 
     async def delete_topic(self, name: str) -> Topic:
@@ -180,7 +181,7 @@ class MetaService:
                 gone.append(self._registry.delete_topic(refused_topic(name), deleted_at_ms=now_ms))
             return [*gone, self._registry.delete_topic(name, deleted_at_ms=now_ms)]
 
-        return (await asyncio.shield(self._in_worker(delete, self._drop_topics)))[-1]
+        return (await asyncio.shield(self._changed(delete, self._drop_topics)))[-1]
 
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         self._deleted_callbacks.append(callback)
@@ -191,6 +192,10 @@ class MetaService:
     def _put_topic(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         _call_all(self._changed_callbacks, topic)
+
+    def _made_topics(self, topics: Sequence[Topic]) -> None:
+        self._add_topics(topics)
+        self._woken.set()
 
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
@@ -285,7 +290,8 @@ class MetaService:
         away = False
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), NEWS_SLOW_S if told else NEWS_S)
+                async with asyncio.timeout(NEWS_SLOW_S if told else NEWS_S):
+                    await self._woken.wait()
             self._woken.clear()
             try:
                 await self.look_for_news()
@@ -294,6 +300,23 @@ class MetaService:
                 if not away:
                     log.warning("the registry does not answer", reason=error.message)
                 away = True
+
+    @property
+    def version(self) -> int:
+        """Of the registry, as far as memory has followed it."""
+        return self._version
+
+    async def wait_for_news(self, since: int, seconds: float) -> None:
+        """Until memory has followed beyond that version, or the time is over."""
+        learnt = self._learnt
+        if self._version == since:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await learnt.wait()
+
+    async def news(self, since: int) -> News:
+        """What changed in the registry after that version."""
+        return await asyncio.shield(self._in_worker(lambda: self._registry.news(since)))
 
     async def look_for_news(self) -> None:
         """Once; raises what the registry raises."""
@@ -308,17 +331,21 @@ class MetaService:
     def _learn(self, found: tuple[News, list[Route] | None]) -> None:
         """What we did ourselves is in the news too; memory has it already, in the same order."""
         news, servers = found
-        self._version = news.version
+        if self._version != news.version:
+            self._version = news.version
+            self._learnt.set()
+            self._learnt = asyncio.Event()
         live = {topic.id for topic in news.topics}
         held = list(self._topics.values())
         for topic in held:
             if topic.id in news.deleted or (news.everything and topic.id not in live):
                 self._drop_topic(topic)
         for topic in news.topics:
-            if self._topics.get(topic.name) not in (topic, None):
-                self._put_topic(topic)
-            else:
+            held_one = self._topics.get(topic.name)
+            if held_one is None:
                 self._topics[topic.name] = topic
+            elif held_one != topic:
+                self._put_topic(topic)
         if servers is not None:
             self._set_servers(servers)
 
@@ -334,6 +361,15 @@ class MetaService:
         if then is not None:
             future.add_done_callback(lambda done: _apply(done, then))
         return future
+
+    def _changed(self, work: Callable[[], T], then: Callable[[T], None]) -> "asyncio.Future[T]":
+        """The same for what changes topics: those who wait for news hear of it at once."""
+
+        def apply(result: T) -> None:
+            then(result)
+            self._woken.set()
+
+        return self._in_worker(work, apply)
 
     def close(self) -> None:
         """No more changes; those under way are finished by the worker."""

@@ -209,6 +209,11 @@ class Store:
             epoch=self._epoch_before,
         )
 
+    @property
+    def epoch(self) -> int:
+        """Which life of the broker group this is."""
+        return self._epoch
+
     def use_epoch(self, epoch: int) -> None:
         """Write under this epoch, not the one it was opened with; before the first append."""
         assert epoch > self._epoch_before, "an epoch is never used twice"

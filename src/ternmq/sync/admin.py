@@ -141,5 +141,8 @@ class Admin:
     def meta_status(self) -> Status:
         return run(self._admin.meta_status())
 
+    def brokers(self) -> list[tuple[Route, Status | None]]:
+        return run(self._admin.brokers())
+
     def routes(self) -> list[Route]:
         return run(self._admin.routes())

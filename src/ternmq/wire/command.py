@@ -14,6 +14,11 @@ class Command(IntEnum):
     ROUTES = 10
     REGISTER = 11
     WITHDRAW = 12
+    TOPIC_NEWS = 13
+    GROUP_ID = 14
+    GROUP_FORGET = 15
+    EPOCH = 16
+    RESERVE = 17
     TOPIC_CREATE = 20
     TOPIC_LIST = 21
     TOPIC_SET = 22

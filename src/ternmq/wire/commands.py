@@ -18,6 +18,8 @@ from ternmq.wire.command import Flag as Flag
 PROTOCOL_VERSION = 1
 DISPATCHER = "%delay"
 """The application that a delay server is, towards the others."""
+BROKER = "%broker"
+"""And a broker, towards meta servers."""
 
 PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
 PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
@@ -74,6 +76,14 @@ class Route(Record, frozen=True):
     address: str
     role: Literal["master", "replica"] = "master"
     kind: Literal["realtime", "delay"] = "realtime"
+
+
+class RoutesFind(Record, frozen=True):
+    """Answered at once, or when the routes are others than `known`, or after `wait_ms`."""
+
+    known: int = 0
+    """The version that was told last."""
+    wait_ms: int = 0
 
 
 class Routes(Record, frozen=True):
@@ -445,6 +455,9 @@ class Status(Record, frozen=True):
     """Meta servers: the cluster's id."""
     clock_jumps: int = 0
     """Delay servers: how often the wall clock was set since the start, by a second or more."""
+    epoch: int = 0
+    """Brokers: which life of the group this is."""
+    pid: int = 0
 
 
 class StatusQuery(Record, frozen=True):

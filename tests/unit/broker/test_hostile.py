@@ -33,7 +33,7 @@ async def test_an_ack_with_numbers_that_cannot_be_closes_only_its_own_connection
     await mq.send("orders", b"x")
     async with mq.consumer("orders", group="g") as consumer:
         await a_message(consumer)
-        subscription = consumer._subscriptions[0]
+        subscription = next(iter(consumer._subscriptions))
         ack = Ack(subscription=subscription._number, done=[Done(lease=lease, first=first, end=end)])
 
         with pytest.raises(TernError):
@@ -47,7 +47,7 @@ async def test_an_ack_for_a_lease_that_never_was_settles_nothing(mq: Any) -> Non
     async with mq.consumer("orders", group="g") as consumer:
         (await a_message(consumer)).retry(after=3600)
         await consumer.flush()
-        subscription = consumer._subscriptions[0]
+        subscription = next(iter(consumer._subscriptions))
         made_up = (10**6 << 24) | 1
         ack = Ack(subscription=subscription._number, done=[Done(lease=made_up, first=0, end=1)])
         answer = await subscription._connection.call(Command.ACK, pack(ack))
@@ -60,7 +60,7 @@ async def test_an_ack_for_a_lease_that_never_was_settles_nothing(mq: Any) -> Non
 async def test_renewing_many_leases_is_bounded_and_quick(mq: Any) -> None:
     topics = [f"t{number}" for number in range(50)]
     async with mq.consumer(topics, group="g") as consumer:
-        subscription = consumer._subscriptions[0]
+        subscription = next(iter(consumer._subscriptions))
         call = subscription._connection.call
         many = Renew(subscription=subscription._number, leases=list(range(1, 100_001)))
         lost = unpack(await call(Command.RENEW, pack(many)), Renewed).lost

@@ -449,7 +449,7 @@ async def test_flushing_when_the_answer_is_there_already_ends(
     await mq.send("orders", b"x")
     async with mq.consumer("orders", group="billing") as consumer:
         [message] = await take(consumer, 1)
-        teller = consumer._subscriptions[0]._teller
+        teller = next(iter(consumer._subscriptions))._teller
         message.retry(after=60)  # Does not ride on a pull.
         teller.tell_now()
         [answer] = teller._telling

@@ -70,7 +70,7 @@ async def test_leaving_while_the_broker_is_away_says_that_acks_may_be_lost(
     messages = await take(consumer, 3)
     broker.refusal = Unavailable("not now")
     broker.cut_all()
-    await until(lambda: consumer._subscriptions[0]._connection is None)
+    await until(lambda: next(iter(consumer._subscriptions))._connection is None)
     for message in messages[:2]:
         message.ack()
     await consumer.close()

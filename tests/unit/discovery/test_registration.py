@@ -21,7 +21,7 @@ from ternmq.rpc.server import ServerLimits
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Route, Topic, TopicSettings
 from tests.unit.client.waiting import until
 
-HELLO = Hello(protocol=PROTOCOL_VERSION, app="delay", version="0", session=bytes(16))
+HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))
 ROUTE = Route(broker_group="later", address="127.0.0.1:1", kind="delay")
 
 
@@ -91,7 +91,6 @@ async def test_topics_are_known_made_changed_and_deleted_from_afar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_directory, "PAGE", 2)
-    monkeypatch.setattr(remote_directory, "REFRESH_S", 0.01)
     async with meta(tmp_path / "a.db") as one:
         for name in ("a", "b", "c"):
             await one.service.create_topic(name, TopicSettings())

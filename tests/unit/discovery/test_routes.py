@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,7 +12,16 @@ from ternmq.core.errors import Closed, OverLimit, Unavailable
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import Listener, Peer, ServerLimits, listening
-from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Route, Routes, Welcome, pack
+from ternmq.wire.commands import (
+    PROTOCOL_VERSION,
+    Hello,
+    Route,
+    Routes,
+    RoutesFind,
+    Welcome,
+    pack,
+    unpack,
+)
 from ternmq.wire.frame import Frame
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=bytes(16))
@@ -27,6 +36,7 @@ class Meta:
     def __init__(self, *servers: Route) -> None:
         self.routes = Routes(version=1, servers=list(servers))
         self.asked = 0
+        self.waiting: list[tuple[Peer, Frame]] = []
         self.peers: list[Peer] = []
         self.refuse = False
 
@@ -37,8 +47,19 @@ class Meta:
         return Welcome(protocol=PROTOCOL_VERSION, version="0.1", role="meta", node="m")
 
     def frame(self, peer: Peer, frame: Frame) -> None:
+        find = unpack(frame.payload, RoutesFind)
+        if find.wait_ms and find.known == self.routes.version:
+            self.waiting.append((peer, frame))
+            return
         self.asked += 1
         peer.answer(frame.command, frame.correlation, pack(self.routes))
+
+    def change(self, *servers: Route) -> None:
+        """Others are there now; those who wait are told."""
+        self.routes = Routes(version=self.routes.version + 1, servers=list(servers))
+        for peer, frame in self.waiting:
+            peer.answer(frame.command, frame.correlation, pack(self.routes))
+        self.waiting = []
 
     def lost(self, peer: Peer) -> None:
         self.peers.remove(peer)
@@ -162,3 +183,26 @@ async def test_an_abandoned_cache_leaves_its_connection_alone() -> None:
             await child.refresh()
         assert not connection.closed
         await cache.close()
+
+
+async def test_other_routes_are_known_without_asking() -> None:
+    """Q11: a question waits at meta all the time."""
+    meta = Meta(MASTER)
+    async with serving(meta) as listener:
+        cache = RouteCache([address_of(listener)], HELLO)
+        told: list[int] = []
+        await cache.refresh()
+        cache.changed.append(lambda: told.append(len(cache.masters())))
+        await until(lambda: bool(meta.waiting))
+        meta.change(MASTER, Route(broker_group="b", address="10.0.0.9:7701"))
+        await until(lambda: told == [2])
+        await until(lambda: bool(meta.waiting))
+        await cache.close()
+
+    assert meta.asked == 1
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -1,0 +1,104 @@
+"""The broker groups that a consumer has joined, one subscription each; also those that come later.
+
+At the start every broker group on the routes is joined; that at least one lets the consumer in is
+enough, the others are tried again in the background. A broker group that is added later is joined
+when the routes tell, from its earliest message: the consumer was there before it. One that leaves
+the routes keeps its subscription, which waits for it to come back.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from ternmq.client.link import back_off
+from ternmq.client.links import Links
+from ternmq.client.subscription import Plan, Sink, Subscription
+from ternmq.core.errors import TernError
+from ternmq.core.log import get_logger
+from ternmq.wire.commands import Start
+
+log = get_logger()
+
+
+class Memberships:
+    """Belongs to one consumer and one event loop."""
+
+    def __init__(self, links: Links, plan: Plan, sink: Sink) -> None:
+        self._links = links
+        self._plan = plan
+        self._sink = sink
+        self._joined: dict[str, Subscription] = {}
+        self._joining: dict[str, asyncio.Task[None]] = {}
+        self._resting = False
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(list(self._joined.values()))
+
+    async def start(self) -> None:
+        """Join everywhere; raises what keeps the consumer out."""
+        late: TernError | None = None
+        for group in await self._links.some_masters():
+            try:
+                await self._join(group, self._plan)
+            except TernError as error:
+                if not error.retryable:
+                    raise
+                late = error
+        if late is not None and not self._joined:
+            raise late
+        self._links.on_routes.append(self._look)
+        self._look()
+
+    def rest(self) -> None:
+        """Ask for no more."""
+        self._resting = True
+        for subscription in self:
+            subscription.rest()
+
+    async def stop(self) -> None:
+        """Leave everywhere."""
+        if self._look in self._links.on_routes:
+            self._links.on_routes.remove(self._look)
+        tasks = list(self._joining.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await asyncio.gather(*(each.stop() for each in self))
+
+    def _look(self) -> None:
+        """Is there a broker group that we have not joined?"""
+        later = replace(self._plan, start=Start(at="earliest"), start_given=False)
+        for group in self._links.masters():
+            if group not in self._joined and group not in self._joining and not self._resting:
+                task = asyncio.create_task(self._keep_joining(group, later), name="tern-join")
+                self._joining[group] = task
+                task.add_done_callback(partial(self._came, group))
+
+    def _came(self, group: str, _task: "asyncio.Task[None]") -> None:
+        self._joining.pop(group, None)
+
+    async def _keep_joining(self, group: str, plan: Plan) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._join(group, plan)
+            except TernError as error:
+                if not error.retryable:
+                    self._sink.failed(error)
+                    return
+                failures += 1
+                await asyncio.sleep(back_off(failures))
+            else:
+                log.info("joined a broker group", broker_group=group, group=plan.group)
+                return
+
+    async def _join(self, group: str, plan: Plan) -> None:
+        subscription = Subscription(self._links.broker(group), plan, self._sink)
+        try:
+            await subscription.start()
+        except BaseException:
+            await subscription.stop()
+            raise
+        self._joined[group] = subscription

@@ -1,0 +1,77 @@
+"""Names for servers that are processes of their own: `Directory` over the network, meta's side.
+
+Brokers ask for ids and epochs, and wait here for news of topics, each time a little. Never answers
+an application: its name would have to begin with '%', and people's do not.
+"""
+
+from ternmq.core.errors import Unauthorized
+from ternmq.discovery.directory import InUse
+from ternmq.meta.service import MetaService
+from ternmq.rpc.peer import Peer
+from ternmq.wire.commands import Empty, Record
+from ternmq.wire.naming import (
+    Epoch,
+    EpochNew,
+    GroupId,
+    GroupIdFind,
+    Reserve,
+    Reserved,
+    TopicNews,
+    TopicNewsFind,
+)
+
+WAIT_MS_MAX = 30_000
+TOLD_MAX = 5_000
+"""Topics in one answer; with more the asker is told to look at the list."""
+
+
+class Naming:
+    """The questions of servers."""
+
+    def __init__(self, service: MetaService) -> None:
+        self._service = service
+
+    async def news(self, find: TopicNewsFind) -> Record:
+        service = self._service
+        if find.since < 0:
+            await service.look_for_news()
+            return TopicNews(version=service.version, everything=True)
+        if service.version == find.since:
+            await service.wait_for_news(find.since, min(find.wait_ms, WAIT_MS_MAX) / 1000)
+        if service.version == find.since:
+            return TopicNews(version=find.since)
+        news = await service.news(find.since)
+        if news.everything or len(news.topics) + len(news.deleted) > TOLD_MAX:
+            return TopicNews(version=news.version, everything=True)
+        return TopicNews(version=news.version, topics=news.topics, deleted=sorted(news.deleted))
+
+    async def group_id(self, find: GroupIdFind) -> Record:
+        return GroupId(id=await self._service.group_id(find.topic_id, find.name))
+
+    async def forget_group(self, find: GroupIdFind) -> Record:
+        await self._service.forget_group(find.topic_id, find.name)
+        return Empty()
+
+    async def new_epoch(self, wanted: EpochNew) -> Record:
+        return Epoch(epoch=await self._service.new_epoch(wanted.broker_group))
+
+    async def reserve(self, used: Reserve) -> Record:
+        unknown = await self._service.reserve(
+            InUse(
+                broker_group=used.broker_group,
+                topic_ids=frozenset(used.topic_ids),
+                group_id=used.group_id,
+                epoch=used.epoch,
+            )
+        )
+        return Reserved(unknown=sorted(unknown))
+
+
+def is_server(peer: Peer) -> bool:
+    """Servers may use names of our own."""
+    return peer.hello is not None and peer.hello.app.startswith("%")
+
+
+def check_server(peer: Peer) -> None:
+    if not is_server(peer):
+        raise Unauthorized("only servers of the cluster ask this")

@@ -1,0 +1,39 @@
+"""What others are told about the servers of a config: advertised addresses, not bound ones."""
+
+import socket
+
+from ternmq.core.config import NodeConfig
+from ternmq.discovery.url import format_url
+from ternmq.rpc.address import join_address
+from ternmq.wire.commands import Route
+
+ANY_ADDRESS = ("0.0.0.0", "::")
+
+
+def node_url(config: NodeConfig) -> str:
+    """How clients on this machine say where the meta server is."""
+    host = "127.0.0.1" if config.host in ANY_ADDRESS else config.host
+    return format_url([join_address(host, config.meta_port)])
+
+
+def meta_address(config: NodeConfig) -> str:
+    return join_address(advertised_host(config), config.meta_port)
+
+
+def broker_route(config: NodeConfig) -> Route:
+    """What clients are told about the broker of this config."""
+    address = join_address(advertised_host(config), config.broker_port)
+    return Route(broker_group=config.broker_group, address=address)
+
+
+def delay_route(config: NodeConfig) -> Route:
+    """What clients are told about the delay server of this config."""
+    address = join_address(advertised_host(config), config.delay_port)
+    return Route(broker_group=config.broker_group, address=address, kind="delay")
+
+
+def advertised_host(config: NodeConfig) -> str:
+    """The address that clients are told; a machine that listens everywhere is known by its name."""
+    if config.advertised_host:
+        return config.advertised_host
+    return socket.gethostname() if config.host in ANY_ADDRESS else config.host

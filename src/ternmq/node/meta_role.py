@@ -1,0 +1,83 @@
+"""A meta server while a block runs: registry, directory, routes, listener."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import BadConfig
+from ternmq.meta.registry import Registry
+from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.meta.registry_url import open_registry
+from ternmq.meta.route_table import RouteTable
+from ternmq.meta.scrape import registry_figures
+from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
+from ternmq.meta.service import MetaService, serving_directory
+from ternmq.metrics.samples import Samples
+from ternmq.node.addresses import meta_address
+from ternmq.rpc.figures import server_figures
+from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.server import Listener
+
+IDLE_SECONDS_MIN = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """A running meta server, as its owner sees it."""
+
+    directory: MetaService
+    routes: RouteTable
+    handler: MetaHandler
+    listener: Listener
+
+    async def figures(self, out: Samples) -> None:
+        server_figures(out, await self.handler.status(), self.listener)
+        registry_figures(out, self.directory, self.routes, self.handler.registrar)
+
+
+@asynccontextmanager
+async def serving_meta_role(config: NodeConfig, *, clock: Clock) -> AsyncIterator[Meta]:
+    """Names first, then listen."""
+    async with serving_directory(registry_opener(config), clock=clock) as directory:
+        routes = RouteTable(first_version=clock.now_ms())
+        identity = MetaIdentity(
+            node=socket.gethostname(),
+            version=version("ternmq"),
+            address=meta_address(config),
+            data_dir=config.data_dir,
+            started_at_ms=clock.now_ms(),
+            heartbeat_ms=config.heartbeat_ms,
+        )
+        handler = MetaHandler(directory, routes, identity=identity, clock=clock)
+        limits = ServerLimits(
+            connections_max=config.connections_max,
+            inbound_max=config.inbound_max,
+            server_inbound_max=config.inbound_total_max,
+            idle_timeout=max(IDLE_SECONDS_MIN, 3 * config.heartbeat_ms / 1000),
+        )
+        async with serving_meta(
+            config.host, config.meta_port, handler, limits=limits, clock=clock
+        ) as listener:
+            yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
+
+
+def registry_opener(config: NodeConfig) -> Callable[[], Registry]:
+    """The registry that the settings name; by default a file in the data directory."""
+    if config.registry:
+        return lambda: open_registry(config.registry)
+    path = _registry_path(config)
+    return lambda: SqlRegistry.open_sqlite(path)
+
+
+def _registry_path(config: NodeConfig) -> Path:
+    folder = config.data_dir / "meta"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadConfig(f"cannot make {folder}: {error.strerror}") from error
+    return folder / "registry.db"
