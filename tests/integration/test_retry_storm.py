@@ -132,6 +132,7 @@ async def test_a_storm_of_retries_disturbs_nobody(node_factory: NodeFactory) -> 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_800)
 async def test_a_storm_of_a_million_retries_disturbs_nobody(node_factory: NodeFactory) -> None:
     """R5, J3: the whole million."""
     await storm(node_factory(environment=GRACE), 1_000_000)
