@@ -16,6 +16,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from ternmq.core.log import get_logger
+from ternmq.pipeline import delta_mirror
 from ternmq.pipeline.archive_log import (
     DELIVERIES,
     MESSAGES,
@@ -52,6 +53,8 @@ class ArchiveJob:
     deliveries: bool = True
     fail_on_data_loss: bool = False
     round_rows: int = ROUND_ROWS
+    delta: bool = False
+    """Keep a Delta log beside the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Archiver:
         self._job = job
         self._cluster: Cluster = cluster(job.url)
         self._store = ArchiveStore(job.target)
+        if job.delta:
+            delta_mirror.check(self._store)
         self._store.prepare(self._cluster.id())
         self._state = ArchiveState()
         spark.dataSource.register(ArchiveSource)
@@ -98,6 +103,7 @@ class Archiver:
         self._store.finish(state)
         ranges = self._plan(state, ends)
         if not ranges:
+            self._mirror(state)
             return None
         files = self._write(ranges)
         commit = Commit(
@@ -113,12 +119,17 @@ class Archiver:
             return Round(0, 0, 0, time.monotonic() - started)
         for file in files:
             self._store.place(file)
+        self._mirror(state)
         return Round(
             messages=sum(file.rows for file in files if file.kind == MESSAGES),
             delivery_rows=sum(file.rows for file in files if file.kind == DELIVERIES),
             files=len(files),
             seconds=time.monotonic() - started,
         )
+
+    def _mirror(self, state: ArchiveState) -> None:
+        if self._job.delta or delta_mirror.is_mirrored(self._store):
+            delta_mirror.mirror(self._store, state)
 
     def waiting(self) -> int:
         """Messages that are not archived yet."""

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from ternmq.core.errors import Unavailable
 from ternmq.core.units import DAY_MS
+from ternmq.pipeline import delta_mirror
 from ternmq.pipeline.archive_log import (
     MESSAGES,
     ArchivedFile,
@@ -121,6 +122,8 @@ def _step(
         store.delete(path)
     for file in added:
         store.place(file)
+    if delta_mirror.is_mirrored(store):
+        delta_mirror.mirror(store, state)
 
 
 def _rewrite(target: str) -> Callable[[list[str]], list[str]]:

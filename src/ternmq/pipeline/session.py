@@ -2,7 +2,8 @@
 
 Workers run this very interpreter, unless the cluster names its own: Spark would take whichever
 `python3` is first in the path. Checkpoint files on local disks use Spark's rename-based manager:
-the default one starts dozens of processes for each micro-batch. What the user configures wins.
+the default one starts dozens of processes for each micro-batch. Local sessions start from the class
+archive, if one was made. What the user configures wins.
 """
 
 import os
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import Unavailable
-from ternmq.pipeline import register
+from ternmq.pipeline import class_archive, register
 
 LOCAL = "local[*]"
 CHECKPOINTS = (
@@ -42,6 +43,8 @@ def spark_session(
     if master is not None:
         builder = builder.master(master)
     if (master or "").startswith("local"):
+        if ready := class_archive.options():
+            wanted.setdefault("spark.driver.extraJavaOptions", ready)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in wanted.items():
