@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import delay, delivery, outbox, own, transactions
+from benchmarks import delay, delivery, outbox, own, spark, transactions
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -58,6 +58,7 @@ def measure_own(quick: bool) -> dict[str, Any]:
             node.stop()
     found["delay"] = delay.measure(delay.defaults(quick=quick), told=say)
     found["outbox"] = outbox.measure(outbox.defaults(quick=quick), told=say)
+    found["spark"] = spark.measure(500_000 if quick else 4_000_000, told=say)
     return found
 
 
@@ -96,6 +97,7 @@ def targets(machine: dict[str, Any], mine: dict[str, Any], results: list[Result]
     lines += transactions.targets(mine["transactions"])
     lines += delay.targets(mine["delay"])
     lines += outbox.targets(mine["outbox"])
+    lines += spark.targets(mine["spark"])
     return [_verdict(*line) for line in lines]
 
 

@@ -84,7 +84,8 @@ def copy(
 
 
 def main(url: str, checkpoint: Path, step: str, mark: str) -> None:
-    spark = spark_session("sinking", master="local[2]")
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    spark = spark_session("sinking", master="local[2]", conf=quick)
     spark.dataSource.register(StoppingSource)
     options = {"format": "stopping", STEP: step, MARK: mark}
     copy(spark, url, checkpoint, **options).awaitTermination()

@@ -195,6 +195,7 @@ def test_a_commit_that_fails_is_made_up_for_by_the_next_run(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("step", ["before", "after"])
 def test_a_driver_killed_around_its_commit_doubles_and_loses_nothing(
     spark: SparkSession, node: Node, tmp_path: Path, step: str
