@@ -155,8 +155,7 @@ def restart(*, pending: int = 10_000_000) -> Fields:
             stalls = during.result()
         peak, now = resident(pid, "VmHWM"), resident(pid, "VmRSS")
         in_time = time.time() < hour
-        time.sleep(max(0.0, hour - time.time()))
-        late = in_process(ages, url, "hot", hour + STEADY_S)
+        late = in_process(ages, url, "hot", hour + STEADY_S, deadline=hour - time.time() + 60.0)
         return {
             "pending": pending, "rows_loaded": rows, "accept_rate": load["rate"],
             "ready_s": ready_s, "fires_again_s": fires_s if fires else None,
