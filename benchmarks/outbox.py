@@ -10,6 +10,7 @@ INSERT of the same columns beside it, the same with `outbox.send`; all in one ru
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import statistics
 import sys
@@ -28,6 +29,7 @@ KEYS = 1_000
 DATABASES = ("sqlite", "postgresql", "mariadb")
 TARGETS = {"sqlite": 5_000, "postgresql": 10_000}
 OVERHEAD_ROUNDS = 7
+POLL_S = 0.005
 Fields = dict[str, Any]
 
 
@@ -68,12 +70,15 @@ def relay_load(url: str, database: str, count: int) -> Fields:
         async with ternmq.connect(url, app="bench") as mq:
             outbox = Outbox(engine, mq)
             await mq.send("left", b"warm")
-            [shard] = outbox.relay.databases
             cpu, began = own_cpu_seconds(), time.monotonic()
-            while await outbox.relay.sweep_once(mq, shard):
-                pass
+            relaying = asyncio.create_task(outbox.relay.run(mq))
+            while outbox.counts.sent < count:
+                assert not relaying.done(), relaying.exception()
+                await asyncio.sleep(POLL_S)
             took = time.monotonic() - began
-            assert outbox.counts.sent == count, outbox.counts
+            assert (outbox.counts.sent, outbox.counts.duplicates) == (count, 0), outbox.counts
+            relaying.cancel()
+            await asyncio.wait([relaying])
             cpu = own_cpu_seconds() - cpu
         engine.dispose()
         return {"rate": count / took, "seconds": took, "cpu_s_per_million": cpu / count * 1e6}
@@ -106,8 +111,8 @@ def overhead_load(url: str, database: str, count: int) -> Fields:
     body = os.urandom(SIZE)
     took: dict[str, list[float]] = {}
 
+    Outbox(engine).create_tables()
     with ternmq.sync.connect(url, app="bench") as mq, Outbox(engine, mq) as outbox:
-        outbox.create_tables()
         plain.metadata.create_all(engine)
         with engine.begin() as connection:
             connection.execute(text("CREATE TABLE IF NOT EXISTS payments (id BIGINT)"))
