@@ -57,6 +57,8 @@ CHUNK = 500
 """Values per IN list; every database takes that many."""
 ATTEMPTS_MAX = 5
 """Another meta server may make the same name between our look and our insert; then look again."""
+TOLD_MAX = 500
+"""Rows of news in one transaction; with more, whoever asks is told everything."""
 TRIM_EVERY = 1_000
 """Versions between two clean-ups of old news."""
 
@@ -346,6 +348,8 @@ def _next_version(connection: sa.Connection) -> int:
 
 def _put_news(connection: sa.Connection, version: int, kind: str, what: Sequence[int]) -> None:
     rows = [{"version": version, "kind": kind, "what": each} for each in what]
+    if len(rows) > TOLD_MAX:
+        rows = [{"version": version, "kind": "everything", "what": 0}]
     connection.execute(NEWS.insert(), rows)
     if version % TRIM_EVERY == 0:
         connection.execute(NEWS.delete().where(NEWS.c.version <= version - NEWS_KEPT))
@@ -359,14 +363,15 @@ def _version(connection: sa.Connection) -> int:
 def _news(connection: sa.Connection, since: int) -> News:
     version = _version(connection)
     live = TOPICS.c.live_name.is_not(None)
-    if version < since or version - since >= NEWS_KEPT:
+    chosen = sa.select(NEWS.c.kind, NEWS.c.what)
+    between = sa.and_(NEWS.c.version > since, NEWS.c.version <= version)
+    told = connection.execute(chosen.where(between)).all() if version > since else []
+    too_much = any(row.kind == "everything" for row in told)
+    if too_much or version < since or version - since >= NEWS_KEPT:
         # Another registry than the one that was asked before, or too long ago.
         every = connection.execute(sa.select(*TOPIC_COLUMNS).where(live).order_by(TOPICS.c.id))
         topics = [topic_of(row) for row in every]
         return News(version=version, topics=topics, servers=True, everything=True)
-    chosen = sa.select(NEWS.c.kind, NEWS.c.what)
-    between = sa.and_(NEWS.c.version > since, NEWS.c.version <= version)
-    told = connection.execute(chosen.where(between)).all() if version > since else []
     ids = {row.what for row in told if row.kind == "topic"}
     topics = []
     for some in _chunks(sorted(ids)):

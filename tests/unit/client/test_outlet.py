@@ -62,7 +62,9 @@ async def test_who_waits_for_a_receipt_does_not_wait_for_the_resend_window(
 ) -> None:
     """A batch that one `send` waits for is repeated after `request_timeout`."""
     broker.behave(Command.PUBLISH, lambda peer, frame: len(broker.published) < 2)
-    async with ternmq.connect(broker.url, request_timeout=0.1, resend_after=3600) as mq:
+    async with ternmq.connect(
+        broker.url, request_timeout=0.1, resend_after=3600, delivery_timeout=5
+    ) as mq:
         mq.send_nowait("log", b"one way")
         await asyncio.wait_for(mq.send("log", b"waited for"), 20)
 

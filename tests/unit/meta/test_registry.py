@@ -330,3 +330,13 @@ def test_many_meta_servers_that_make_the_same_names_agree(opener: Opener) -> Non
     assert epochs == list(range(1, 41))
     for registry in registries:
         registry.close()
+
+
+def test_a_thousand_topics_made_by_others_are_all_in_the_news(registry: Registry) -> None:
+    since = registry.version()
+    topics = registry.create_topics([a_topic(f"t{number}") for number in range(1_000)])
+
+    told = registry.news(since)
+
+    assert sorted(topic.id for topic in told.topics) == [topic.id for topic in topics]
+    assert registry.news(told.version).topics == []
