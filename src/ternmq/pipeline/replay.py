@@ -260,15 +260,16 @@ class Replayer:
 
 def app_pieces(apps: pa.Array) -> list[Piece]:
     """Who sent each row first."""
-    data = pc.fill_null(apps, "").to_pylist()
-    ends = np.cumsum([0, *(len(app.encode()) for app in data)]).astype("<i4").tobytes()
+    filled = pa.concat_arrays([pc.cast(pc.fill_null(apps, ""), pa.utf8())])
+    ends = np.frombuffer(filled.buffers()[1], "<i4")[filled.offset :][: len(filled) + 1]
+    data = memoryview(filled.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
     return [
-        Piece(Column.ORIGIN_APP, Part.OFFSETS, Type.UTF8, ends),
-        Piece(Column.ORIGIN_APP, Part.DATA, Type.UTF8, "".join(data).encode()),
+        Piece(Column.ORIGIN_APP, Part.OFFSETS, Type.UTF8, (ends - ends[0]).astype("<i4").tobytes()),
+        Piece(Column.ORIGIN_APP, Part.DATA, Type.UTF8, data),
     ]
 
 
-def row_sizes(rows: pa.RecordBatch) -> list[int]:
+def row_sizes(rows: pa.RecordBatch) -> np.ndarray:
     """What each row adds to a batch, in bytes."""
     sizes = np.full(rows.num_rows, ROW_COST, np.int64)
     for name in ("body", "key", "tag", "order_key"):
@@ -279,7 +280,7 @@ def row_sizes(rows: pa.RecordBatch) -> list[int]:
     entries = pc.add(pc.binary_length(properties.keys), pc.binary_length(properties.items))
     ends = np.concatenate(([0], np.cumsum(entries.to_numpy(zero_copy_only=False))))
     sizes += np.diff(ends[np.frombuffer(properties.buffers()[1], "<i4")[: rows.num_rows + 1]])
-    return [int(size) for size in sizes]
+    return sizes
 
 
 def _collected(frame: DataFrame, where: str) -> pa.Table:

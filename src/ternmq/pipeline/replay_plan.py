@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from ternmq.batch.encoder import split_rows
 from ternmq.core.errors import BadRequest, Corrupt
@@ -124,7 +125,7 @@ def steps(blocks: Iterable[Block], begun: dict[str, int], ends: dict[str, int]) 
     return made
 
 
-def cut(sizes: Sequence[int], rows_max: int, *, last: bool) -> list[tuple[int, int]]:
+def cut(sizes: Sequence[int] | np.ndarray, rows_max: int, *, last: bool) -> list[tuple[int, int]]:
     """Rows that share a batch. Unless they are the last, those that may get more are left over."""
     ranges = split_rows(sizes, rows_max=rows_max, size_max=BATCH_SIZE_MAX)
     return ranges if last else ranges[:-1]
