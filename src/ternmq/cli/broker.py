@@ -5,7 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ternmq.cli.options import URL, Json, Url, use
+from ternmq.cli.options import (
+    URL,
+    AdvertisedHost,
+    ConfigFile,
+    Host,
+    Json,
+    LogJson,
+    MetricsPort,
+    Url,
+    use,
+)
 from ternmq.cli.output import show_json, show_table
 from ternmq.cli.up import FlushFlag
 
@@ -21,17 +31,11 @@ def serve(
     flush: Annotated[
         FlushFlag | None, typer.Option(help="When an ack is given: on disk, or handed to the OS.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
-    advertised_host: Annotated[
-        str | None, typer.Option(help="Address that clients are told to use.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    log_json: Annotated[
-        bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
-    ] = None,
+    host: Host = None,
+    advertised_host: AdvertisedHost = None,
+    metrics_port: MetricsPort = None,
+    config: ConfigFile = None,
+    log_json: LogJson = None,
 ) -> None:
     """Run a broker; --url names the meta servers, all of them.
 

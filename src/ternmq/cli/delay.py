@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ternmq.cli.bars import bar_lines
-from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.options import (
+    URL,
+    AdvertisedHost,
+    ConfigFile,
+    Host,
+    Json,
+    LogJson,
+    MetricsPort,
+    Url,
+    Yes,
+    confirm,
+    use,
+)
 from ternmq.cli.output import note, say, show_json, show_table, utc
 from ternmq.cli.progress import progress
 from ternmq.cli.times import parse_at, parse_delay, parse_when
@@ -97,17 +109,11 @@ def serve(
     port: Annotated[int | None, typer.Option(min=3, help="Port to listen on (7702).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where it stores (./tern-data).")] = None,
     wal_dir: Annotated[Path | None, typer.Option(help="Where it writes first, if apart.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
-    advertised_host: Annotated[
-        str | None, typer.Option(help="Address that clients are told to use.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    log_json: Annotated[
-        bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
-    ] = None,
+    host: Host = None,
+    advertised_host: AdvertisedHost = None,
+    metrics_port: MetricsPort = None,
+    config: ConfigFile = None,
+    log_json: LogJson = None,
 ) -> None:
     """Run a delay server as a process of its own; --url names the meta server.
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ternmq.cli.options import AdvertisedHost, ConfigFile, Host, LogJson, MetricsPort
+
 app = typer.Typer(help="Meta servers: names, ids, and who is there.", no_args_is_help=True)
 
 
@@ -24,17 +26,11 @@ def serve(
     ] = None,
     port: Annotated[int | None, typer.Option(min=1, help="Port to listen on (7700).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Its own folder (./tern-data).")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
-    advertised_host: Annotated[
-        str | None, typer.Option(help="Address that others are told to use.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    log_json: Annotated[
-        bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
-    ] = None,
+    host: Host = None,
+    advertised_host: AdvertisedHost = None,
+    metrics_port: MetricsPort = None,
+    config: ConfigFile = None,
+    log_json: LogJson = None,
 ) -> None:
     """Run a meta server; several may share one registry.
 

@@ -9,6 +9,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -29,6 +30,15 @@ Url = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Show the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+# Of every command that runs a server.
+Host = Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")]
+AdvertisedHost = Annotated[str | None, typer.Option(help="Address that clients are told to use.")]
+MetricsPort = Annotated[
+    int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
+]
+ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file with settings.")]
+LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")]
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ternmq.cli.options import AdvertisedHost, ConfigFile, Host, LogJson, MetricsPort
 from ternmq.core.errors import BadConfig
 
 
@@ -24,7 +25,7 @@ def up(
     ports: Annotated[
         int | None, typer.Option(metavar="BASE", help="First port (7700); the others follow.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
+    config: ConfigFile = None,
     flush: Annotated[
         FlushFlag | None, typer.Option(help="When an ack is given: on disk, or handed to the OS.")
     ] = None,
@@ -34,16 +35,10 @@ def up(
     delay: Annotated[
         bool | None, typer.Option(help="Run a delay server too, for messages for later?")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
-    advertised_host: Annotated[
-        str | None, typer.Option(help="Address that clients are told to use.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
-    ] = None,
-    log_json: Annotated[
-        bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")
-    ] = None,
+    host: Host = None,
+    advertised_host: AdvertisedHost = None,
+    metrics_port: MetricsPort = None,
+    log_json: LogJson = None,
 ) -> None:
     """Start a node: registry, broker and delay server in one process.
 
