@@ -59,6 +59,63 @@ async def test_a_message_that_a_dead_worker_had_in_hand_is_not_given_up(
     engine.dispose()
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_message_that_its_handler_gives_back_is_not_recorded_as_handled(
+    database: TestDatabase, shared_node: Node
+) -> None:
+    """Else it would come again, find its record and be acked without any effect; Q16."""
+    topic = "inbox.given.back"
+    engine = database.engine()
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE effects (kind TEXT, attempt INTEGER)"))
+    async_engine = create_async_engine(database.async_url)
+    inbox = Inbox(engine)
+    inbox.create_tables()
+    app = ternmq.App(shared_node.url, app="billing")
+    insert = text("INSERT INTO effects VALUES (:kind, :attempt)")
+    seen: dict[str, int] = {"thread": 0, "task": 0, "plain": 0, "rejected": 0}
+
+    def judged(kind: str, message: ternmq.Message) -> dict[str, Any]:
+        seen[kind] = message.attempt
+        if kind == "rejected":
+            message.reject("never")
+        elif message.attempt == 1:
+            message.retry(after=0.01)
+        else:
+            message.ack()  # Waits for the commit.
+        return {"kind": kind, "attempt": message.attempt}
+
+    options: dict[str, Any] = {"start": "earliest"}
+
+    @app.subscriber(topic, group="thread", inbox=inbox, **options)
+    def in_thread(message: ternmq.Message, session: Any) -> None:
+        session.execute(insert, judged("thread", message))
+
+    @app.subscriber(topic, group="task", inbox=Inbox(async_engine), **options)
+    async def in_task(message: ternmq.Message, session: Any) -> None:
+        await session.execute(insert, judged("task", message))
+
+    @app.subscriber(topic, group="plain", inbox=Inbox(engine, session=False), **options)
+    def plain(message: ternmq.Message) -> None:
+        judged("plain", message)
+
+    @app.subscriber(topic, group="rejected", inbox=inbox, **options)
+    def rejected(message: ternmq.Message, session: Any) -> None:
+        session.execute(insert, judged("rejected", message))
+
+    async with ternmq.connect(shared_node.url, app="shop") as mq:
+        await mq.send(topic, b"1")
+        async with app:
+            await until(lambda: seen == {"thread": 2, "task": 2, "plain": 2, "rejected": 1}, 10)
+    with engine.connect() as connection:
+        effects = connection.execute(text("SELECT kind, attempt FROM effects ORDER BY kind")).all()
+        recorded = connection.execute(text("SELECT group_name FROM tern_inbox ORDER BY 1"))
+        assert [tuple(row) for row in effects] == [("task", 2), ("thread", 2)]
+        assert list(recorded.scalars()) == ["plain", "task", "thread"]
+    await async_engine.dispose()
+    engine.dispose()
+
+
 async def test_of_two_async_workers_one_works_and_one_waits(database: TestDatabase) -> None:
     """On one event loop: the second waits in the database for the first's commit, and skips."""
     engine = create_async_engine(database.async_url)

@@ -49,12 +49,12 @@ class RelayProcess:
     """One `tern outbox relay`; its counts are in a file when it has ended."""
 
     def __init__(self, node: Node, database: TestDatabase, out: Path, *arguments: str) -> None:
-        self._out = out
-        with out.open("wb") as file:
+        self._out, self.err = out, out.with_suffix(".err")
+        with out.open("wb") as file, self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 [*COMMAND, "outbox", "relay", "--database", database.url, "--json",
                  "--poll", "0.05", *arguments],
-                stdout=file, env=clean_environment({"TERN_URL": node.url}),
+                stdout=file, stderr=err, env=clean_environment({"TERN_URL": node.url}),
             )  # fmt: skip
 
     def wait_ready(self) -> None:
@@ -137,6 +137,28 @@ def test_a_relay_and_the_broker_are_killed_in_the_middle(
     messages = stored(node.url, "t")
     assert sorted(messages) == list(range(count))
     check_order(messages)
+    engine.dispose()
+
+
+def test_a_relay_that_comes_before_the_cluster_waits_for_it(
+    servers: Servers, node: Node, tmp_path: Path
+) -> None:
+    """A service started at boot must not end because others are not up yet; it says so."""
+    database = make_database("sqlite", servers, tmp_path)
+    engine = database.engine()
+    Outbox(engine).create_tables()
+    leave(engine, "t", 3)
+    node.kill()
+    relay = RelayProcess(node, database, tmp_path / "1")
+    try:
+        waiting = b"waiting for the cluster: cannot reach"
+        wait_until(lambda: waiting in relay.err.read_bytes(), "a word", seconds=60)
+        node.start()
+        wait_until(lambda: not numbers(engine, ROWS), "an empty outbox", seconds=60)
+        assert relay.stop()["sent"] == 3
+    finally:
+        relay.kill()
+    assert relay.err.read_bytes().count(b"waiting") == 1
     engine.dispose()
 
 

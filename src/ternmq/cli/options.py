@@ -6,6 +6,7 @@ needs no node (`--help`) does not pay for it.
 """
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ternmq.cli.output import reader_left
-from ternmq.core.errors import BadRequest
+from ternmq.cli.output import note, reader_left
+from ternmq.core.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -24,6 +25,7 @@ URL = "tern://127.0.0.1:7700"
 APP = "tern-cli"
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+WAIT_S = 1.0
 
 Url = Annotated[
     str, typer.Option("--url", envvar="TERN_URL", help="Which node or cluster to talk to.")
@@ -43,8 +45,16 @@ LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on s
 T = TypeVar("T")
 
 
-def use(url: str, job: "Callable[[Client], Awaitable[T]]", *, leaves: bool = False) -> T:
+def use(
+    url: str,
+    job: "Callable[[Client], Awaitable[T]]",
+    *,
+    leaves: bool = False,
+    waits: bool = False,
+) -> T:
     """Run `job` with a connected client.
+
+    `waits`: while nobody is there to connect to it says so and tries again, for services.
 
     `leaves`: SIGTERM cancels the job like Ctrl-C, so that it can leave its group; a second one ends
     the process. Only for jobs that never block the loop: they would not hear the first.
@@ -70,7 +80,12 @@ def use(url: str, job: "Callable[[Client], Awaitable[T]]", *, leaves: bool = Fal
 
         if leaves:
             loop.add_signal_handler(signal.SIGTERM, terminate)
-        async with connect(url, app=APP) as mq:
+        async with contextlib.AsyncExitStack() as stack:
+
+            def attempt() -> "Awaitable[Client]":
+                return stack.enter_async_context(connect(url, app=APP))
+
+            mq = await (until_there(attempt, "the cluster") if waits else attempt())
             return await job(mq)
 
     try:
@@ -83,6 +98,21 @@ def use(url: str, job: "Callable[[Client], Awaitable[T]]", *, leaves: bool = Fal
         raise typer.Exit(EXIT_TERMINATED) from None
     except BrokenPipeError:
         raise reader_left() from None
+
+
+async def until_there(
+    attempt: "Callable[[], Awaitable[T]]", what: str, *, pause_s: float = WAIT_S
+) -> T:
+    """Try until it is not `Unavailable`; say so once, and when the reason changes."""
+    said = ""
+    while True:
+        try:
+            return await attempt()
+        except Unavailable as error:
+            if error.message != said:
+                said = error.message
+                note(f"waiting for {what}: {said}")
+        await asyncio.sleep(pause_s)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.options import URL, Json, Url, Yes, confirm, until_there, use
 from ternmq.cli.output import flush, note, preview, say, show_json, show_table, text_or_base64, utc
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ternmq.client.client import Client
     from ternmq.outbox import OutboxRow, OutboxRows
+    from ternmq.outbox.database import Database as Shard
 
 app = typer.Typer(
     help="Outbox of an application: relay what is left, list, show, retry, delete, move rows.",
@@ -67,17 +68,30 @@ def relay(
                 while await outbox.relay.sweep_once(mq, shard):
                     pass
         else:
-            for shard in outbox.relay.databases:
-                await shard.run(lambda one: outbox.relay.rows.count(one))
+            for shard, engine in zip(outbox.relay.databases, engines, strict=True):
+                await _there(shard, engine, outbox.relay.rows)
             await _until_asked(outbox.relay.run(mq))
         return outbox.counts
 
-    counts = _translated(lambda: use(url, job), engines, table, schema)
+    counts = _translated(lambda: use(url, job, waits=not once), engines, table, schema)
     result = {name: getattr(counts, name) for name in counts.__slots__}
     if as_json:
         show_json(result)
     else:
         say("  ".join(f"{name} {value}" for name, value in result.items()))
+
+
+async def _there(shard: "Shard", engine: "Engine", rows: "OutboxRows") -> None:
+    """Wait for the database; a table that is missing is a mistake, and ends the relay."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    async def look() -> None:
+        try:
+            await shard.run(rows.count)
+        except SQLAlchemyError as error:
+            raise _complaint(error, [engine], rows.table.name, rows.table.schema) from error
+
+    await until_there(look, f"the database {shard.name}")
 
 
 async def _until_asked(work: Any) -> None:
@@ -247,8 +261,10 @@ def _engine(url: str) -> "Engine":
     from sqlalchemy import create_engine, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+    from ternmq.outbox.database import shown_url
+
     try:
-        shown = make_url(url).render_as_string(hide_password=True)
+        shown = shown_url(make_url(url))
     except ArgumentError as error:  # Not shown: there may be a password in it.
         raise BadRequest(f"this is no database URL; one looks like {_EXAMPLE}") from error
     try:
@@ -291,14 +307,22 @@ def _translated(
     try:
         return job()
     except SQLAlchemyError as error:
-        for engine in engines:
-            if _lacks_table(engine, table, schema):
-                raise BadRequest(
-                    f"there is no table {table!r} in {engine.url.render_as_string()}: 'tern outbox "
-                    "create' makes it, or a migration; --table and --schema name another"
-                ) from error
-        cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        raise Unavailable(f"the database refused: {cause}") from error
+        raise _complaint(error, engines, table, schema) from error
+
+
+def _complaint(
+    error: Exception, engines: "Sequence[Engine]", table: str, schema: str | None
+) -> TernError:
+    from ternmq.outbox.database import shown_url
+
+    for engine in engines:
+        if _lacks_table(engine, table, schema):
+            return BadRequest(
+                f"there is no table {table!r} in {shown_url(engine.url)}: 'tern outbox "
+                "create' makes it, or a migration; --table and --schema name another"
+            )
+    cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+    return Unavailable(f"the database refused: {cause}")
 
 
 def _lacks_table(engine: "Engine", table: str, schema: str | None) -> bool:

@@ -143,8 +143,34 @@ class Message:
             source.settle_later(self._delivery, rows, verdict)
         return source.flushing
 
+    def held(self) -> "HeldMessage":
+        """The same message, for a handler whose caller settles it when its transaction has ended.
+
+        Used by `ternmq.inbox`.
+        """
+        return HeldMessage(self._delivery, self._row)
+
     def __repr__(self) -> str:
         return f"Message(topic={self.topic!r}, sequence={self.sequence}, id={self.id!r})"
+
+
+class HeldMessage(Message):
+    """A message whose ack waits for a commit, and that remembers whether it was given back."""
+
+    __slots__ = ("given_back",)
+
+    def __init__(self, delivery: Delivery, row: int) -> None:
+        super().__init__(delivery, row)
+        self.given_back = False
+        """The handler has said `retry` or `reject`: nothing of its work may count."""
+
+    def ack(self) -> Settlement:
+        """Nothing yet: whoever holds the message acks it after the commit."""
+        return self._delivery.source.flushing
+
+    def _settle(self, verdict: Verdict) -> Settlement:
+        self.given_back = True
+        return super()._settle(verdict)
 
 
 class MessageBatch:

@@ -138,14 +138,20 @@ class Inbox:
     async def _in_async_session(
         self, handler: Callable[..., Any], group: str, message: Message
     ) -> None:
+        held = message.held()
         async with self._make() as session, session.begin():
             if await session.run_sync(self._take, group, self._key_of(message)):
-                await handler(message, session)
+                await handler(held, session)
+                if held.given_back:
+                    await session.rollback()
 
     def _in_session(self, handler: Callable[..., Any], group: str, message: Message) -> None:
+        held = message.held()
         with self._make() as session, session.begin():
             if self._take(session, group, self._key_of(message)):
-                handler(message, session)
+                handler(held, session)
+                if held.given_back:
+                    session.rollback()
 
     def _take(self, session: Session, group: str, key: str) -> bool:
         return self._records.take(session.connection(), group, key, now_ms=self._clock.now_ms())
@@ -158,13 +164,14 @@ class Inbox:
         if others_s is not None:
             _come_again(message, others_s)
             return
-        records = self._records
+        records, held = self._records, message.held()
         try:
-            handler(message)
+            handler(held)
         except BaseException:
             self._begin(lambda one: records.give_up(one, group, key, until_ms=until_ms))
             raise
-        self._begin(lambda one: records.finish(one, group, key, until_ms=until_ms))
+        end = records.give_up if held.given_back else records.finish
+        self._begin(lambda one: end(one, group, key, until_ms=until_ms))
 
     async def _around_async(
         self, handler: Callable[..., Any], group: str, message: Message
@@ -174,15 +181,16 @@ class Inbox:
         if others_s is not None:
             _come_again(message, others_s)
             return
-        records = self._records
+        records, held = self._records, message.held()
         try:
-            await handler(message)
+            await handler(held)
         except BaseException:
             await asyncio.shield(
                 self._begin_async(lambda one: records.give_up(one, group, key, until_ms=until_ms))
             )
             raise
-        await self._begin_async(lambda one: records.finish(one, group, key, until_ms=until_ms))
+        end = records.give_up if held.given_back else records.finish
+        await self._begin_async(lambda one: end(one, group, key, until_ms=until_ms))
 
     def _start(self, connection: Connection, group: str, key: str, until_ms: int) -> float | None:
         """None: work. 0: done before. Else the seconds for which somebody else has it in hand."""

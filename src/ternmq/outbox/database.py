@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ternmq.core.ready import Ready
@@ -19,6 +19,11 @@ THREADS = 4  # Per database with a plain engine.
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+
+
+def shown_url(url: URL) -> str:
+    """For people and logs: without a password, which some drivers also take as an option."""
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 class Database:
@@ -35,7 +40,7 @@ class Database:
 
     @property
     def name(self) -> str:
-        return str(self.plain.url.render_as_string(hide_password=True))
+        return shown_url(self.plain.url)
 
     def owns(self, engine: Engine) -> bool:
         """Is this the same database, also through an engine with other options?"""

@@ -21,9 +21,14 @@ class FakeMessage:
         self.id = id
         self.key = key
         self.again_after: float | None = None
+        self.given_back = False
+
+    def held(self) -> "FakeMessage":
+        return self
 
     def retry(self, after: float, reason: str) -> None:
         self.again_after = after
+        self.given_back = True
 
 
 @pytest.fixture
