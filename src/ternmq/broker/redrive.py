@@ -7,6 +7,8 @@ letter counts as handled, so a crash in between sends it twice rather than never
 says how often it was sent again (`%resent`).
 """
 
+from functools import partial
+
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
 from ternmq.broker.dead_letter import ERROR_NOTES
@@ -15,7 +17,7 @@ from ternmq.broker.groups import Group
 from ternmq.broker.letters import LetterWriter, copy_of
 from ternmq.broker.members import Members
 from ternmq.broker.topics import Topics, dead_topic
-from ternmq.core.errors import TernError, TopicNotFound
+from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.wire import commands as wire
 
@@ -48,24 +50,13 @@ class DeadLetters:
 
     async def delete(self, request: wire.DeadHandle) -> wire.DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""
-        desk = await self._desk_of(request.group)
-        done = [await self._desk.close(desk, first, end) for first, end in request.ranges]
-        return wire.DeadDone(handled=sum(done), failed=[])
+        return await self._desk.delete(await self._desk_of(request.group), request.ranges)
 
     async def resend(self, request: wire.DeadHandle) -> wire.DeadDone:
         """Send open letters again, each to the lane of the topic it came from."""
         desk = await self._desk_of(request.group)
-        handled = 0
-        failed: list[str] = []
-        for first, end in request.ranges:
-            for a, b in desk.lane.done.gaps(first, min(end, desk.lane.end)):
-                for sequence in range(a, b):
-                    try:
-                        await self._resend_one(request.group, desk, sequence)
-                        handled += await self._desk.close(desk, sequence, sequence + 1)
-                    except TernError as error:
-                        failed.append(f"{sequence}: {error.message}")
-        return wire.DeadDone(handled=handled, failed=failed)
+        send_one = partial(self._resend_one, request.group, desk)
+        return await self._desk.send(desk, request.ranges, send_one)
 
     async def _desk_of(self, group: str) -> Group:
         topic = self._topics.find(dead_topic(group))

@@ -6,11 +6,13 @@ back, a person decided it. The copy is safe before the message counts as handled
 between sends it twice rather than never.
 """
 
+from functools import partial
+
 from ternmq.broker.desk import Desk
 from ternmq.broker.groups import Group
 from ternmq.broker.letters import LetterWriter, copy_of
 from ternmq.broker.topics import Topics
-from ternmq.core.errors import TernError, TopicNotFound
+from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.own_topics import refused_topic
 from ternmq.wire.commands import DeadDone, DeadOpen, Topic
 from ternmq.wire.refused import RefusedFind, RefusedHandle
@@ -36,24 +38,13 @@ class Refused:
     async def delete(self, request: RefusedHandle) -> DeadDone:
         """Let messages go: they are handled, and nothing comes of them."""
         desk = await self._desk.of(self._aside(request.topic))
-        done = [await self._desk.close(desk, first, end) for first, end in request.ranges]
-        return DeadDone(handled=sum(done), failed=[])
+        return await self._desk.delete(desk, request.ranges)
 
     async def resend(self, request: RefusedHandle) -> DeadDone:
         """Put open messages into their topic."""
         topic = self._topics.get(request.topic)
         desk = await self._desk.of(self._aside(request.topic))
-        handled = 0
-        failed: list[str] = []
-        for first, end in request.ranges:
-            for a, b in desk.lane.done.gaps(first, min(end, desk.lane.end)):
-                for sequence in range(a, b):
-                    try:
-                        await self._resend_one(topic, desk, sequence)
-                        handled += await self._desk.close(desk, sequence, sequence + 1)
-                    except TernError as error:
-                        failed.append(f"{sequence}: {error.message}")
-        return DeadDone(handled=handled, failed=failed)
+        return await self._desk.send(desk, request.ranges, partial(self._resend_one, topic, desk))
 
     def _aside(self, topic: str) -> Topic:
         aside = self._topics.find(refused_topic(topic))

@@ -21,6 +21,7 @@ from ternmq.cli.output import message_fields, note, plain, preview, say, show_js
 from ternmq.cli.progress import progress
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound
+from ternmq.core.ranges import RangeSet
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -45,6 +46,8 @@ Until = Annotated[str | None, typer.Option("--until", help=f"Only those dead bef
 SHOWN_MAX = 100
 """Letters that a dry run names on a terminal."""
 WORDS = {"resend": "sent again", "delete": "deleted"}
+MEANWHILE = "handled meanwhile"
+NOT_OPEN = "not among the open ones"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +62,15 @@ class Choice:
 
     def takes(self, letter: Any, notes: dict[str, Any]) -> bool:
         return (
-            (not self.ids or letter.id in self.ids)
+            (not self.ids or letter.id.upper() in self.ids)
             and self.error.lower() in str(notes.get("%reason", "")).lower()
             and (not self.topic or notes.get("%topic") == self.topic)
             and self.since_ms <= int(notes.get("%died_at", 0)) < self.until_ms
         )
+
+    def missing(self, letters: Sequence[Any]) -> list[str]:
+        """Ids that were asked for and are not among these."""
+        return sorted(self.ids - {letter.id.upper() for letter in letters})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +232,9 @@ def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
         confirm(f"{word} {len(letters)} {box}?", yes=how.yes)
         ids = {letter.sequence: letter.id for letter in letters}
         result = use(how.url, lambda mq: _do(mq, box, verb, ids, how.rate))
+    for id in choice.missing(letters):
+        result["failed"].append(f"{id}: {NOT_OPEN}")
+        result["results"].append({"id": id, "result": NOT_OPEN})
     if how.as_json:
         show_json({**result, "dry_run": how.dry_run})
     else:
@@ -235,7 +245,7 @@ def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
 
 def _say_result(result: dict[str, Any], verb: str, how: How) -> None:
     if how.dry_run:
-        for one in result["results"][:SHOWN_MAX]:
+        for one in result["results"][: min(SHOWN_MAX, result["chosen"])]:
             say(one["id"])
         if result["chosen"] > SHOWN_MAX:
             note(f"and {result['chosen'] - SHOWN_MAX} more; --json names all of them")
@@ -243,8 +253,8 @@ def _say_result(result: dict[str, Any], verb: str, how: How) -> None:
         note(f"failed: {line}")
     done = "sent again" if verb == "resend" else "deleted"
     say(f"{result['chosen']} chosen, {result['handled']} {done}, {len(result['failed'])} failed")
-    lost = result["chosen"] - result["handled"] - len(result["failed"])
-    if lost and not how.dry_run:
+    lost = sum(1 for one in result["results"] if one["result"] == MEANWHILE)
+    if lost:
         note(f"{lost} had been handled by somebody else meanwhile")
 
 
@@ -263,13 +273,16 @@ async def _do(mq: "Client", box: Box, verb: str, ids: dict[int, str], rate: int)
             chosen = places[at : at + step]
             try:
                 done = await act(mq, [(place, place + 1) for place in chosen])
-                wrong, count = by_place(done.failed), done.handled
+                said = by_place(done.failed)
+                failed += [f"{ids[place]}: {why}" for place, why in said.items()]
+                gone = RangeSet(done.gone)
+                said |= {place: MEANWHILE for place in chosen if place in gone}
+                handled += done.handled
             except TernError as error:
-                wrong, count = dict.fromkeys(chosen, error.message), 0
-            handled += count
-            failed += [f"{ids[place]}: {wrong[place]}" for place in chosen if place in wrong]
-            word = WORDS[verb] if count + len(wrong) == len(chosen) else "handled meanwhile"
-            results += [{"id": ids[place], "result": wrong.get(place, word)} for place in chosen]
+                said = dict.fromkeys(chosen, error.message)
+                failed += [f"{ids[place]}: {error.message}" for place in chosen]
+            word = WORDS[verb]
+            results += [{"id": ids[place], "result": said.get(place, word)} for place in chosen]
             if at + step < len(places):
                 await asyncio.sleep(len(chosen) / rate)
     return {"chosen": len(places), "handled": handled, "failed": failed, "results": results}

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from ternmq.core.errors import ProtocolError, TernError, from_code
+from ternmq.core.errors import BadRequest, ProtocolError, TernError, from_code
 from ternmq.wire.command import Command as Command
 from ternmq.wire.command import Flag as Flag
 
@@ -218,6 +218,7 @@ class DeadDone(Record, frozen=True):
     handled: int
     failed: list[str]
     """One line per letter that could not be sent again."""
+    gone: list[tuple[int, int]] = []  # Not open, or in somebody else's hands.
 
 
 class GroupCreate(Record, frozen=True):
@@ -461,8 +462,7 @@ class Status(Record, frozen=True):
 
 
 class StatusQuery(Record, frozen=True):
-    topics: list[str] = []
-    """Which topics to report on."""
+    topics: list[str] = []  # Which to report on.
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -471,7 +471,10 @@ _decoders: dict[type[Record], msgspec.msgpack.Decoder[Any]] = {}
 
 
 def pack(record: Record) -> bytes:
-    return _encoder.encode(record)
+    try:
+        return _encoder.encode(record)
+    except (UnicodeEncodeError, OverflowError) as error:  # A lone surrogate, a huge number.
+        raise BadRequest(f"{type(record).__name__} cannot be sent: {error}") from error
 
 
 def unpack(payload: bytes | bytearray | memoryview, kind: type[T]) -> T:

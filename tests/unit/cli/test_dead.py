@@ -52,12 +52,12 @@ class Scripted(Box):
 
 
 async def test_every_letter_gets_a_result_of_its_own() -> None:
-    """D10: honest: one was sent, one could not, and of the last nobody knows who handled it."""
+    """D10: honest: one was sent, one could not, and one was in somebody else's hands."""
     box = Scripted("g")
     box.answers[:] = [
         DeadDone(handled=1, failed=[]),
         DeadDone(handled=0, failed=["2: topic 'gone' does not exist"]),
-        DeadDone(handled=0, failed=[]),
+        DeadDone(handled=0, failed=[], gone=[(3, 4)]),
         Unavailable("the broker is away"),
     ]
     ids = {1: "A", 2: "B", 3: "C", 4: "D"}
@@ -72,6 +72,40 @@ async def test_every_letter_gets_a_result_of_its_own() -> None:
     ]
     assert done["failed"] == ["B: topic 'gone' does not exist", "D: the broker is away"]
     assert (done["chosen"], done["handled"]) == (4, 1)
+
+
+async def test_letters_that_go_together_have_their_own_results_too() -> None:
+    """D10: somebody else handled one of three meanwhile; the other two were sent by us."""
+    box = Scripted("g")
+    box.answers[:] = [DeadDone(handled=2, failed=[], gone=[(2, 3)])]
+
+    done = await dead._do(None, box, "resend", {1: "A", 2: "B", 3: "C"}, rate=1_000)  # type: ignore[arg-type]
+
+    assert [one["result"] for one in done["results"]] == [
+        "sent again",
+        "handled meanwhile",
+        "sent again",
+    ]
+
+
+def test_an_id_that_is_not_open_is_named_and_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D10: whoever asks for one message by its id hears when nothing became of that."""
+    monkeypatch.setattr(dead, "_find", lambda url, box, choice: [])
+
+    ran = CliRunner().invoke(dead.app, ["delete", "g", "--id", "x-1", "--yes"])
+
+    assert ran.exit_code == 1
+    assert "failed: X-1: not among the open ones" in ran.output
+
+
+def test_an_id_in_hex_is_found_in_whatever_case() -> None:
+    """Ids of an outbox are shown in lower case."""
+    choice = dead._choice(["6f72"], None, None, None)
+
+    assert choice.takes(SimpleNamespace(id="6f72"), {})
+    assert choice.missing([SimpleNamespace(id="6f72")]) == []
 
 
 def test_a_letter_that_was_sent_again_and_died_again_says_so(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.core.errors import ERRORS, ProtocolError, TernError, TopicNotFound
+from ternmq.core.errors import ERRORS, BadRequest, ProtocolError, TernError, TopicNotFound
 from ternmq.wire.commands import (
     Done,
     Hello,
@@ -25,6 +25,13 @@ def test_a_record_reads_back() -> None:
     )
 
     assert unpack(pack_record(pull), Pull) == pull
+
+
+@pytest.mark.parametrize("value", [TopicFind(prefix="\ud800"), TopicFind(limit=10**30)])
+def test_what_no_record_can_carry_is_the_callers_mistake(value: TopicFind) -> None:
+    """A lone surrogate (a command line that is not UTF-8) and a huge number: no stack trace."""
+    with pytest.raises(BadRequest, match="TopicFind cannot be sent"):
+        pack_record(value)
 
 
 def test_fields_at_the_end_may_be_missing_from_an_older_peer() -> None:
