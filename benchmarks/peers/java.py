@@ -23,6 +23,8 @@ class JavaServer:
     name: str
     version: str
     artifacts: tuple[str, ...]
+    alone: bool = False
+    """Just these jars, without what they need."""
 
     @property
     def folder(self) -> Path:
@@ -56,3 +58,16 @@ ROCKETMQ = JavaServer(
         "org.apache.rocketmq:rocketmq-proxy:5.5.0",
     ),
 )
+SPARK_KAFKA = JavaServer(
+    name="spark-kafka",
+    version="4.2.0",
+    artifacts=(
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.1",
+    ),
+    alone=True,
+)
+"""No server: the jars of Spark's own Kafka source, for `benchmarks.spark`. Spark brings the
+rest, and not every version of every part is to be had: these work together with pyspark 4.3."""

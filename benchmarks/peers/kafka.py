@@ -345,6 +345,9 @@ class KafkaPeer:
             self._process.stop()
             self._process = None
 
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
     def pids(self) -> list[int]:
         return [self._process.pid] if self._process else []
 
