@@ -144,7 +144,7 @@ async def test_of_two_async_workers_one_works_and_one_waits(database: TestDataba
 
 # asyncmy and SQLAlchemy leave dead connections to the garbage collector, which says so.
 @pytest.mark.filterwarnings("ignore:.*garbage collector.*:sqlalchemy.exc.SAWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:(?s).*asyncmy:pytest.PytestUnraisableExceptionWarning")
 @SERVERS
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_database_that_restarts_under_the_handlers_leaves_each_effect_once(

@@ -213,7 +213,7 @@ def test_a_database_that_restarts_in_the_middle_loses_and_doubles_nothing(
 # When its server is killed, asyncmy raises in the rollback too, and SQLAlchemy then leaves the dead
 # connection to the garbage collector, which says so.
 @pytest.mark.filterwarnings("ignore:.*garbage collector.*:sqlalchemy.exc.SAWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:(?s).*asyncmy:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 async def test_so_do_async_engines(database: TestDatabase, mq: FakeMq) -> None:
     """Everything on one event loop: sessions, immediate sends, sweeper."""

@@ -114,12 +114,12 @@ def test_a_relay_and_the_broker_are_killed_in_the_middle(
     servers: Servers, node: Node, tmp_path: Path
 ) -> None:
     """What the dead relay had claimed is sent by the next when the claim is over."""
-    database, count = make_database("postgresql", servers, tmp_path), 600
+    database, count = make_database("postgresql", servers, tmp_path), 300
     engine = database.engine()
     Outbox(engine).create_tables()
     leave(engine, "t", count)
     first = RelayProcess(node, database, tmp_path / "1", "--rows-max", "20", "--lease", "2")
-    wait_until(lambda: 0 < len(numbers(engine, ROWS)) < count - 100, "some work", seconds=60)
+    wait_until(lambda: 0 < len(numbers(engine, ROWS)) < count - 40, "some work", seconds=60)
     first.kill()
     left = len(numbers(engine, ROWS))
     assert left > 0

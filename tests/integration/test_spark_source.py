@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from ternmq.client.replay import Replay
 from ternmq.sync import connect
 from ternmq.wire.commands import Start
 from tests.integration.processes import Node
@@ -58,6 +59,36 @@ def test_ranges_are_split_into_tasks_and_counted_exactly(
 
     assert frame.rdd.getNumPartitions() >= 4
     assert numbers(frame) == list(range(100, 9_100))
+
+
+def test_nobody_sees_what_is_undecided_or_rolled_back(
+    spark: SparkSession, shared_node: Node
+) -> None:
+    """R11, P1: neither the source nor `read` nor a replay; sequences have no gaps for it."""
+    topic = "spark.halves"
+    with connect(shared_node.url, app="halves") as mq:
+        mq.transaction_checker(lambda question: "unknown")
+        mq.send(topic, b"1")
+        with mq.transaction(first_check=3600) as committed:
+            committed.send_many(topic, [b"2", b"3"])
+            with mq.transaction() as back:
+                back.send(topic, b"101")
+                back.rollback()
+        undecided = mq.transaction(first_check=3600)
+        undecided.send(topic, b"102")
+        mq.detached("spark.halves", expires=3600).send(topic, b"103")
+        mq.send(topic, b"4")
+        mq.admin.create_group(topic, "again", Start(at="latest"))
+        copied = mq.admin.replay(Replay(topic=topic, into="again"))
+
+        found = read(spark, shared_node, subscribe=topic).select("sequence", "body").collect()
+
+        assert sorted((row.sequence, int(row.body)) for row in found) == [
+            (0, 1), (1, 2), (2, 3), (3, 4),
+        ]  # fmt: skip
+        assert [message.body for message in mq.read(topic)] == [b"1", b"2", b"3", b"4"]
+        assert copied.copied == 4
+        undecided.rollback()
 
 
 def test_a_schema_is_a_projection(spark: SparkSession, shared_node: Node) -> None:

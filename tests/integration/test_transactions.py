@@ -11,6 +11,7 @@ import pytest
 import ternmq
 from ternmq import TransactionCheck, TransactionEnded, Verdict
 from tests.integration.processes import Node, NodeFactory, clean_environment, tern, wait_until
+from tests.integration.turning import SharedClock
 
 DURING = ["committing-0", "committing-1", "committing-2", "committing-4"]
 FAST = {"TERN_HALF_FIRST_CHECK_MS": "200", "TERN_HALF_CHECK_INTERVAL_MS": "200"}
@@ -188,6 +189,44 @@ async def test_people_see_and_end_transactions(quick: Node) -> None:
     with ternmq.sync.connect(url, app="shop") as mq_again:
         assert [message.body for message in mq_again.read("orders")] == [b"one", b"three", b"four"]
     assert "transaction dropped" in quick.stderr_text()
+
+
+async def test_questions_come_after_6_s_then_every_30_s_and_15_times(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """R11: what is promised without any setting, by a clock that the test turns."""
+    clock = SharedClock(tmp_path / "clock")
+    node = node_factory(prefix=clock.prefix)
+    heard_ms: list[float] = []
+    announced_ms: list[int] = []
+    async with ternmq.connect(node.url, app="shop") as mq:
+
+        @mq.transaction_checker
+        def check(question: TransactionCheck) -> str:
+            heard_ms.append(clock.now() * 1000)
+            return "unknown"
+
+        await mq.transaction().send("orders", b"one")
+
+        async def ended() -> bool:
+            return len(heard_ms) == 15 and (await mq.admin.halves(dropped_only=True)).total == 1
+
+        async def asked() -> bool:
+            return len(heard_ms) == len(announced_ms)
+
+        for number in range(15):
+            [one] = (await mq.admin.halves()).transactions
+            assert (one.checks, one.state) == (number, "open")
+            announced_ms.append(one.next_at_ms)
+            clock.turn((one.next_at_ms - clock.now() * 1000) / 1000 + 0.01)
+            await until(asked, f"question {number + 1}")
+        assert announced_ms[0] == one.opened_at_ms + 6_000
+        assert all(heard >= at for heard, at in zip(heard_ms, announced_ms, strict=True))
+        gaps = [announced_ms[at + 1] - announced_ms[at] for at in range(14)]
+        assert min(gaps) >= 30_000
+        assert sorted(gaps)[7] < 32_000  # The timer's tick, and a machine that is busy.
+        clock.turn(31)
+        await until(ended, "it is given up")
 
 
 def test_the_blocking_client_has_transactions(quick: Node) -> None:

@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, Unpack, overload
 
 from sqlalchemy import Engine, Table, event, insert
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
@@ -38,7 +39,7 @@ from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.ready import Ready
-from ternmq.outbox.database import Database
+from ternmq.outbox.database import Database, lacks_table
 from ternmq.outbox.ids import MessageIds
 from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason
 from ternmq.outbox.rows import OutboxRows
@@ -188,7 +189,15 @@ class Outbox:
         statement = insert(self.table)
         bind = session.get_bind(clause=statement)
         number = self._number(bind.engine)
-        result = session.execute(statement, values)
+        try:
+            result = session.execute(statement, values)
+        except DBAPIError as error:
+            if not lacks_table(error):
+                raise
+            raise BadRequest(
+                f"there is no table {self.table.fullname!r} in this database: "
+                "outbox.create_tables() makes it, or a migration (docs/outbox.md)"
+            ) from error
         if values["claimed_by"] is not None:
             row = result.inserted_primary_key[0]  # type: ignore[attr-defined]
             session.info.setdefault(_PENDING, []).append((self, number, row))

@@ -76,7 +76,7 @@ class _Round:
 
     ready: list[OutboxRow] = field(default_factory=list)
     waiting: list[OutboxRow] = field(default_factory=list)
-    """Behind another row of their order key."""
+    """Behind another row of their order key, or for a broker group that rests."""
 
 
 def reason(error: Exception) -> str:
@@ -102,7 +102,8 @@ class Relay:
         self.settings = settings or RelaySettings()
         self.counts = Counts()
         self.groups: tuple[str, ...] = ()
-        """Broker groups for new rows: known and not resting."""
+        """Broker groups for new rows: known and not resting, or all when all rest."""
+        self._known: tuple[str, ...] = ()
         self._clock = clock
         self._resting: dict[str, _Rest] = {}
         self._turn = 0
@@ -150,14 +151,16 @@ class Relay:
         """Claim what is due and send it; return how many rows were taken."""
         self.learn(mq)
         now_ms = self._clock.now_ms()
+        resting = frozenset(self._resters(now_ms))
         claim = Claim(
             owner=self.owner,
             now_ms=now_ms,
             until_ms=now_ms + int(self.settings.lease * 1000),
             rows_max=self.settings.rows_max,
-            resting=frozenset(self._resters(now_ms)),
+            resting=resting,
+            undecided=not self._known or not resting.issuperset(self._known),
             group=self.choose(None),
-            ordered_too=len(self.groups) == 1,
+            ordered_too=len(self._known) == 1,
         )
         taken = await database.run(
             lambda connection: self._sort(connection, self.rows.claim(connection, claim))
@@ -181,8 +184,8 @@ class Relay:
     def learn(self, mq: SendsOnce) -> None:
         """Which broker groups new rows may be given to."""
         resting = self._resters(self._clock.now_ms())
-        known = mq.broker_groups()
-        self.groups = tuple(group for group in known if group not in resting) or tuple(known)
+        self._known = known = tuple(mq.broker_groups())
+        self.groups = tuple(group for group in known if group not in resting) or known
 
     def _resters(self, now_ms: int) -> list[str]:
         return [group for group, rest in self._resting.items() if rest.until_ms > now_ms]
@@ -190,6 +193,7 @@ class Relay:
     def _sort(self, connection: Connection, rows: list[OutboxRow]) -> _Round:
         """Who may be sent now; a missing broker group is decided, safe with this transaction."""
         done = _Round()
+        resting = self._resters(self._clock.now_ms())
         blockers = self.rows.blockers(connection, rows)
         undecided: dict[str, list[int]] = {}
         for row in rows:
@@ -202,15 +206,22 @@ class Relay:
                 if group is not None:
                     undecided.setdefault(group, []).append(row.id)
                     row = row._replace(broker_group=group)
+                    if group in resting:
+                        done.waiting.append(row)
+                        continue
             done.ready.append(row)
         for group, ids in undecided.items():
             self.rows.assign(connection, ids, group)
         return done
 
     def choose(self, order_hash: int | None) -> str | None:
-        """The broker group for a new row, None while none is known."""
+        """The broker group for a new row, None while none is known.
+
+        An order key keeps its group while that rests: elsewhere it would overtake what is there.
+        """
         self._turn += 1
-        return choose_group(self.groups, self._turn, order_hash)
+        return choose_group(self._known if order_hash is not None else self.groups, self._turn,
+                            order_hash)  # fmt: skip
 
     # Steps 2 and 3.
 
@@ -249,7 +260,10 @@ class Relay:
         return done + [(row, out) for (row, _), out in zip(readable, outcomes, strict=True)]
 
     def _watch(self, group: str, outcomes: Sequence[Outcome]) -> None:
-        """Leave a failing broker group alone, longer each time."""
+        """Leave a failing broker group alone, longer each time.
+
+        What was on its way already, or is tried meanwhile because it is fresh, says nothing new.
+        """
         failed = [
             one
             for one in outcomes
@@ -259,8 +273,11 @@ class Relay:
             self._resting.pop(group, None)
             return
         rest = self._resting.setdefault(group, _Rest())
+        now_ms = self._clock.now_ms()
+        if now_ms < rest.until_ms:
+            return
         rest.failures += 1
-        rest.until_ms = self._clock.now_ms() + rest_ms(rest.failures)
+        rest.until_ms = now_ms + rest_ms(rest.failures)
         log.warning("outbox waits for a broker group", group=group, reason=failed[0].message)
 
     def _rest_until(self, group: str | None, now_ms: int) -> int:

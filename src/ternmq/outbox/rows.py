@@ -76,6 +76,8 @@ class Claim:
     rows_max: int
     resting: frozenset[str] = frozenset()
     """Broker groups that are left alone for now."""
+    undecided: bool = True
+    """Also rows that have no broker group yet; not while all rest."""
     group: str | None = None
     """For rows that have none yet."""
     ordered_too: bool = False
@@ -132,8 +134,8 @@ class OutboxRows:
             or_(table.c.order_hash.is_(None), ~exists().where(*overtaken)),
         ]
         if claim.resting:
-            resting = table.c.broker_group.not_in(sorted(claim.resting))
-            due.append(or_(table.c.broker_group.is_(None), resting))
+            others = table.c.broker_group.not_in(sorted(claim.resting))
+            due.append(or_(table.c.broker_group.is_(None), others) if claim.undecided else others)
         marks: dict[str, Any] = {"ready_ms": claim.until_ms, "claimed_by": claim.owner}
         if claim.group is not None:
             decided = table.c.broker_group

@@ -239,10 +239,84 @@ def test_mistakes_are_said_where_they_are_made(outbox: Outbox, engine: Engine) -
             outbox.send(session, "t", {"no": "codec"})
         with pytest.raises(BadRequest, match="has no option 'kex'"):
             outbox.send(session, "t", b"", kex="o-1")  # type: ignore[call-overload]
+    with Session(engine) as session, pytest.raises(BadRequest, match=r"create_tables\(\)"):
+        Outbox(engine, table="missing").send(session, "t", b"")
     with pytest.raises(BadRequest, match="takes a Session"):
         outbox.send(engine, "t", b"")  # type: ignore[call-overload]
     with pytest.raises(BadRequest, match="no client"):
         Outbox(engine).start()
+
+
+def test_a_broker_group_that_is_away_is_tried_at_the_times_of_its_back_off(
+    engine: Engine, mq: FakeMq
+) -> None:
+    """A backlog of rows without a group neither hammers it nor makes its rest longer; Q9."""
+    clock = TurnedClock()
+    away = True
+    mq.refuse = lambda group, row: Unavailable("away") if away else None
+    outbox = Outbox(engine, mq, clock=clock, settings=RelaySettings(rows_max=10))
+    outbox.create_tables()
+    dead = Outbox(engine, clock=clock)
+    with Session(engine) as session, session.begin():
+        for number in range(30):
+            dead.send(session, "t", b"%d" % number, order_key="k" if number % 2 else None)
+
+    def sweep() -> int:
+        for _ in range(5):
+            mq.submit(lambda mq: outbox.relay.sweep_once(mq, outbox.relay.databases[0])).result()
+        return len(mq.calls)
+
+    assert sweep() == 1
+    for tries, seconds in ((2, 0.5), (3, 1.0), (4, 2.0), (5, 4.0)):
+        clock.turn(seconds - 0.01)
+        assert sweep() == tries - 1
+        clock.turn(0.01)
+        assert sweep() == tries
+    away = False
+    clock.turn(8)
+    sweep()
+    clock.turn(1)  # For those that waited behind others.
+    sweep()
+    assert sorted(mq.bodies, key=int) == [b"%d" % number for number in range(30)]
+    assert [one for one in mq.bodies if int(one) % 2] == [b"%d" % one for one in range(1, 30, 2)]
+
+
+def test_what_is_tried_while_a_broker_group_rests_does_not_make_its_rest_longer(
+    engine: Engine, mq: FakeMq
+) -> None:
+    clock = TurnedClock()
+    mq.refuse = lambda group, row: Unavailable("away")
+    outbox = Outbox(engine, mq, clock=clock)
+    outbox.create_tables()
+    for number in range(8):
+        with Session(engine) as session, session.begin():
+            outbox.send(session, "t", b"%d" % number)
+        outbox.flush()
+
+    mq.refuse = lambda group, row: None
+    clock.turn(0.5)
+    mq.submit(lambda mq: outbox.relay.sweep_once(mq, outbox.relay.databases[0])).result()
+    assert len(mq.bodies) == 8
+
+
+def test_an_order_key_keeps_its_broker_group_while_that_rests(engine: Engine, mq: FakeMq) -> None:
+    """Elsewhere it would overtake what its group has stored."""
+    mq.groups = ["a", "b"]
+    mq.refuse = lambda group, row: Unavailable("away") if group == "a" else None
+    outbox = Outbox(engine, mq, clock=TurnedClock())
+    outbox.create_tables()
+    for _ in range(3):
+        with Session(engine) as session, session.begin():
+            for number in range(8):
+                outbox.send(session, "t", b"%d" % number, order_key=str(number))
+        outbox.flush()
+
+    kept = [row.broker_group for row in rows(outbox, engine)]
+    assert len(kept) + len(mq.stored) == 24
+    assert 0 < len(kept) < 24
+    assert set(kept) == {"a"}
+    assert {group for group, _, _ in mq.stored} == {"b"}
+    assert all(mq.bodies.count(body) == 3 for body in mq.bodies)
 
 
 def test_a_round_is_bounded(engine: Engine, mq: FakeMq) -> None:
