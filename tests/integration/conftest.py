@@ -69,3 +69,10 @@ def spark() -> "Iterator[SparkSession]":
         yield session
     finally:
         session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark starts in its first test. Cutting that off on a busy machine breaks all that follow."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))

@@ -24,10 +24,10 @@ from ternmq.cli.output import (
     utc,
 )
 from ternmq.cli.pipeline_replay import replay
-from ternmq.cli.spark_job import Conf, Master, interrupted, spark_job
+from ternmq.cli.spark_job import Conf, Master, interrupted, job_rate, spark_job
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest
-from ternmq.core.units import parse_duration_ms, parse_rate
+from ternmq.core.units import parse_duration_ms
 
 app = typer.Typer(
     help="Spark jobs: archive, trace, replay, dead letters; and finding messages in the archive.",
@@ -256,7 +256,7 @@ def dead_letters(
     """What died of what, by cause; and sending it again, to the groups it died in."""
     from ternmq.pipeline import dead_letters as letters
 
-    per_second = parse_rate(rate)
+    per_second = job_rate(rate)
     choice = letters.LetterChoice(groups=tuple(group or ()), where=where)
     with spark_job("dead-letters", master, conf) as spark:
         rows = letters.letters(spark, url, choice)

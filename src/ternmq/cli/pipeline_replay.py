@@ -7,8 +7,7 @@ import typer
 from ternmq.cli.options import URL, Json, Url, Yes, confirm
 from ternmq.cli.output import note, say, show_json, size
 from ternmq.cli.progress import progress_bar
-from ternmq.cli.spark_job import Conf, Master, interrupted, spark_job
-from ternmq.core.units import parse_rate
+from ternmq.cli.spark_job import Conf, Master, interrupted, job_rate, spark_job
 
 
 def replay(
@@ -42,7 +41,7 @@ def replay(
 
     job = ReplayJob(
         url=url, archive=archive, topic=topic, to_topic=to_topic, group=group, where=where,
-        rate=parse_rate(rate), name=name,
+        rate=job_rate(rate), name=name,
     )  # fmt: skip
     check_choice(topic, to_topic, group)
     ArchiveStore(archive).check()  # Before Spark takes its seconds to start.

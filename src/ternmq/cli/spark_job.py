@@ -2,13 +2,14 @@
 
 import signal
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ternmq.cli.output import note
 from ternmq.core.errors import BadRequest, Unavailable
+from ternmq.core.units import parse_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,14 @@ Conf = Annotated[
 ]
 
 
+def job_rate(text: str) -> int:
+    """What `--rate` says; 0 means none, but only in that word: nobody means all at once by 0."""
+    rate = parse_rate(text)
+    if rate == 0 and text.strip().lower() != "none":
+        raise BadRequest(f"--rate {text} would send nothing; leave --rate out for no limit")
+    return rate
+
+
 @contextmanager
 def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterator[SparkSession]":
     """A session for one command, stopped after it."""
@@ -35,6 +44,7 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
         if not equals or not key.strip():
             raise BadRequest(f"--conf is k=v, got {text!r}")
         settings[key.strip()] = value
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from ternmq.pipeline.session import first_line, spark_session
@@ -44,8 +54,13 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
         yield spark
     except PySparkException as error:
         raise Unavailable(f"the Spark job failed: {first_line(error)}") from error
+    except (Py4JError, ConnectionError) as error:
+        raise Unavailable(f"Spark's Java process ended: {first_line(error)}") from error
+    except OSError as error:
+        raise Unavailable(f"the job failed: {error}") from error
     finally:
-        spark.stop()
+        with suppress(Exception):  # A JVM that is gone cannot be stopped.
+            spark.stop()
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 In rounds: where the archive is, where the cluster is, a plan of ranges between the two, one Spark
 job whose tasks write files, one commit. The archive's own log is the checkpoint: a job that is
 killed anywhere, and restarted anywhere, goes on from the last commit. What retention took before it
-was archived is counted as missing and warned of, never passed over in silence.
+was archived, or while it was read, is counted as missing and warned of, never passed over in
+silence. A topic that was deleted and made anew counts its messages from 0 again; its place in the
+archive is taken, so it is warned of and left to an archive of its own.
 """
 
 import json
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 import msgspec
 from pyspark.sql import SparkSession
 
+from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
 from ternmq.pipeline import delta_mirror
 from ternmq.pipeline.archive_log import (
@@ -27,7 +30,7 @@ from ternmq.pipeline.archive_log import (
     Commit,
 )
 from ternmq.pipeline.archive_source import ArchiveSource
-from ternmq.pipeline.archive_store import ArchiveStore
+from ternmq.pipeline.archive_store import ArchiveStore, staged_path
 from ternmq.pipeline.cluster import Cluster, cluster
 from ternmq.pipeline.loss import DataLoss
 from ternmq.pipeline.planning import Range, limited, split
@@ -74,6 +77,12 @@ class Archiver:
         self._spark = spark
         self._job = job
         self._cluster: Cluster = cluster(job.url)
+        self._topics = self._cluster.topic_ids()
+        self._anew = set[str]()
+        if missing := [topic for topic in job.topics if topic not in self._topics]:
+            raise TopicNotFound(
+                f"there is no topic {missing[0]!r}; 'tern topic list' shows what there is"
+            )
         self._store = ArchiveStore(job.target)
         if job.delta:
             delta_mirror.check(self._store)
@@ -106,15 +115,18 @@ class Archiver:
             self._mirror(state)
             return None
         files = self._write(ranges)
+        ranges = self._counted(ranges, files)
         commit = Commit(
-            number=state.number + 1,
+            number=0,
             job=secrets.token_hex(8),
             made_at_ms=int(time.time() * 1000),
             ranges=ranges,
             added=files,
         )
-        if not self._store.commit(state, commit):
+        if not self._store.commit_next(state, commit):
             log.warning("another archive job was first; going on from where it is")
+            for file in files:
+                self._store.delete(staged_path(file.path))
             self._state = ArchiveState()
             return Round(0, 0, 0, time.monotonic() - started)
         for file in files:
@@ -142,7 +154,8 @@ class Archiver:
 
     def _ends(self) -> dict[ArchivePlace, int]:
         found = self._cluster
-        topics = self._job.topics or tuple(found.topics())
+        self._topics = found.topic_ids()
+        topics = self._job.topics or tuple(self._topics)
         ends: dict[ArchivePlace, int] = {}
         for group in found.broker_groups():
             for topic in topics:
@@ -156,6 +169,7 @@ class Archiver:
         return ends
 
     def _plan(self, state: ArchiveState, ends: dict[ArchivePlace, int]) -> list[ArchivedRange]:
+        ends = {place: end for place, end in ends.items() if not self._made_anew(state, place, end)}
         starts = {place: self._start(state, place) for place in ends}
         messages = {p: end for p, end in ends.items() if p.kind == MESSAGES}
         deliveries = {p: end for p, end in ends.items() if p.kind == DELIVERIES}
@@ -167,9 +181,58 @@ class Archiver:
             after = -1 if mark is None else mark.end
             if until[place] > starts[place]:
                 ranges.append(
-                    ArchivedRange(place=place, after=after, first=starts[place], end=until[place])
-                )
+                    ArchivedRange(
+                        place=place, after=after, first=starts[place], end=until[place],
+                        topic_id=self._topics.get(place.topic, 0),
+                    )
+                )  # fmt: skip
         return ranges
+
+    def _made_anew(self, state: ArchiveState, place: ArchivePlace, end: int) -> bool:
+        """Is this another topic than the one of its name that is archived?"""
+        mark = state.marks.get(place)
+        if mark is None or place.kind != MESSAGES:
+            return False
+        known, now = mark.topic_id, self._topics.get(place.topic, 0)
+        if end >= mark.end and (known == now or not known or not now):
+            return False
+        text = (
+            f"topic {place.topic!r} was deleted and made anew since it was archived; "
+            f"archive it to another folder (--topics {place.topic} --to …)"
+        )
+        if self._job.fail_on_data_loss:
+            raise DataLoss(text)
+        if place.topic not in self._anew:
+            log.warning("not archived", what=text)
+            self._anew.add(place.topic)
+        return True
+
+    def _counted(
+        self, ranges: list[ArchivedRange], files: list[ArchivedFile]
+    ) -> list[ArchivedRange]:
+        """The ranges, with what retention took out of them while they were read."""
+        found: dict[tuple[str, str], int] = {}
+        for file in files:
+            if file.kind == MESSAGES:
+                name = file.topic, file.broker_group
+                found[name] = found.get(name, 0) + file.rows
+        counted: list[ArchivedRange] = []
+        for each in ranges:
+            kind, topic, group = each.place
+            lost = each.end - each.first - found.get((topic, group), 0) if kind == MESSAGES else 0
+            if lost:
+                self._tell_gone(lost, each.place)
+            counted.append(msgspec.structs.replace(each, lost=lost))
+        return counted
+
+    def _tell_gone(self, count: int, place: ArchivePlace) -> None:
+        text = (
+            f"{count} of {place.topic!r} on {place.broker_group!r} were removed before they were "
+            "archived; archive more often, or keep more"
+        )
+        if self._job.fail_on_data_loss:
+            raise DataLoss(text)
+        log.warning("not archived in time", what=text)
 
     def _start(self, state: ArchiveState, place: ArchivePlace) -> int:
         bounds = self._cluster.recent_bounds(Place(place.topic, place.broker_group))
@@ -177,14 +240,7 @@ class Archiver:
         mark = state.marks.get(place)
         if mark is None or mark.end >= bounds.first:
             return bounds.first if mark is None else mark.end
-        gone = bounds.first - mark.end
-        text = (
-            f"{gone} of {place.topic!r} on {place.broker_group!r} were removed before they were "
-            "archived; archive more often, or keep more"
-        )
-        if self._job.fail_on_data_loss:
-            raise DataLoss(text)
-        log.warning("not archived in time", what=text)
+        self._tell_gone(bounds.first - mark.end, place)
         return bounds.first
 
     def _write(self, ranges: Iterable[ArchivedRange]) -> list[ArchivedFile]:

@@ -110,13 +110,13 @@ def _step(
 ) -> None:
     paths = [file.path for file in removed]
     commit = Commit(
-        number=state.number + 1,
+        number=0,
         job=secrets.token_hex(8),
         made_at_ms=int(time.time() * 1000),
         added=added,
         removed=paths,
     )
-    if not store.commit(state, commit):
+    if not store.commit_next(state, commit):  # An archive job may run all the while.
         raise Unavailable("the archive was changed by another job meanwhile; run this again")
     for path in paths:  # Before the new ones are placed: nobody may see a row twice.
         store.delete(path)

@@ -49,6 +49,10 @@ class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     """Larger than `after` where rows were gone before they were archived."""
     end: int
+    lost: int = 0
+    """Rows of it that went while they were being read."""
+    topic_id: int = 0
+    """Which topic of that name; 0 in older logs, and for deliveries."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +74,7 @@ class Watermark:
     first: int
     end: int
     missing: int = 0
+    topic_id: int = 0
 
 
 @dataclass(slots=True)
@@ -85,19 +90,23 @@ class ArchiveState:
         """Fold one more commit; False if it is void."""
         assert commit.number == self.number + 1, (commit.number, self.number)
         self.number = commit.number
-        follows = all(self._after(each.place) == each.after for each in commit.ranges)
-        if not follows or any(path not in self.files for path in commit.removed):
+        if not self.allows(commit):
             self.void += 1
             return False
         for each in commit.ranges:
             known = self.marks.get(each.place)
             begin = each.first if known is None else known.first
             missing = 0 if known is None else known.missing + each.first - known.end
-            self.marks[each.place] = Watermark(begin, each.end, missing)
+            self.marks[each.place] = Watermark(begin, each.end, missing + each.lost, each.topic_id)
         for path in commit.removed:
             del self.files[path]
         self.files |= {file.path: file for file in commit.added}
         return True
+
+    def allows(self, commit: Commit) -> bool:
+        """Does it follow on what is here, and are the files here that it removes?"""
+        follows = all(self._after(each.place) == each.after for each in commit.ranges)
+        return follows and all(path in self.files for path in commit.removed)
 
     def _after(self, place: ArchivePlace) -> int:
         known = self.marks.get(place)

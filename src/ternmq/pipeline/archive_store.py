@@ -37,6 +37,8 @@ CONTROL = "_tern"
 COMMITS = f"{CONTROL}/commits"
 STAGING = f"{CONTROL}/staging"
 HEADER = f"{CONTROL}/archive.json"
+TRIES = 100
+"""Of a commit that others are ahead of, each time."""
 
 
 class ArchiveHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +75,16 @@ class ArchiveStore:
         with _said(f"cannot write to {self.target}"):
             header = self._read(HEADER)
             if header is None:
-                if self._names(""):
+                if set(self._names("")) - {CONTROL}:  # A job may have died right here.
                     raise BadRequest(
                         f"{self.target} is neither empty nor an archive; choose another folder"
                     )
                 for folder in (COMMITS, STAGING):
                     self._fs.create_dir(self.absolute(folder), recursive=True)
-                self._write(HEADER, msgspec.json.encode(ArchiveHeader(cluster=cluster)))
-                return
+                made = msgspec.json.encode(ArchiveHeader(cluster=cluster))
+                if self.create(HEADER, made):
+                    return
+                header = self._read(HEADER) or b""  # Another job was first.
         found = _header(self.target, header)
         if cluster and found.cluster and found.cluster != cluster:
             raise BadRequest(
@@ -100,7 +104,16 @@ class ArchiveStore:
 
     def load(self, state: ArchiveState | None = None) -> ArchiveState:
         """The archive as it is now; given a state, only what came after it is read."""
-        state = state or ArchiveState()
+        whole = state is None or state.number == 0
+        state = self._follow(state or ArchiveState())
+        if whole and (last := max(self._numbers(), default=0)) > state.number:
+            state = self._follow(state)  # Perhaps another job made it just now.
+            if last > state.number:
+                path = self.absolute(_commit_path(state.number + 1))
+                raise Corrupt(f"{path} is missing, and later commits are there; bring it back")
+        return state
+
+    def _follow(self, state: ArchiveState) -> ArchiveState:
         while (data := self._read(_commit_path(state.number + 1))) is not None:
             try:
                 state.add(decode(data))
@@ -123,6 +136,21 @@ class ArchiveStore:
             if written is None or decode(written).job != commit.job:
                 return False
         return state.add(commit)
+
+    def commit_next(self, state: ArchiveState, commit: Commit) -> bool:
+        """The same, after whatever others did meanwhile that does not concern this step."""
+        for _ in range(TRIES):
+            self.load(state)
+            step = msgspec.structs.replace(commit, number=state.number + 1)
+            if not state.allows(step):
+                return False
+            if self.commit(state, step):
+                return True
+        return False
+
+    def _numbers(self) -> list[int]:
+        names = [name.removesuffix(".json") for name in self._names(COMMITS)]
+        return [int(name) for name in names if name.isdecimal()]
 
     # Notes of other jobs
 

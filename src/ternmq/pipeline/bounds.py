@@ -3,12 +3,12 @@
 Asked of the brokers, decided here. A place is a topic on a broker group.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.pipeline.cluster import Bounds, Cluster
 from ternmq.pipeline.loss import DataLoss
-from ternmq.pipeline.options import EARLIEST, LATEST, SourceOptions
+from ternmq.pipeline.options import EARLIEST, LATEST, SourceOptions, Where
 from ternmq.pipeline.positions import DELIVERIES, Place
 
 
@@ -40,14 +40,33 @@ def bounds_of(cluster: Cluster, place: Place) -> Bounds:
     return found
 
 
-def starting(options: SourceOptions, cluster: Cluster, places: Iterable[Place]) -> dict[Place, int]:
+def starting(
+    options: SourceOptions, cluster: Cluster, places: Collection[Place]
+) -> dict[Place, int]:
     """The first sequence of each place."""
+    _check_named("starting", options.starting, places)
     return {place: _start(options, cluster, place) for place in places}
 
 
-def ending(options: SourceOptions, cluster: Cluster, places: Iterable[Place]) -> dict[Place, int]:
+def ending(options: SourceOptions, cluster: Cluster, places: Collection[Place]) -> dict[Place, int]:
     """The sequence after the last of each place."""
+    _check_named("ending", options.ending, places)
     return {place: _end(options, cluster, place) for place in places}
+
+
+def _check_named(side: str, where: Where, places: Collection[Place]) -> None:
+    """A misspelt topic or broker group would else be read from somewhere else, in silence."""
+    strange = sorted(where.sequences.keys() - set(places))
+    if strange:
+        raise BadRequest(
+            f"{side}Offsets names topic {strange[0].topic!r} on broker group "
+            f"{strange[0].broker_group!r}, which this query does not read"
+        )
+    topics = sorted(where.times_ms.keys() - {place.topic for place in places})
+    if topics:
+        raise BadRequest(
+            f"{side}OffsetsByTimestamp names topic {topics[0]!r}, which this query does not read"
+        )
 
 
 def _start(options: SourceOptions, cluster: Cluster, place: Place) -> int:

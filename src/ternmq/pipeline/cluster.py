@@ -56,6 +56,10 @@ class Cluster:
         """The names of all topics that people made."""
         return [topic.name for topic in loop_thread().run(self._client.admin.topics())]
 
+    def topic_ids(self) -> dict[str, int]:
+        """All topics that people made; one that is made anew has another number."""
+        return {topic.name: topic.id for topic in loop_thread().run(self._client.admin.topics())}
+
     def id(self) -> str:
         """Which cluster this is; empty where its meta servers do not say."""
         if self._id is None:

@@ -7,14 +7,15 @@ others are. Inside the files the bloom filters on id and key lead DuckDB to the 
 not on this machine are read by pyarrow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, RANDOM_BITS, SEQUENCE_BITS, id_from_text
 from ternmq.core.units import HOUR_MS
 from ternmq.pipeline.archive_log import DELIVERIES, MESSAGES, ArchivedFile, ArchiveState
@@ -76,7 +77,9 @@ class ArchiveSearch:
         if not files:
             return []
         where = ds.field("sequence") == message["sequence"]
-        rows = [row for row in self._scan(files, where, 1_000) if row["lane"] == "topic"]
+        with self._readable():
+            found = self._scan(files, where, 1_000)
+        rows = [row for row in found if row["lane"] == "topic"]
         return sorted(rows, key=lambda row: (row["at"], row["position"]))
 
     def _files(self, kind: str) -> list[ArchivedFile]:
@@ -86,10 +89,22 @@ class ArchiveSearch:
     def _query(self, files: Sequence[ArchivedFile], wanted: Wanted) -> list[dict[str, Any]]:
         if not files:
             return []
-        if self._store.is_local:
-            return self._duckdb(files, wanted)
-        rows = self._scan(files, _condition(wanted), wanted.limit)
+        with self._readable():
+            if self._store.is_local:
+                return self._duckdb(files, wanted)
+            rows = self._scan(files, _condition(wanted), wanted.limit)
         return sorted(rows, key=lambda row: (row["stored_at"], row["sequence"]))
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """A file that is damaged or gone, in one line."""
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            text = str(error).partition("\n")[0]
+            raise Corrupt(f"a file of {self._store.target} cannot be read: {text}") from error
 
     def _duckdb(self, files: Sequence[ArchivedFile], wanted: Wanted) -> list[dict[str, Any]]:
         import duckdb

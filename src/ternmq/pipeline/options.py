@@ -88,6 +88,13 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
             f"(a regular expression) or assign (JSON); given: {', '.join(ways) or 'none'}"
         )
     topics = tuple(name.strip() for name in said.get("subscribe", "").split(",") if name.strip())
+    if stream == "deliveries" and ways:
+        raise BadRequest(
+            f"stream=deliveries is of all topics: leave {ways[0]} out, and choose by the column "
+            "'topic'"
+        )
+    if ways == ["subscribe"] and not topics:
+        raise BadRequest(f"subscribe is a comma list of topics, got {said['subscribe']!r}")
     for topic in topics:
         check_name("topic", topic.removeprefix("%dead."))
     starting = _where(said, "starting", "latest" if streaming else "earliest")

@@ -38,6 +38,8 @@ def test_a_time_goes_over_offsets() -> None:
     [
         ({"startingOfsets": "earliest"}, "did you mean 'startingOffsets'"),
         ({"subscribePattern": "a.*"}, "exactly one of"),
+        ({"subscribe": " , "}, "a comma list of topics"),
+        ({"stream": "deliveries"}, "leave subscribe out"),
         ({"startingOffsets": "latest"}, "means nothing in a batch"),
         ({"startingOffsets": "{"}, "is not JSON"),
         ({"startingOffsets": '{"orders": 3}'}, "is JSON such as"),

@@ -1,0 +1,118 @@
+"""What an archive job does about topics that are not there, rows that go, topics made anew (P3)."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ternmq.core.errors import TopicNotFound
+from ternmq.pipeline import archive
+from ternmq.pipeline.archive import ArchiveJob, Archiver
+from ternmq.pipeline.archive_log import MESSAGES, ArchivedFile, ArchivedRange, ArchivePlace
+from ternmq.pipeline.cluster import Bounds
+from ternmq.pipeline.loss import DataLoss
+from ternmq.pipeline.positions import Place
+
+PLACE = ArchivePlace(MESSAGES, "orders", "main")
+
+
+class ClusterDouble:
+    """A cluster with one broker group, and topics that the test moves."""
+
+    def __init__(self) -> None:
+        self.ids = {"orders": 1}
+        self.held = {"orders": Bounds(0, 10)}
+
+    def id(self) -> str:
+        return "here"
+
+    def broker_groups(self) -> list[str]:
+        return ["main"]
+
+    def topic_ids(self) -> dict[str, int]:
+        return dict(self.ids)
+
+    def bounds(self, place: Place) -> Bounds | None:
+        return self.held.get(place.topic)
+
+    recent_bounds = bounds
+
+
+def archiver(
+    monkeypatch: pytest.MonkeyPatch, found: ClusterDouble, folder: Path, **options: Any
+) -> Archiver:
+    """One whose tasks write nothing, and tell what is still held."""
+
+    def write(_: Archiver, ranges: list[ArchivedRange]) -> list[ArchivedFile]:
+        files: list[ArchivedFile] = []
+        for each in ranges:
+            first = max(each.first, found.held[each.place.topic].first)
+            files.append(
+                ArchivedFile(
+                    path=f"messages/{first}-{each.end}-x{each.end}.parquet", kind=MESSAGES,
+                    topic=each.place.topic, date="2026-01-01", broker_group="main", first=first,
+                    end=each.end, rows=each.end - first, size=1, from_ms=0, to_ms=1,
+                )
+            )  # fmt: skip
+        return files
+
+    monkeypatch.setattr(archive, "cluster", lambda _: found)
+    monkeypatch.setattr(Archiver, "_write", write)
+    spark = SimpleNamespace(dataSource=SimpleNamespace(register=lambda _: None))
+    job = ArchiveJob(url="", target=str(folder), deliveries=False, **options)
+    return Archiver(cast(SparkSession, spark), job)
+
+
+def test_a_topic_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(TopicNotFound, match="no topic 'oders'"):
+        archiver(monkeypatch, ClusterDouble(), tmp_path / "a", topics=("orders", "oders"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_rows_that_go_while_they_are_read_are_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Retention between the plan and the reading."""
+    found = ClusterDouble()
+    job = archiver(monkeypatch, found, tmp_path / "a")
+    ends = job._ends()
+    monkeypatch.setattr(found, "recent_bounds", lambda _: Bounds(0, 10))
+    found.held["orders"] = Bounds(4, 10)
+
+    done = job.round(ends)
+
+    assert done is not None and done.messages == 6
+    mark = job._store.load().marks[PLACE]
+    assert (mark.end, mark.missing, mark.topic_id) == (10, 4, 1)
+
+
+def test_a_job_told_so_stops_where_rows_went(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = ClusterDouble()
+    job = archiver(monkeypatch, found, tmp_path / "a", fail_on_data_loss=True)
+    monkeypatch.setattr(found, "recent_bounds", lambda _: Bounds(0, 10))
+    found.held["orders"] = Bounds(4, 10)
+
+    with pytest.raises(DataLoss, match="4 of 'orders' on 'main' were removed"):
+        job.round({PLACE: 10})
+    assert job._store.load().number == 0
+
+
+@pytest.mark.parametrize("end", [3, 30])
+def test_a_topic_made_anew_is_told_and_not_mixed_with_the_old_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: int
+) -> None:
+    """Its sequences begin at 0 again; those of the archive are taken."""
+    found = ClusterDouble()
+    archiver(monkeypatch, found, tmp_path / "a").run_once(lambda _: None)
+    found.ids["orders"], found.held["orders"] = 2, Bounds(0, end)
+
+    rounds: list[Any] = []
+    archiver(monkeypatch, found, tmp_path / "a").run_once(rounds.append)
+
+    assert rounds == []
+    with pytest.raises(DataLoss, match="'orders' was deleted and made anew"):
+        archiver(monkeypatch, found, tmp_path / "a", fail_on_data_loss=True).run_once(print)
