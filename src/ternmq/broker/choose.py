@@ -19,6 +19,7 @@ from ternmq.broker.looking import Looker, passing
 from ternmq.broker.notes import NOTES_PER_PULL, Note
 from ternmq.broker.ranking import Ranking
 from ternmq.core.log import get_logger
+from ternmq.core.ranges import RangeSet
 from ternmq.storage.consume_log import ConsumeLog
 
 log = get_logger()
@@ -202,7 +203,7 @@ class Chooser:
         taken: list[Piece] = []
         slices: list[Slice] = []
         size = noted = 0
-        for first, end, attempt in pieces:
+        for first, end, attempt in self._sifted(group, pieces):
             at = first
             noted += len(group.lane.notes.overlap(first, end))
             if taken and noted > NOTES_PER_PULL:
@@ -229,3 +230,33 @@ class Chooser:
                 taken.append((at, stop, attempt))
                 at = stop
         return taken, slices
+
+    def _sifted(self, group: Group, pieces: list[Piece]) -> list[Piece]:
+        """Without rows that an earlier filter chose and that do not pass the one of today."""
+        if group.filter is None or group.order is not None:  # An `Order` begins with its filter.
+            return pieces
+        kept: list[Piece] = []
+        for first, end, attempt in pieces:
+            at = first
+            while at < min(end, group.unsifted):
+                entries = self._looker.entries(group, at, rows_max=1, size_max=1)
+                if entries is None:
+                    return kept
+                base = entries[0].base_sequence if entries else end
+                if base > at:  # Not in the log any more: to be counted by who asked.
+                    kept.append((at, min(base, end), attempt))
+                    at = base
+                    continue
+                view = self._looker.view(group, entries[0])
+                if view is None:
+                    return kept
+                stop = min(end, base + entries[0].count)
+                fine = RangeSet((base + a, base + b) for a, b in passing(group, view))
+                kept += [(a, b, attempt) for a, b in fine.overlap(at, stop)]
+                for a, b in fine.gaps(at, stop):
+                    self._groups.write(group, group.lane.filter_out(a, b))
+                    self._looker.feed_soon(group)
+                at = stop
+            if at < end:
+                kept.append((at, end, attempt))
+        return kept

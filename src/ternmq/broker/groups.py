@@ -87,6 +87,7 @@ class Group:
     wakes: int | None = None  # The earliest moment in the wake heap.
     settings: GroupSettings = field(default_factory=GroupSettings)
     filter: Filter | None = None  # Of the consumers that are there.
+    unsifted: int = 0  # Rows below may have been handed out by another filter than that.
     order: Order | None = None  # Where the subscription is ordered.
     unacked: Unacked = field(default_factory=Unacked)
     asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.

@@ -90,8 +90,9 @@ class Lane(Places):
         return [*changes, self.hand_out(lease, pieces, self.next)]
 
     def filter_out(self, first: int, end: int) -> list[Change]:
-        """Rows that were known to be ready turn out to be filtered."""
-        pieces = tuple((a, b, 0) for a, b, _ in self.returned.cut(first, end))
+        """Rows that were known to be ready, or wait for a retry, turn out to be filtered."""
+        taken = [*self.returned.cut(first, end), *self.waiting.cut(first, end)]
+        pieces = tuple((a, b, 0) for a, b, _ in taken)
         for a, b, _ in pieces:
             self.filtered += self._finish(a, b)
         return [Change(Kind.FILTERED, pieces)] if pieces else []

@@ -20,7 +20,7 @@ from ternmq.broker.lane import Lane
 from ternmq.broker.order import Order
 from ternmq.broker.topics import Topics, lane_topic
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, FilterConflict, OverLimit, TopicNotFound
+from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX
@@ -84,6 +84,10 @@ class Members:
             if (lane := self._topics.find(lane_topic(topic.id, request.group))) is not None
         ]
         await self._bind_attempts([group for group, _ in made], request.attempts_max)
+        for group, _ in made[: len(topics)]:  # Once more: others may have come meanwhile.
+            if group.deleted:
+                raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
+            agree(group, wanted, request.ordered)
         session = peer.hello.session if peer.hello else bytes(16)
         member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
@@ -265,6 +269,9 @@ def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:
             f"group {group.name!r} on {group.topic!r} hands out by priority, which excludes order: "
             f"'tern group set {group.topic} {group.name} --priority off', or use another group"
         )
+    if filter_text(group.filter) != filter_text(wanted):
+        group.unsifted = group.lane.next
+        group.ranks = None
     group.filter = wanted
     group.order = Order(group.lane) if ordered else None
 

@@ -124,6 +124,35 @@ async def test_only_the_tags_that_were_asked_for_arrive_and_the_rest_is_counted(
     assert (found.acked, found.filtered) == (20, 10)
 
 
+@pytest.mark.parametrize("priority", [False, True], ids=["plain", "priority"])
+async def test_what_came_back_passes_the_filter_of_today(mq: Any, priority: bool) -> None:
+    """R9: a group goes on with another filter; rows that the old one chose are tested again."""
+    for number in range(30):
+        await mq.send("orders", b"%d" % number, tag="ab"[number % 2], priority=number % 3)
+    async with mq.consumer("orders", group="g", prefetch=20) as consumer:
+        await mq.admin.set_group("orders", "g", retry="fixed:10ms", priority=priority)
+        for message in await take(consumer, 10):
+            message.retry()
+        await consumer.flush()
+    async with mq.consumer("orders", group="g", tag="b") as consumer:
+        messages = await take(consumer, 15)
+        assert {message.tag for message in messages} == {"b"}
+        for message in messages:
+            message.ack()
+        await eventually(mq, "filtered", 15)
+        await eventually(mq, "acked", 15)
+
+
+async def test_consumers_that_start_together_with_different_filters_are_a_conflict(mq: Any) -> None:
+    """R9: also where each brings a limit, which takes a moment to become safe."""
+    both = [mq.consumer("orders", group="g", tag=tag, attempts_max=3) for tag in ("a", "b")]
+    results = await asyncio.gather(*(one.start() for one in both), return_exceptions=True)
+    for one in both:
+        await one.close()
+
+    assert sum(isinstance(result, FilterConflict) for result in results) == 1
+
+
 async def test_a_condition_on_properties_filters_on_the_broker(mq: Any) -> None:
     """R10: SQL92; a missing property is unknown, not false."""
     await mq.send("orders", b"no amount")
