@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Leases of the dead are free soon."""
     factory = NodeFactory(tmp_path_factory.mktemp("kills"))
     try:
-        yield factory(environment={"TERN_SESSION_GRACE_MS": "200"})
+        yield factory(arguments=["--no-delay"], environment={"TERN_SESSION_GRACE_MS": "200"})
     finally:
         factory.finish()
 

@@ -128,7 +128,7 @@ async def storm(node: Node, rows: int) -> None:
 
 async def test_a_storm_of_retries_disturbs_nobody(node_factory: NodeFactory) -> None:
     """R5, J3, design 5: others go on, new messages are not starved, memory is bounded."""
-    await storm(node_factory(environment=GRACE), 20_000)
+    await storm(node_factory(environment=GRACE), 10_000)
 
 
 @pytest.mark.long

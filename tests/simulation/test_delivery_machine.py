@@ -18,7 +18,7 @@ from ternmq.wire.commands import Command, Done, Start
 from ternmq.wire.replaying import GroupRetried, GroupRetry
 from tests.simulation.delivery_world import GRACE_MS, TOPIC, Caller, Consumer, Row, World
 
-EXAMPLES = int(os.environ.get("SEEDS", "200"))
+EXAMPLES = int(os.environ.get("SEEDS", "100"))
 GROUPS = ("plain", "ordered")
 CONSUMERS_MAX = 3
 DRAIN_ROUNDS_MAX = 300

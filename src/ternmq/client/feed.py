@@ -15,6 +15,7 @@ from ternmq.client.last_error import writable
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.pool import Pool, TimedOut
 from ternmq.client.subscriber import Subscriber
+from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 
 CANCEL_WAIT_S = 1.0  # For a cancelled handler to clean up.
@@ -41,14 +42,23 @@ class Feed:
             await self._free.acquire()
             try:
                 unit = await self._next()
-            except BaseException:
+            except BaseException as error:
                 self._free.release()
+                if isinstance(error, TernError):
+                    self._say_over(error)
                 raise
             if unit is None:
                 return
             task = asyncio.create_task(self._handle(unit))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+
+    def _say_over(self, error: TernError) -> None:
+        """Nothing more comes, ever: whoever waits for `stop` does not hear of it before."""
+        log.error(
+            "a handler gets no more messages",
+            group=self._subscriber.group, handler=self._subscriber.name, reason=error.message,
+        )  # fmt: skip
 
     async def drain(self, until: float, hurry: asyncio.Event) -> None:
         """Wait for running handlers, until that moment or `hurry`; then cancel them."""

@@ -166,7 +166,7 @@ async def test_run_ends_at_sigterm(broker: FakeBroker) -> None:
 
 
 async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
-    broker: FakeBroker,
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = ternmq.App(broker.url)
 
@@ -176,6 +176,7 @@ async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
     broker.refuse(51, ternmq.GroupNotFound("the group was deleted"))
     with pytest.raises(ternmq.GroupNotFound):
         await app._run_until_signalled()
+    assert "a handler gets no more messages" in capsys.readouterr().err
 
 
 def test_wrong_options_are_named_where_they_are_written() -> None:
