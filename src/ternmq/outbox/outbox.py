@@ -96,6 +96,7 @@ class Outbox:
         self._sweeper: Future[None] | None = None
         self._swept = threading.Event()
         self._swept.set()
+        self._loop: asyncio.AbstractEventLoop | None = None  # The client's, once it has run.
         for database in self._databases:
             database.forget()
         owner = f"{socket.gethostname()[:32]}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -110,6 +111,7 @@ class Outbox:
             self._submit(self._learn)
 
     async def _learn(self, mq: SendsOnce) -> None:
+        self._loop = asyncio.get_running_loop()
         self.relay.learn(mq)
 
     @property
@@ -282,6 +284,7 @@ class Outbox:
 
     def flush(self, timeout: float = 10.0) -> None:
         """Block until all commits of this process so far were looked after."""
+        self._refuse_on_loop("await outbox.aflush()")
         if not self._drained.wait(timeout):
             raise Unavailable(f"outbox rows were still being sent after {timeout:g} s")
 
@@ -289,12 +292,28 @@ class Outbox:
         """The same in a coroutine."""
         await asyncio.to_thread(self.flush, timeout)
 
+    def _refuse_on_loop(self, instead: str) -> None:
+        """Blocking the event loop that has to send would wait for nothing."""
+        try:
+            blocked = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return
+        if blocked:
+            raise BadRequest(f"this would block the event loop that sends; say {instead!r}")
+
+    def _give_up(self, error: Unavailable) -> None:
+        log.warning("outbox rows are left to a sweeper", reason=error.message)
+
     def __enter__(self) -> "Outbox":
+        self._refuse_on_loop("async with outbox")
         self.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.flush()
+        try:
+            self.flush(STOP_S)
+        except Unavailable as error:  # Safe in the table; an application may end.
+            self._give_up(error)
         self.stop()
         self._swept.wait(STOP_S)
 
@@ -303,7 +322,10 @@ class Outbox:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.aflush()
+        try:
+            await self.aflush(STOP_S)
+        except Unavailable as error:
+            self._give_up(error)
         self.stop()
         await asyncio.to_thread(self._swept.wait, STOP_S)
 

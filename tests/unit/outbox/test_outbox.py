@@ -126,6 +126,40 @@ def test_a_broker_that_is_away_costs_time_and_nothing_else(
         wait_for(lambda: rows(outbox, engine) == [])
 
 
+def test_an_application_may_end_while_no_broker_answers(
+    outbox: Outbox, engine: Engine, mq: FakeMq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are safe: leaving the block neither raises nor leaves a sweeper behind."""
+    monkeypatch.setattr("ternmq.outbox.outbox.STOP_S", 0.05)
+    silent = asyncio.Event()
+
+    async def never(*args: Any) -> list[Any]:
+        await silent.wait()
+        raise Unavailable("away")
+
+    monkeypatch.setattr(mq, "send_once", never)
+    with outbox:
+        with Session(engine) as session, session.begin():
+            outbox.send(session, "t", b"1")
+    assert [row.topic for row in rows(outbox, engine)] == ["t"]
+    with pytest.raises(Unavailable, match="still being sent"):
+        outbox.flush(0.01)
+    mq.loop.call_soon_threadsafe(silent.set)
+    outbox.flush()
+
+
+async def test_what_would_block_the_loop_that_sends_is_refused(engine: Engine, mq: FakeMq) -> None:
+    Outbox(engine, mq).flush()  # A client with a loop of its own may.
+    mq.submit = lambda job: asyncio.ensure_future(job(mq))  # type: ignore[method-assign]
+    outbox = Outbox(engine, mq)
+    await asyncio.sleep(0)
+    with pytest.raises(BadRequest, match="async with outbox"), outbox:
+        pass
+    with pytest.raises(BadRequest, match="aflush"):
+        outbox.flush()
+    await outbox.aflush()
+
+
 def test_an_application_that_dies_leaves_its_rows_to_another(
     engine: Engine, outbox: Outbox, mq: FakeMq
 ) -> None:
