@@ -15,6 +15,7 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from ternmq.core.errors import BadRequest
 from ternmq.inbox import Inbox
 from ternmq.outbox import Outbox, RelaySettings
 from tests.integration.databases import TestDatabase
@@ -55,6 +56,8 @@ def test_commit_sends_and_rollback_does_not(engine: Engine, mq: FakeMq) -> None:
 
     assert mq.bodies == [b"\x00kept\xff" * 20_000]
     assert left(outbox, engine) == 0
+    with Session(engine) as session, pytest.raises(BadRequest, match=r"create_tables\(\)"):
+        Outbox(engine, table="missing").send(session, "t", b"")
 
 
 async def test_async_drivers(database: TestDatabase, mq: FakeMq) -> None:
@@ -67,6 +70,9 @@ async def test_async_drivers(database: TestDatabase, mq: FakeMq) -> None:
             await outbox.send(session, "t", b"%d" % number, order_key="k")
     await outbox.aflush()
     assert mq.bodies == [b"%d" % number for number in range(10)]
+    async with AsyncSession(engine) as session:
+        with pytest.raises(BadRequest, match=r"create_tables\(\)"):
+            await Outbox(engine, table="missing").send(session, "t", b"")
 
     inbox = Inbox(engine)
     await inbox.create_tables()

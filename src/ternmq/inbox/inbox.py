@@ -62,6 +62,9 @@ class Inbox:
         `session_maker` makes the handler's sessions (a `sessionmaker` or `async_sessionmaker` on
         this engine). `working`: in the plain mode, seconds after which a worker counts as dead.
         """
+        if not isinstance(engine, Engine | AsyncEngine):
+            raise BadRequest("an inbox takes an engine: create_engine(…) or create_async_engine(…) "
+                             "of SQLAlchemy")  # fmt: skip
         self.table = table if isinstance(table, Table) else make_inbox_table(table)
         self.engine = engine
         self._key = key

@@ -9,8 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Insert, Table, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
-from ternmq.core.errors import BadConfig
+from ternmq.core.errors import BadConfig, BadRequest
+from ternmq.core.missing_table import lacks_table
 from ternmq.inbox.table import KEY_SHOWN_MAX, row_id
 
 
@@ -44,7 +46,15 @@ class InboxRecords:
         }
         statement = insert_if_new(self.table, connection.dialect.name)
         options = {"preserve_rowcount": True}  # Else SQLAlchemy may say -1 for an INSERT.
-        done = connection.execute(statement.values(values), execution_options=options)
+        try:
+            done = connection.execute(statement.values(values), execution_options=options)
+        except DBAPIError as error:
+            if not lacks_table(error):
+                raise
+            raise BadRequest(
+                f"there is no table {self.table.fullname!r} in this database: "
+                "inbox.create_tables() makes it, or a migration (docs/inbox.md)"
+            ) from error
         assert done.rowcount in (0, 1), f"the driver counts {done.rowcount} inserted rows"
         return done.rowcount == 1
 

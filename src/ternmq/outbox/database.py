@@ -11,28 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ternmq.core.ready import Ready
 
-_PG_NO_TABLE = "42P01"
-_MARIADB_NO_TABLE = 1146
 THREADS = 4  # Per database with a plain engine.
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
-
-
-def lacks_table(error: DBAPIError) -> bool:
-    """Does the database say that a table is not there? Each has its own way to."""
-    cause = error.orig
-    number = cause.args[0] if cause is not None and cause.args else None
-    return (
-        getattr(cause, "sqlstate", None) == _PG_NO_TABLE
-        or number == _MARIADB_NO_TABLE
-        or str(number).startswith("no such table")
-    )
 
 
 def shown_url(url: URL) -> str:

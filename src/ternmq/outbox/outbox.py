@@ -38,8 +38,9 @@ from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.core.missing_table import lacks_table
 from ternmq.core.ready import Ready
-from ternmq.outbox.database import Database, lacks_table
+from ternmq.outbox.database import Database
 from ternmq.outbox.ids import MessageIds
 from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason
 from ternmq.outbox.rows import OutboxRows
@@ -72,9 +73,14 @@ class Outbox:
         settings: RelaySettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        engines = [engine] if isinstance(engine, Engine | AsyncEngine) else list(engine)
-        if not engines:
-            raise BadRequest("an outbox needs at least one engine")
+        several = list(engine) if isinstance(engine, Sequence) else []
+        engines = [engine] if isinstance(engine, Engine | AsyncEngine) else several
+        if not engines or not all(isinstance(one, Engine | AsyncEngine) for one in engines):
+            raise BadRequest("an outbox takes an engine, or several: create_engine(…) or "
+                             "create_async_engine(…) of SQLAlchemy")  # fmt: skip
+        if mq is not None and not callable(getattr(mq, "submit", None)):
+            raise BadRequest("an outbox takes a connected client: Outbox(engine, mq), with mq from "
+                             "ternmq.connect(…)")  # fmt: skip
         self.table = table if isinstance(table, Table) else make_table(table, schema)
         self._databases = [Database(one) for one in engines]
         self._mq = mq

@@ -203,3 +203,10 @@ def test_a_handler_that_does_not_fit_the_engine_is_refused(engine: Engine) -> No
 
     with pytest.raises(BadRequest, match="async engine"):
         Inbox(engine).guard(handler, "g")
+
+
+def test_mistakes_are_said(engine: Engine) -> None:
+    with pytest.raises(BadRequest, match=r"'missing'.*create_tables\(\)"):
+        Inbox(engine, table="missing").guard(work, "g")(message("m1"))
+    with pytest.raises(BadRequest, match="takes an engine"):
+        Inbox("sqlite://")  # type: ignore[arg-type]

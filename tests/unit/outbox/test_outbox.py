@@ -138,9 +138,8 @@ def test_an_application_may_end_while_no_broker_answers(
         raise Unavailable("away")
 
     monkeypatch.setattr(mq, "send_once", never)
-    with outbox:
-        with Session(engine) as session, session.begin():
-            outbox.send(session, "t", b"1")
+    with outbox, Session(engine) as session, session.begin():
+        outbox.send(session, "t", b"1")
     assert [row.topic for row in rows(outbox, engine)] == ["t"]
     with pytest.raises(Unavailable, match="still being sent"):
         outbox.flush(0.01)
@@ -277,6 +276,11 @@ def test_mistakes_are_said_where_they_are_made(outbox: Outbox, engine: Engine) -
         Outbox(engine, table="missing").send(session, "t", b"")
     with pytest.raises(BadRequest, match="takes a Session"):
         outbox.send(engine, "t", b"")  # type: ignore[call-overload]
+    for wrong in ("sqlite://", None, [], [engine, "sqlite://"]):
+        with pytest.raises(BadRequest, match="takes an engine"):
+            Outbox(wrong)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="a connected client"):
+        Outbox(engine, "tern://localhost")  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="no client"):
         Outbox(engine).start()
 
