@@ -1,6 +1,7 @@
 """Trace and audit: what happened to messages, and what is still owed (P4, R23)."""
 
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def test_the_audit_agrees_with_the_ledger(spark: SparkSession, node: Node, tmp_p
     assert billing["total_p50_ms"] > 0
     assert live["backlog"][-1]["backlog"] in (0, 30)
     assert live["doubles"] == []
+    [mail] = [row for row in live["audit"] if row["group"] == "mail"]
+    assert mail["oldest"].utcoffset() == timedelta(0), "readers elsewhere must know the zone"
 
 
 def test_the_report_is_one_page_that_needs_nothing(

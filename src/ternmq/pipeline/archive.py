@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import msgspec
 from pyspark.sql import SparkSession
 
-from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
 from ternmq.pipeline import delta_mirror
 from ternmq.pipeline.archive_log import (
@@ -70,6 +69,17 @@ class Round:
     seconds: float
 
 
+def prepared(job: ArchiveJob) -> ArchiveStore:
+    """Check everything that was said, without Spark; the archive, ready to be written to."""
+    found = cluster(job.url)
+    found.check_topics(job.topics)
+    store = ArchiveStore(job.target)
+    if job.delta:
+        delta_mirror.check(store)
+    store.prepare(found.id())
+    return store
+
+
 class Archiver:
     """Runs rounds. One for each archive at a time; a second one does no harm, and no good."""
 
@@ -77,16 +87,9 @@ class Archiver:
         self._spark = spark
         self._job = job
         self._cluster: Cluster = cluster(job.url)
-        self._topics = self._cluster.topic_ids()
+        self._topics: dict[str, int] = {}
         self._anew = set[str]()
-        if missing := [topic for topic in job.topics if topic not in self._topics]:
-            raise TopicNotFound(
-                f"there is no topic {missing[0]!r}; 'tern topic list' shows what there is"
-            )
-        self._store = ArchiveStore(job.target)
-        if job.delta:
-            delta_mirror.check(self._store)
-        self._store.prepare(self._cluster.id())
+        self._store = prepared(job)
         self._state = ArchiveState()
         spark.dataSource.register(ArchiveSource)
 

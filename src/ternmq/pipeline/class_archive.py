@@ -1,9 +1,9 @@
 """Spark's Java classes, kept ready for the next start: a class data sharing archive of the JVM.
 
 Starting Spark on one machine is mostly loading classes. A JVM can write down what it loaded and map
-it the next time, which saves more than half of a start. The file is made once, by `make`, for this
-Java and this PySpark; it is used where it is found, and only for local masters. A JVM that finds it
-unfit goes on without it. Never made behind anybody's back: it is 160 MB.
+it the next time instead of loading and checking it again. The file is made once, by `make`, for
+this Java and this PySpark; it is used where it is found, and only for local masters. A JVM that
+finds it unfit goes on without it. Never made behind anybody's back: it is 160 MB.
 """
 
 import hashlib

@@ -60,6 +60,15 @@ class Cluster:
         """All topics that people made; one that is made anew has another number."""
         return {topic.name: topic.id for topic in loop_thread().run(self._client.admin.topics())}
 
+    def check_topics(self, topics: Sequence[str]) -> None:
+        """Refuse a name that no topic has."""
+        known = self.topic_ids() if topics else {}
+        for topic in topics:
+            if topic not in known:
+                raise TopicNotFound(
+                    f"there is no topic {topic!r}; 'tern topic list' shows what there is"
+                )
+
     def id(self) -> str:
         """Which cluster this is; empty where its meta servers do not say."""
         if self._id is None:

@@ -68,9 +68,9 @@ def follow(
         rows = shown(batch)
         if out is not None:  # The same batch again writes the same file again.
             rows.write.mode("overwrite").parquet(str(out / f"minutes-{number:010d}"))
-        found = rows.drop("sketch").orderBy("minute", "topic", "group").collect()
+        found = rows.drop("sketch").orderBy("minute", "topic", "group").toArrow().to_pylist()
         if found:
-            told([row.asDict() for row in found])
+            told(found)
 
     writer = minutes(stored, deliveries, late).writeStream.outputMode("append")
     return writer.option("checkpointLocation", str(checkpoint)).foreachBatch(tell).start()

@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 from ternmq.batch.encoder import Piece
 from ternmq.batch.layout import Column, Part, Type
 from ternmq.client.bringer import Bringer
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.pipeline import replay_plan, sink_rows
 from ternmq.pipeline.archive_log import MESSAGES, ArchiveState
@@ -104,8 +104,7 @@ class Replayer:
         blocks = self._blocks(positions)
         self._steps = replay_plan.steps(blocks, positions, self._plan.ends)
         if not dry_run:
-            path = f"{PLANS}/{self.name}.json"
-            self._store.create(path, replay_plan.encode(self._plan))
+            self._pin()
         return ReplayCount(
             name=self.name, messages=sum(block.rows for block in blocks),
             size=sum(block.size for block in blocks), begun=any(positions.values()),
@@ -129,6 +128,18 @@ class Replayer:
         ended = ReplayDone(name=self.name, ended_at_ms=int(time.time() * 1000))
         self._store.create(f"{PLANS}/{self.name}.done", replay_plan.encode(ended))
         return sent
+
+    def _pin(self) -> None:
+        """Write the plan down, unless it is: runs with plans of their own would send doubles."""
+        path = f"{PLANS}/{self.name}.json"
+        if self._store.create(path, replay_plan.encode(self._plan)):
+            return
+        known = self._store.read(path)
+        if known is None or replay_plan.decode(path, known) != self._plan:
+            raise Unavailable(
+                f"replay {self.name!r} was begun by another run just now; start this one again to "
+                "go on with its plan"
+            )
 
     def _planned(self) -> ReplayPlan:
         """The plan of an earlier run under this name, or a new one."""

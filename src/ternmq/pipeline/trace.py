@@ -62,7 +62,8 @@ def trace(spark: SparkSession, job: TraceJob) -> dict[str, list[dict[str, Any]]]
     }
     try:
         return {
-            name: [row.asDict() for row in frame.limit(ROWS_SHOWN_MAX).collect()]
+            # Through Arrow, whose times know that they are UTC; collected ones are local time.
+            name: frame.limit(ROWS_SHOWN_MAX).toArrow().to_pylist()
             for name, frame in frames.items()
         }
     finally:

@@ -34,6 +34,11 @@ class ClusterDouble:
     def topic_ids(self) -> dict[str, int]:
         return dict(self.ids)
 
+    def check_topics(self, topics: tuple[str, ...]) -> None:
+        for topic in topics:
+            if topic not in self.ids:
+                raise TopicNotFound(f"there is no topic {topic!r}")
+
     def bounds(self, place: Place) -> Bounds | None:
         return self.held.get(place.topic)
 
