@@ -24,6 +24,7 @@ from ternmq.cli.output import (
     utc,
 )
 from ternmq.cli.pipeline_replay import replay
+from ternmq.cli.progress import progress_bar
 from ternmq.cli.spark_job import Conf, Master, interrupted, job_rate, spark_job
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest
@@ -273,9 +274,10 @@ def dead_letters(
             result |= {"chosen": total, "resent": 0, "failed": []}
             if not dry_run and total:
                 confirm(f"Send {total} letters again?", yes=yes)
-                result["resent"], result["failed"] = letters.redrive(
-                    rows, url, rate=per_second, told=lambda a, b: note(f"{a} of {b} sent again")
-                )
+                with interrupted() as stopping, progress_bar("redrive", total) as shown:
+                    result["resent"], result["failed"] = letters.redrive(
+                        rows, url, rate=per_second, told=lambda a, _: shown(a), stopping=stopping
+                    )
     if as_json:
         show_json(result)
         return

@@ -21,6 +21,8 @@ from ternmq.pipeline.session import first_line
 
 DEAD_PREFIX = "%dead."
 SENT_AT_ONCE = 1_000
+HELD_A_SECOND = 5
+"""So often a rate is held."""
 TEXT_MAX = 200
 _PATTERNS = (
     (r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "#"),
@@ -86,9 +88,17 @@ def grouped(rows: DataFrame) -> DataFrame:
 
 
 def redrive(
-    rows: DataFrame, url: str, *, rate: int, told: Callable[[int, int], None]
+    rows: DataFrame,
+    url: str,
+    *,
+    rate: int,
+    told: Callable[[int, int], None],
+    stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[int, list[str]]:
-    """Send the chosen letters again; returns how many, and what failed in words."""
+    """Send the chosen letters again; returns how many, and what failed in words.
+
+    Stopped early, what is left stays open.
+    """
     chosen: dict[str, list[int]] = {}
     for row in rows.select("group", "letter").toLocalIterator():
         chosen.setdefault(row["group"], []).append(row["letter"])
@@ -96,10 +106,13 @@ def redrive(
     found: Cluster = cluster(url)
     sent, failed = 0, list[str]()
     begun = time.monotonic()
+    at_once = min(SENT_AT_ONCE, max(1, rate // HELD_A_SECOND)) if rate else SENT_AT_ONCE
     for group, numbers in sorted(chosen.items()):
         numbers.sort()
-        for at in range(0, len(numbers), SENT_AT_ONCE):
-            part = numbers[at : at + SENT_AT_ONCE]
+        for at in range(0, len(numbers), at_once):
+            if stopping():
+                return sent, failed
+            part = numbers[at : at + at_once]
             done = found.resend_dead_letters(group, ranges_of(part))
             sent += done.handled
             failed += [f"{group}: {line}" for line in done.failed]
