@@ -1,5 +1,6 @@
 """What every command that runs on Spark has: its session, its flags, and an orderly Ctrl-C."""
 
+import os
 import signal
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
@@ -60,6 +61,9 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
         raise Unavailable(f"the job failed: {error}") from error
     finally:
         with suppress(Exception):  # A JVM that is gone cannot be stopped.
+            if "TERN_SPARK_LOG" not in os.environ:  # What is cut off now says so at length.
+                spark.sparkContext.setLogLevel("OFF")
+            spark.sparkContext.cancelAllJobs()
             spark.stop()
 
 
