@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 200
+WORKERS ?= 2
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,7 +52,7 @@ up: $(VENV)/.installed ## Start the all-in-one node; Ctrl-C stops it (ARGS="--po
 	exec $(BIN)/tern up $(ARGS)
 
 test: check test-tools ## Check, then run every test that is not marked long
-	$(BIN)/python -m pytest -m "not long" $(ARGS)
+	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-long: install test-tools ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)

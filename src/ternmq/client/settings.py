@@ -37,7 +37,7 @@ def checked(settings: R) -> R:
 def _check(kind: type[R], name: str, value: object, record: R) -> None:
     try:
         unpack(pack(record), kind)
-    except (ProtocolError, TypeError, ValueError, OverflowError):
+    except (BadRequest, ProtocolError, TypeError, ValueError):
         allowed = _described(get_type_hints(kind)[name])
         raise BadRequest(f"{name} is {shown(value)}; it can be {allowed}") from None
 

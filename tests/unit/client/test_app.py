@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import ternmq
 from ternmq.core.errors import BadName, BadRequest
@@ -166,7 +167,7 @@ async def test_run_ends_at_sigterm(broker: FakeBroker) -> None:
 
 
 async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
-    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+    broker: FakeBroker,
 ) -> None:
     app = ternmq.App(broker.url)
 
@@ -174,9 +175,9 @@ async def test_a_subscription_that_breaks_ends_the_app_with_the_reason(
     async def bill(message: ternmq.Message) -> None: ...
 
     broker.refuse(51, ternmq.GroupNotFound("the group was deleted"))
-    with pytest.raises(ternmq.GroupNotFound):
+    with pytest.raises(ternmq.GroupNotFound), capture_logs() as logs:
         await app._run_until_signalled()
-    assert "a handler gets no more messages" in capsys.readouterr().err
+    assert "a handler gets no more messages" in [entry["event"] for entry in logs]
 
 
 def test_wrong_options_are_named_where_they_are_written() -> None:

@@ -24,9 +24,17 @@ class NoNewHours(SimulatedDisk):
 
     full = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduled = asyncio.Event()
+        """There is a schedule log."""
+        self._loop = asyncio.get_running_loop()
+
     def open(self, path: Path, *, create: bool) -> SimulatedFile:
         if self.full and create and path.parent.name == "schedule" and not self.exists(path):
             raise DiskFull("no space left on device (simulated)")
+        if create and path.parent.name == "schedule":
+            self._loop.call_soon_threadsafe(self.scheduled.set)
         return super().open(path, create=create)
 
 
@@ -62,6 +70,7 @@ async def test_what_is_stored_goes_out_while_nothing_can_be_scheduled() -> None:
     async with node(clock=clock, disk=disk) as url, ternmq.connect(url) as mq:
         await mq.send("t", b"stored", delay=timedelta(hours=5))
         assert len(await mq.admin.delays.rows(topic="t")) == 1
+        await asyncio.wait_for(disk.scheduled.wait(), 30)
         disk.full = True
         await mq.send("t", b"waits for room", delay=timedelta(hours=9))  # Safe in the message log.
         clock.turn(5 * 3600 + 1)
