@@ -120,15 +120,35 @@ class Inbox:
                 "an async handler needs an inbox with an async engine (create_async_engine), "
                 "a plain function one with a plain engine (create_engine)"
             )
+        self._check_parameters(handler)
+        name = getattr(handler, "__name__", type(handler).__name__)  # For the app's log lines.
         if is_async:
             call = self._in_async_session if self._with_session else self._around_async
 
             async def guarded(message: Message) -> None:
                 await call(handler, group, message)
 
+            guarded.__name__ = name
             return guarded
         plain = self._in_session if self._with_session else self._around
-        return lambda message: plain(handler, group, message)
+
+        def guarded_plain(message: Message) -> None:
+            plain(handler, group, message)
+
+        guarded_plain.__name__ = name
+        return guarded_plain
+
+    def _check_parameters(self, handler: Callable[..., Any]) -> None:
+        """Here, and not when the first messages have become dead letters."""
+        given = ("message", "session") if self._with_session else ("message",)
+        try:
+            inspect.signature(handler).bind(*given)
+        except TypeError as error:
+            raise BadRequest(
+                f"a handler with this inbox is called with ({', '.join(given)}): {error}"
+            ) from error
+        except ValueError:  # Not written in Python: nobody can say.
+            return
 
     def _key_of(self, message: Message) -> str:
         if self._key is None:

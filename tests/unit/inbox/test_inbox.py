@@ -208,5 +208,10 @@ def test_a_handler_that_does_not_fit_the_engine_is_refused(engine: Engine) -> No
 def test_mistakes_are_said(engine: Engine) -> None:
     with pytest.raises(BadRequest, match=r"'missing'.*create_tables\(\)"):
         Inbox(engine, table="missing").guard(work, "g")(message("m1"))
+    with pytest.raises(BadRequest, match=r"called with \(message, session\)"):
+        Inbox(engine).guard(lambda message: None, "g")
+    with pytest.raises(BadRequest, match=r"called with \(message\)"):
+        Inbox(engine, session=False).guard(work, "g")
+    assert Inbox(engine).guard(work, "g").__name__ == "work"
     with pytest.raises(BadRequest, match="takes an engine"):
         Inbox("sqlite://")  # type: ignore[arg-type]
