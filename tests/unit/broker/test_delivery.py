@@ -102,6 +102,21 @@ async def test_a_paused_group_gets_nothing_until_it_is_resumed(mq: Any) -> None:
         assert len(await take(consumer, 1)) == 1
 
 
+async def test_what_came_back_takes_half_of_a_pull_while_new_ones_wait(mq: Any) -> None:
+    """R5: failing messages cannot starve the others."""
+    for number in range(40):
+        await mq.send("orders", b"%d" % number)
+    async with mq.consumer("orders", group="g", prefetch=20) as consumer:
+        for message in await take(consumer, 10):
+            message.retry(after=0)
+        await consumer.flush()
+        await eventually(mq, "waiting_retry", 0)
+    async with mq.consumer("orders", group="g", prefetch=8) as consumer:
+        first = await take(consumer, 8)
+        assert any(message.attempt == 1 for message in first)
+        assert any(message.attempt == 2 for message in first)
+
+
 async def test_a_policy_that_cannot_be_read_is_refused(mq: Any) -> None:
     await mq.send("orders", b"x")
     async with mq.consumer("orders", group="g"):

@@ -110,6 +110,18 @@ def test_a_late_ack_counts_when_nobody_else_has_the_row() -> None:
     assert lane.ledger().in_flight == 4
 
 
+def test_a_late_ack_is_refused_in_an_ordered_group() -> None:
+    """R6, design 5: the next one of its key may be out already."""
+    lane = a_lane(10)
+    hand_out(lane, 1, 10, until=100)
+    lane.tick(100)
+
+    late = lane.ack(1, 0, 10, strict=True)
+
+    assert (late.settled, late.late) == (0, 10)
+    assert lane.ledger().ready == 10
+
+
 def test_a_retry_waits_and_comes_as_the_next_attempt() -> None:
     lane = a_lane(10)
     hand_out(lane, 1, 10)
