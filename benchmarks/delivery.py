@@ -24,7 +24,8 @@ TARGETS = {
     "SQL filter, messages/s": ("at least", 200_000),
     "SQL filter, batches of 1, messages/s": ("at least", 200_000),
     "ordered, 10,000 keys, messages/s": ("at least", 100_000),
-    "1 % failing, throughput beside none": ("at least", 0.9),
+    "1 % failing handlers, throughput beside none": ("at least", 0.9),
+    "1 % failing bare loop, throughput beside none": ("at least", 0.9),
     "storm, broker bytes per waiting row": ("at most", 250),
     "storm, other group's send p99 ms": ("at most", 100),
     "storm, new messages of the group, p99 ms": ("at most", 1_000),
@@ -101,6 +102,40 @@ def handle_load(url: str, pid: int, topic: str, wanted: int, options: dict[str, 
     return dict(_run(url, work))
 
 
+def app_load(url: str, pid: int, topic: str, wanted: int, options: dict[str, Any]) -> Fields:
+    """Handlers as applications write them: called by `App`, acked when they return. Where `failing`
+    says so every n-th message raises once; its error and traceback travel, and a line is logged."""
+    import logging
+
+    import structlog
+    import uvloop
+
+    from ternmq import App
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    failing = options.pop("failing")
+    every, chosen = failing or 100, 0 if failing else -1
+
+    async def whole() -> Fields:
+        app, finished, done = App(url, app="bench"), asyncio.Event(), 0
+
+        @app.subscriber(topic, retry_after=0.05, **options)
+        async def handler(message: Any) -> None:
+            nonlocal done
+            if message.sequence % every == chosen and message.attempt == 1:
+                raise ValueError("this one fails")
+            done += 1
+            if done >= wanted:
+                finished.set()
+
+        meter = Meter(pid)
+        async with app:
+            await finished.wait()
+            return meter.read()
+
+    return dict(uvloop.run(whole()))
+
+
 class Meter:
     """Time and CPU from now on."""
 
@@ -126,8 +161,10 @@ def take(url: str, pid: int, topic: str, wanted: int, **options: Any) -> Fields:
     return dict(in_process(take_load, url, pid, topic, wanted, options, deadline=600.0))
 
 
-def handle(url: str, pid: int, topic: str, wanted: int, **options: Any) -> Fields:
-    return dict(in_process(handle_load, url, pid, topic, wanted, options, deadline=600.0))
+def handle(
+    url: str, pid: int, topic: str, wanted: int, load: Any = handle_load, **options: Any
+) -> Fields:
+    return dict(in_process(load, url, pid, topic, wanted, options, deadline=600.0))
 
 
 def filters(url: str, pid: int, count: int) -> Fields:
@@ -157,17 +194,26 @@ def order(url: str, pid: int, count: int, keys: int = 10_000) -> Fields:
 
 
 def failures(url: str, pid: int, count: int) -> Fields:
-    """The better of three, each way in turn: the machine is shared."""
+    """By handlers of an app, and by a bare loop that does nothing but ack, where a failure weighs
+    most. The better of three, each way in turn: the machine is shared."""
     fill(url, "failing", count, 1_000)
-    fine, bad = [], []
-    for number in range(3):
-        fine.append(handle(url, pid, "failing", count, group=f"fine-{number}", failing=0))
-        bad.append(handle(url, pid, "failing", count, group=f"bad-{number}", failing=100))
-    rates = [count / min(run["took_s"] for run in runs) for runs in (fine, bad)]
-    return {
-        "fine": fine, "bad": bad, "count": count,
-        "1 % failing, throughput beside none": rates[1] / rates[0],
-    }  # fmt: skip
+    fill(url, "failing-app", count // 10, 1_000)
+    found: Fields = {"count": count}
+    for name, topic, load in (
+        ("handlers", "failing-app", app_load), ("bare loop", "failing", handle_load),
+    ):  # fmt: skip
+        wanted = count // 10 if load is app_load else count
+        fine, bad = [], []
+        for number in range(3):
+            for runs, group, failing in ((fine, "fine", 0), (bad, "bad", 100)):
+                options = {"group": f"{group}-{number}", "failing": failing}
+                runs.append(handle(url, pid, topic, wanted, load, **options))
+        took = [min(run["took_s"] for run in runs) for runs in (fine, bad)]
+        found |= {
+            name: {"fine": fine, "bad": bad, "count": wanted},
+            f"1 % failing {name}, throughput beside none": took[0] / took[1],
+        }
+    return found
 
 
 def measure(url: str, pid: int, *, quick: bool) -> Fields:

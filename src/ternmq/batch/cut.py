@@ -5,9 +5,12 @@ taken chunk by chunk (so the cut may hold a few more rows than asked for; the de
 says which rows count). Sequences move with the rows, so row 0 of the cut knows its own sequence
 and message id. The checksums are made anew: they vouch for the cut, the whole batch keeps the
 producer's. Columns are cut by their Arrow type, so columns unknown to this version survive.
+
+A few rows from all over a batch (retries, a filter that drops most) are not next to each other:
+`thin` keeps every row and drops the bodies of those that are not wanted.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +76,66 @@ def project(batch: Buffer, columns: Container[int]) -> bytearray:
             pieces.append((column, part, kind, encoding, data))
     offsets = _offsets(view, Column.BODY, Part.OFFSETS)
     return _assemble(batch, pieces, 0, view.count, int(offsets[-1]))
+
+
+def thin(batch: Buffer, selection: Sequence[tuple[int, int]]) -> bytearray:
+    """The batch with the bodies of these rows (ascending ranges) and perhaps of some around them;
+    the bodies of others are empty. All else is as it was, so row numbers stay."""
+    view = BatchView(batch)
+    table = view.buffer(Column.BODY, Part.CHUNKS)
+    offsets = _offsets(view, Column.BODY, Part.OFFSETS)
+    data = view.buffer(Column.BODY, Part.DATA)
+    assert data is not None
+    replaced: dict[int, Buffer] = {}
+    if table is None:
+        kept = [(first, end) for first, end in selection]
+        places = offsets[np.array(kept)].tolist()
+        replaced[Part.DATA] = b"".join([data[low:high] for low, high in places])
+    else:
+        chunks = _wanted_chunks(table, selection, view.count)
+        kept = [(first, end) for first, end, _ in chunks]
+        replaced[Part.DATA] = b"".join([data[at : at + size] for _, _, (_, at, size, _) in chunks])
+        replaced[Part.CHUNKS] = _packed_chunks([chunk for _, _, chunk in chunks])
+    marks = np.zeros(view.count + 1, dtype=np.int8)
+    bounds = np.array(kept)
+    marks[bounds[:, 0]] += 1
+    marks[bounds[:, 1]] -= 1
+    moved = np.zeros(view.count + 1, dtype="<i4")
+    np.cumsum(np.diff(offsets) * np.cumsum(marks[:-1], dtype=np.int8), out=moved[1:])
+    replaced[Part.OFFSETS] = moved.tobytes()
+    pieces: list[_Piece] = []
+    for (column, part), (_, _, encoding, kind) in view.parts().items():
+        piece = replaced.get(part) if column == Column.BODY else None
+        piece = view.buffer(column, part) if piece is None else piece
+        assert piece is not None
+        pieces.append((column, part, kind, encoding, piece))
+    return _assemble(batch, pieces, 0, view.count, int(moved[-1]))
+
+
+def _wanted_chunks(
+    table: Buffer, selection: Sequence[tuple[int, int]], count: int
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Chunks that hold wanted rows, with their first row and end."""
+    chunks = list(CHUNK.iter_unpack(table))
+    ends = [chunk[0] for chunk in chunks[1:]] + [count]
+    wanted: list[tuple[int, int, tuple[int, ...]]] = []
+    at = 0
+    for chunk, end in zip(chunks, ends, strict=True):
+        while at < len(selection) and selection[at][1] <= chunk[0]:
+            at += 1
+        if at < len(selection) and selection[at][0] < end:
+            wanted.append((chunk[0], end, chunk))
+    return wanted
+
+
+def _packed_chunks(chunks: Sequence[tuple[int, ...]]) -> bytes:
+    """Their table when only they are left, one behind the other."""
+    packed = bytearray()
+    at = 0
+    for row, _, size, raw_size in chunks:
+        packed += CHUNK.pack(row, at, size, raw_size)
+        at += size
+    return bytes(packed)
 
 
 def _chunk_bounds(view: BatchView, first: int, end: int) -> tuple[int, int]:

@@ -39,7 +39,7 @@ class Settled(NamedTuple):
 
 def together(changes: list[Change]) -> list[Change]:
     """Steps of one moment that say the same of several rows become one: one record, not many."""
-    if len(changes) < 2:
+    if len(changes) < 2 and all(len(change.ranges) <= RANGES_TOGETHER for change in changes):
         return changes
     found: dict[tuple[Kind, int, int], list[Piece]] = {}
     others: list[Change] = []

@@ -20,6 +20,7 @@ from ternmq.broker.notes import NOTES_PER_PULL, Note
 from ternmq.broker.ranking import Ranking
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
+from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 
 log = get_logger()
@@ -160,8 +161,12 @@ class Chooser:
         return at, slices
 
     def _take_new(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
-        """Never handed out rows from `next` on: whole batches, and perhaps a part of the first."""
-        lane = group.lane
+        """Never handed out rows from `next` on: whole batches, and perhaps a part of the first.
+
+        The last one is cut too where all before it would be less than half of what is wanted: a
+        consumer that came to stand within a batch would get small answers ever after.
+        """
+        lane, enough = group.lane, rows_max // 2
         entries = self._looker.entries(group, lane.next, rows_max=rows_max, size_max=size_max)
         if entries is None:
             return lane.next, []
@@ -179,7 +184,9 @@ class Chooser:
             end = min(base + entry.count, lane.end)
             if base > at or end <= at:
                 break
-            if slices and (end - at > rows_max or size + entry.size > size_max):
+            if slices and size + entry.size > size_max:
+                break
+            if slices and end - at > rows_max and rows_max <= enough:
                 break
             end = min(end, at + rows_max)
             slices.append(Slice(entry, [(at - base, end - base)], []))
@@ -205,14 +212,17 @@ class Chooser:
         size = noted = 0
         for first, end, attempt in self._sifted(group, pieces):
             at = first
-            noted += len(group.lane.notes.overlap(first, end))
-            if taken and noted > NOTES_PER_PULL:
-                break
+            if group.lane.notes.count:
+                noted += len(group.lane.notes.overlap(first, end))
+                if taken and noted > NOTES_PER_PULL:
+                    break
             while at < end:
-                entries = self._looker.entries(group, at, rows_max=1, size_max=1)
-                if entries is None:
-                    return taken, slices
-                entry = entries[0] if entries and entries[0].base_sequence < end else None
+                entry: Entry | None = slices[-1].entry if slices else None
+                if entry is None or not 0 <= at - entry.base_sequence < entry.count:
+                    entries = self._looker.entries(group, at, rows_max=1, size_max=1)
+                    if entries is None:
+                        return taken, slices
+                    entry = entries[0] if entries and entries[0].base_sequence < end else None
                 if entry is None:
                     self._groups.write(group, group.lane.lose(at, end))
                     break

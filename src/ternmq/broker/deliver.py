@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ternmq.batch.cut import cut
+from ternmq.batch.cut import cut, thin
 from ternmq.batch.envelope import ALONE, WHOLE, ErrorRow, pack_envelope
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
@@ -31,7 +31,7 @@ from ternmq.broker.throttle import Throttle
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
-from ternmq.core.units import MIB
+from ternmq.core.units import KIB, MIB
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Pull
@@ -43,6 +43,8 @@ NOTHING = DELIVERED.pack(0, 0, 0)
 SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a frame.
 ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
+THIN_SIZE_MIN = 64 * KIB  # Smaller ones are sent as they are: as much work as copying them.
+THIN_SHARE = 8  # Less than an eighth of the rows is wanted.
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
 
@@ -338,6 +340,13 @@ def handed_over(piece: Slice, batch: Buffer, handout: Handout) -> list[Buffer]:
     return enveloped(piece, batch, handout.lease, lane, alone=handout.alone, errors=errors)
 
 
+def scattered(piece: Slice, span: int) -> bool:
+    """Are the rows few and far between, in a batch that is worth the work?"""
+    if len(piece.selection) == 1 or piece.entry.size * span < THIN_SIZE_MIN * piece.entry.count:
+        return False
+    return THIN_SHARE * sum(end - first for first, end in piece.selection) < span
+
+
 def enveloped(
     piece: Slice,
     batch: Buffer,
@@ -352,11 +361,13 @@ def enveloped(
     if attempts and max(attempts) == 1:
         attempts = []
     wanted = selection[-1][1] - selection[0][0]
-    if 4 * wanted < 3 * entry.count:
+    whole = False
+    if scattered(piece, wanted):
+        batch = thin(batch, selection)
+    elif 4 * wanted < 3 * entry.count:
         smaller = cut(batch, selection[0][0], selection[-1][1])
         batch = smaller.batch
         selection = [(a - smaller.first_row, b - smaller.first_row) for a, b in selection]
-        whole = False
     else:
         whole = True
     head = pack_envelope(

@@ -137,16 +137,25 @@ class Lane(Places):
         self.next = end
 
     def ack(self, lease_id: int, first: int, end: int, *, strict: bool = False) -> Settled:
+        """Rows are handled; see `ack_all`."""
+        return self.ack_all(lease_id, [(first, end)], strict=strict)
+
+    def ack_all(
+        self, lease_id: int, ranges: list[tuple[int, int]], *, strict: bool = False
+    ) -> Settled:
         """Rows are handled. An ack after the lease is lost counts unless someone else has them;
         in ordered groups (`strict`) it is refused: the next one of the key may be out already."""
         cut = self._cut_lease if strict else self._cut_held
-        taken = cut(lease_id, first, end)
-        pieces = tuple((a, b, 0) for a, b, _ in taken)
-        count = 0
-        for a, b, _ in pieces:
-            count += self._finish(a, b)
-        changes = [Change(Kind.ACKED, pieces, lease_id)] if pieces else []
-        return Settled(changes, count, max(0, end - first - count))
+        finish = self._finish if self.losses.rows.count or self.notes.count else self.done.add
+        pieces: list[Piece] = []
+        count = asked = 0
+        for first, end in ranges:
+            asked += end - first
+            for a, b, _ in cut(lease_id, first, end):
+                count += finish(a, b)
+                pieces.append((a, b, 0))
+        changes = [Change(Kind.ACKED, tuple(pieces), lease_id)] if pieces else []
+        return Settled(changes, count, asked - count)
 
     def retry(
         self,
@@ -163,10 +172,11 @@ class Lane(Places):
         Those whose last attempt this was begin to die instead.
         """
         taken = self._cut_lease(lease_id, first, end)
-        count = sum(b - a for a, b, _ in taken)
+        count = 0
         changes: list[Change] = []
         dying: list[Piece] = []
         for piece in taken:
+            count += piece[1] - piece[0]
             self.losses.forget(piece[0], piece[1])
             change = self._failed(piece, Kind.RETRY, lease_id, rule=rule, now=now, why=why)
             if change is None:

@@ -130,14 +130,15 @@ class Places:
 
     def _finish(self, first: int, end: int) -> int:
         self.losses.forget(first, end)
-        self.notes.cut(first, end)
+        if self.notes.count:
+            self.notes.cut(first, end)
         return self.done.add(first, end)
 
     def note(self, first: int, end: int, note: Note | None) -> None:
         """Why rows failed; beyond the bound, and without a reason, nothing is known."""
         if note is not None and len(self.notes) < NOTES_MAX:
             self.notes.put(first, end, note)
-        else:
+        elif self.notes.count:
             self.notes.cut(first, end)
 
     def _cut_lease(self, lease_id: int, first: int, end: int) -> list[Piece]:
@@ -158,6 +159,8 @@ class Places:
     def _cut_held(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows of this lease, and rows that nobody else holds by now."""
         taken = self._cut_lease(lease_id, first, end)
+        if len(taken) == 1 and taken[0][1] - taken[0][0] == end - first:
+            return taken  # Mostly.
         if sum(b - a for a, b, _ in taken) < end - first:
             taken += self.returned.cut(first, end)
             taken += [(a, b, wait.attempt) for a, b, wait in self.waiting.cut(first, end)]

@@ -6,7 +6,7 @@ copied to the dead letters and marked when both are safe, and only then answered
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ternmq.broker.change import Change, Piece, together
 from ternmq.broker.dead_letter import Death, Undertaker
@@ -96,15 +96,14 @@ class Settler:
         noted: dict[Group, list[Change]] = {}
         rules: dict[tuple[Group, int], RetryRule] = {}
         now, chance = self._groups.now(), random.random()  # Together they stay one range.
-        for item in done:
+        for item, acked in _steps(done):
             group = _group_of(member, item.lease)
             if group is None or group.deleted or not self._groups.given_out(item.lease):
-                late += item.end - item.first
+                late += sum(end - first for first, end in acked) or item.end - item.first
                 continue
             lane = group.lane
-            if item.kind == "ack":
-                strict = group.order is not None
-                result = lane.ack(item.lease, item.first, item.end, strict=strict)
+            if acked:
+                result = lane.ack_all(item.lease, acked, strict=group.order is not None)
             elif item.kind == "retry":
                 after = min(max(item.after_ms, -1), AFTER_MAX_MS)
                 rule = rules.get((group, after)) or group.retry_rule(after, chance)
@@ -190,6 +189,23 @@ def groups_of(peer: Peer) -> list[Group]:
     """Every group that a connection takes part in."""
     members: dict[int, Member] = peer.attachments.get("members", {})
     return [group for member in members.values() for group in member.groups]
+
+
+def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:
+    """Verdicts in order; acks of one lease that follow each other are one step, as ranges."""
+    acked: list[tuple[int, int]] = []
+    before: Done | None = None
+    for item in done:
+        if before is not None and (item.kind != "ack" or item.lease != before.lease):
+            yield before, acked
+            acked, before = [], None
+        if item.kind == "ack":
+            acked.append((item.first, item.end))
+            before = item
+        else:
+            yield item, []
+    if before is not None:
+        yield before, acked
 
 
 def _group_of(member: Member, lease: int) -> Group | None:

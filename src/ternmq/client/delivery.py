@@ -5,6 +5,7 @@ delivery is shared by all message objects made from it; it never copies a body.
 """
 
 from collections.abc import Generator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
@@ -69,15 +70,24 @@ class Verdict:
 
 ACK = Verdict("ack")
 BACK = Verdict("back")  # Not looked at: ready for others at once, and no attempt was made.
+BY_POLICY = Verdict("retry", -1)
+
+
+@lru_cache(maxsize=64)
+def _plain(after_ms: int) -> Verdict:
+    """A retry without a reason: most handlers know a few delays."""
+    return Verdict("retry", after_ms)
 
 
 def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Verdict:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
+    silent = error is None and isinstance(reason, str) and not reason
     if after is None:
-        return Verdict("retry", -1, reason, error)
+        return BY_POLICY if silent else Verdict("retry", -1, reason, error)
     if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
         raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
-    return Verdict("retry", int(after * 1000), reason, error)
+    after_ms = int(after * 1000)
+    return _plain(after_ms) if silent else Verdict("retry", after_ms, reason, error)
 
 
 def reject_verdict(reason: str, error: BaseException | None = None) -> Verdict:

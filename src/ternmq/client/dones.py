@@ -20,7 +20,7 @@ TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to 
 class Dones:
     """Settled rows, as ranges."""
 
-    __slots__ = ("_acks", "_others", "end", "first", "lease")
+    __slots__ = ("_acks", "_others", "_urgent", "end", "first", "lease")
 
     def __init__(self) -> None:
         self.lease = -1
@@ -29,6 +29,7 @@ class Dones:
         self.end = -1
         self._acks: list[tuple[int, int, int]] = []
         self._others: deque[Done] = deque()
+        self._urgent = False  # Of those, not all are retries.
 
     def __bool__(self) -> bool:
         return self.end >= 0 or bool(self._acks) or bool(self._others)
@@ -57,6 +58,7 @@ class Dones:
         if verdict.kind == "ack":
             self.ack(lease, first, end)
             return
+        self._urgent = self._urgent or verdict.kind != "retry"
         said = Done(
             lease=lease,
             first=first,
@@ -75,9 +77,14 @@ class Dones:
         self._others.append(said)
 
     @property
-    def urgent(self) -> bool:
-        """Verdicts that wait for an answer of their own: retries and rejections."""
+    def waiting(self) -> bool:
+        """Are there verdicts that need an answer of their own: retries and rejections?"""
         return bool(self._others)
+
+    @property
+    def urgent(self) -> bool:
+        """Are some of them rejected or given back, or enough of them to fill a request?"""
+        return self._urgent or len(self._others) >= TAKEN_OTHERS_MAX
 
     def take_acks(self) -> list[Done]:
         """Remove and return acks only, merged, up to `TAKEN_MAX` entries: they ride on pulls."""
@@ -94,12 +101,14 @@ class Dones:
         fitting = max(1, sum(1 for sum_so_far in letters if sum_so_far <= TAKEN_REASONS_MAX))
         fitting = min(fitting, len(self._others))
         others = [self._others.popleft() for _ in range(fitting)]
+        self._urgent = self._urgent and bool(self._others)
         return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:
         """It may not have arrived; telling it twice does no harm."""
         self._acks += [(each.lease, each.first, each.end) for each in done if each.kind == "ack"]
         self._others.extendleft(each for each in reversed(done) if each.kind != "ack")
+        self._urgent = self._urgent or any(each.kind not in ("ack", "retry") for each in done)
 
     def _close(self) -> None:
         if self.end >= 0:

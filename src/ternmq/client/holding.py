@@ -62,7 +62,7 @@ class Holding:
     def settle(self, delivery: Delivery, first: int, end: int) -> list[tuple[int, int, int]]:
         """Count rows as settled; return (lease, first, end) in sequences, as the broker knows."""
         if not delivery.lost:
-            self._leave(delivery, end - first)
+            self.leave(delivery, end - first)
             return [(delivery.lease, delivery.base + first, delivery.base + end)]
         if delivery.moved is None:
             return [(delivery.lease, delivery.base + first, delivery.base + end)]
@@ -74,7 +74,7 @@ class Holding:
                 found.append((delivery.lease, sequence, sequence + 1))
                 continue
             newer.settled[sequence - newer.base] = 1
-            self._leave(newer, 1)
+            self.leave(newer, 1)
             found.append((newer.lease, sequence, sequence + 1))
         return found
 
@@ -93,7 +93,8 @@ class Holding:
             self._lost.append(delivery)
         return lost
 
-    def _leave(self, delivery: Delivery, count: int) -> None:
+    def leave(self, delivery: Delivery, count: int) -> None:
+        """So many of its rows are settled."""
         self.rows -= count
         delivery.remaining -= count
         if not delivery.remaining:

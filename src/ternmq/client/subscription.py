@@ -371,10 +371,13 @@ class Subscription:
             return
         sequence = delivery.base + row
         dones = self._dones
-        if sequence != dones.end or delivery.lease != dones.lease or delivery.lost or self._at_once:
+        if delivery.lost or self._at_once or delivery.alone:
             self.settle(delivery, (row, row + 1), ACK)
             return
-        dones.end = sequence + 1
+        if sequence == dones.end and delivery.lease == dones.lease:
+            dones.end = sequence + 1
+        else:  # The row before this one failed, or this one comes again.
+            self._teller.acked(delivery.lease, sequence)
         settled[row] = 1
         holding = self._holding
         holding.rows -= 1
@@ -386,6 +389,14 @@ class Subscription:
 
     def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
         """Rows have a verdict; those that had one before keep it."""
+        first, end = rows
+        if end - first == 1 and not (delivery.lost or delivery.alone or delivery.settled[first]):
+            delivery.settled[first] = 1
+            self._holding.leave(delivery, 1)
+            self._teller.settled_one(delivery.lease, delivery.base + first, verdict)
+            if self._holding.rows <= self._pull_at:
+                self._pump()
+            return
         for first, end in delivery.open_ranges(*rows):
             delivery.settled[first:end] = b"\1" * (end - first)
             ranges = self._holding.settle(delivery, first, end)

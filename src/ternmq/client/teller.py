@@ -1,7 +1,8 @@
 """Tells a broker what became of delivered rows, and knows when it has heard.
 
 Acks ride on the next pull, or go alone after at most 200 ms (Q13 allows 5 s); in an ordered
-subscription at once. Retries and rejections always go alone, at once. All are kept
+subscription at once. Retries and rejections always go alone: rejections at once, retries after at
+most 20 ms, so that single failures among many messages share requests. All are kept
 until answered and told again after a lost connection: hearing them twice does no harm. Belongs to
 one event loop.
 """
@@ -18,6 +19,7 @@ from ternmq.wire.commands import Ack, Command, Done, pack
 
 ACK_DELAY_S = 0.2
 URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a request.
+RETRY_DELAY_S = 0.02  # Below a broker's tick, so a retry comes no later for it.
 AGAIN_DELAY_S = 1.0
 TELLING_MAX = 4  # Requests with retries under way: who fails a million rows shares the broker.
 ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
@@ -85,6 +87,18 @@ class Teller:
             self.dones.add(lease, first, end, verdict)
         self._tell_soon(at_once=at_once)
 
+    def settled_one(self, lease: int, sequence: int, verdict: Verdict) -> None:
+        """The same for one row: the way of single failures."""
+        self.dones.add(lease, sequence, sequence + 1, verdict)
+        if self._urgent_timer is None or self.dones.urgent or self._at_once:
+            self._tell_soon()
+
+    def acked(self, lease: int, sequence: int) -> None:
+        """One row is handled that begins a range of its own."""
+        self.dones.ack(lease, sequence, sequence + 1)
+        if self._timer is None or len(self.dones) > ENTRIES_MAX:
+            self._tell_soon()
+
     def _tell_soon(self, *, at_once: bool = False) -> None:
         if self._stopped:
             return
@@ -93,16 +107,26 @@ class Teller:
             if self._urgent_timer is None:
                 self._urgent_timer = self._loop.call_later(0, self.tell_now)
         elif dones.urgent or len(dones) > ENTRIES_MAX:
-            if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(URGENT_DELAY_S, self.tell_now)
+            self._tell_within(URGENT_DELAY_S)
+        elif dones.waiting:
+            self._tell_within(RETRY_DELAY_S)
         elif self._timer is None:
             self._timer = self._loop.call_later(ACK_DELAY_S, self.tell_now)
+
+    def _tell_within(self, delay_s: float) -> None:
+        """A timer that runs already is enough unless it rings later than this."""
+        timer = self._urgent_timer
+        if timer is not None:
+            if timer.when() <= self._loop.time() + delay_s:
+                return
+            timer.cancel()
+        self._urgent_timer = self._loop.call_later(delay_s, self.tell_now)
 
     def tell_now(self) -> None:
         """Without waiting for more."""
         self._cancel_timers()
         if self.dones and not self._stopped:  # Else a pull took them along.
-            if self.dones.urgent and len(self._telling) >= TELLING_MAX:
+            if self.dones.waiting and len(self._telling) >= TELLING_MAX:
                 return  # An answer under way goes on with it.
             self._tell()
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ternmq.batch import layout
 from ternmq.batch.check import check_incoming
-from ternmq.batch.cut import cut, project
+from ternmq.batch.cut import cut, project, thin
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, Encoding, Part
 from ternmq.batch.view import BatchView
@@ -78,3 +78,40 @@ def test_a_projection_keeps_the_chosen_columns_and_the_sizes_of_the_bodies() -> 
     offsets = smaller.buffer(Column.BODY, Part.OFFSETS)
     assert offsets is not None and offsets.cast("i").tolist() == [0, 1, 3, 6]
     assert smaller.message_id(2) == BatchView(whole).message_id(2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(messages, min_size=1, max_size=60),
+    encoding=encodings,
+    chosen=st.sets(st.integers(0, 59), min_size=1),
+)
+def test_a_thin_batch_has_all_of_the_wanted_rows_and_no_other_bodies(
+    rows: list[Outgoing], encoding: Encoding, chosen: set[int]
+) -> None:
+    batch = a_batch(rows, encoding=encoding)
+    wanted = sorted({row % len(rows) for row in chosen})
+
+    thinner = thin(batch, [(row, row + 1) for row in wanted])
+
+    view, before = BatchView(thinner), BatchView(batch)
+    layout.check_whole(thinner)
+    check_incoming(thinner)
+    assert (view.count, view.base_sequence) == (before.count, before.base_sequence)
+    expected = rows_of(before)
+    compressed = before.buffer(Column.BODY, Part.CHUNKS) is not None
+    for row, found in enumerate(rows_of(view)):
+        if row in wanted:
+            assert found == expected[row]
+        elif not compressed:  # Else a chunk's neighbours come along.
+            assert found == (expected[row][0], b"", *expected[row][2:])
+
+
+def test_a_thin_batch_has_only_the_chunks_that_are_wanted() -> None:
+    """Compressed bodies are never decompressed by a broker: a chunk stays whole or goes."""
+    batch = a_batch([Outgoing(body=b"%d" % row * 30_000) for row in range(9)])
+
+    view = BatchView(thin(batch, [(1, 2), (8, 9)]))
+
+    assert [body[:1] for body in view.bodies()] == [b"0", b"1", b"", b"", b"", b"", b"", b"", b"8"]
+    assert len(view.buffer(Column.BODY, Part.CHUNKS) or b"") == 2 * 16
