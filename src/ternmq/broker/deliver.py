@@ -43,7 +43,8 @@ NOTHING = DELIVERED.pack(0, 0, 0)
 SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a frame.
 ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
-THIN_SIZE_MIN = 64 * KIB  # Smaller ones are sent as they are: as much work as copying them.
+THIN_SIZE_MIN = 256 * KIB  # Smaller ones are sent as they are: less work for the broker.
+THIN_AGAIN_SIZE_MIN = 64 * KIB  # Consumers had these once: it is their work that is spared.
 THIN_SHARE = 8  # Less than an eighth of the rows is wanted.
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
@@ -340,9 +341,10 @@ def handed_over(piece: Slice, batch: Buffer, handout: Handout) -> list[Buffer]:
     return enveloped(piece, batch, handout.lease, lane, alone=handout.alone, errors=errors)
 
 
-def scattered(piece: Slice, span: int) -> bool:
+def scattered(piece: Slice, span: int, *, again: bool) -> bool:
     """Are the rows few and far between, in a batch that is worth the work?"""
-    if len(piece.selection) == 1 or piece.entry.size * span < THIN_SIZE_MIN * piece.entry.count:
+    size_min = THIN_AGAIN_SIZE_MIN if again else THIN_SIZE_MIN
+    if len(piece.selection) == 1 or piece.entry.size * span < size_min * piece.entry.count:
         return False
     return THIN_SHARE * sum(end - first for first, end in piece.selection) < span
 
@@ -362,7 +364,7 @@ def enveloped(
         attempts = []
     wanted = selection[-1][1] - selection[0][0]
     whole = False
-    if scattered(piece, wanted):
+    if scattered(piece, wanted, again=bool(attempts)):
         batch = thin(batch, selection)
     elif 4 * wanted < 3 * entry.count:
         smaller = cut(batch, selection[0][0], selection[-1][1])
