@@ -1,6 +1,7 @@
 """Retries, filters, order, pause, as a client sees them: the real broker in this process."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -456,3 +457,24 @@ async def test_a_dead_letter_keeps_the_last_error(mq: Any) -> None:
     assert "KeyError" in str(letters[b"failed"]["%error_traceback"])
     assert letters[b"rejected"]["%error_text"] == "disk"
     assert "%error_text" not in letters[b"never"]
+
+
+async def test_failures_from_all_over_a_batch_come_again_with_their_own_bodies(mq: Any) -> None:
+    """Q14: the broker sends the batch again without the bodies of the other rows."""
+    chance = random.Random(1)  # Not worth compressing: else the chunks of neighbours come along.
+    bodies = [chance.randbytes(256) for _ in range(1_000)]
+    await mq.send_many("orders", bodies)
+    async with mq.consumer("orders", group="g", prefetch=4_000) as consumer:
+        for number, message in enumerate(await take(consumer, 1_000)):
+            if number % 100 == 7:
+                message.retry(after=0)
+            else:
+                message.ack()
+        again = await take(consumer, 10)
+
+        assert [message.attempt for message in again] == [2] * 10
+        assert [message.body for message in again] == bodies[7::100]
+        assert sum(map(len, again[0]._delivery.batch.bodies())) == sum(map(len, bodies[7::100]))
+        for message in again:
+            message.ack()
+    assert (await line(mq)).acked == 1_000
