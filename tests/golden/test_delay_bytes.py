@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -37,7 +38,8 @@ CHECKPOINT = Checkpoint(
     clean=True, hour_ms=3_600_000, wal_durable=1, scheduled=2, stored_at_ms=3,
     hours=[
         KnownHour(
-            start=4, length=5, rows=6, wal_offset=7, wal_pieces=8, next_due=9, topics=[(10, 11)]
+            start=4, length=5, rows=6, wal_offset=7, wal_pieces=8, next_due=9, topics=[(10, 11)],
+            decided=17,
         )
     ],
     topics=[KnownTopic(id=12, name="t", accepted=13, dispatched=14, cancelled=15)],
@@ -76,8 +78,15 @@ def test_a_flipped_bit_anywhere_is_noticed(name: str) -> None:
 
 
 def test_a_checkpoint_has_these_bytes() -> None:
-    assert checkpoint.encode(CHECKPOINT) == golden("delay_checkpoint_v1.hex")
+    assert checkpoint.encode(CHECKPOINT) == golden("delay_checkpoint_v1_decided.hex")
     assert checkpoint.decode(checkpoint.encode(CHECKPOINT)) == CHECKPOINT
+
+
+def test_a_checkpoint_of_before_it_said_how_far_decisions_were_is_read() -> None:
+    (hour,) = CHECKPOINT.hours
+    old = msgspec.structs.replace(CHECKPOINT, hours=[msgspec.structs.replace(hour, decided=0)])
+
+    assert checkpoint.decode(golden("delay_checkpoint_v1.hex")) == old
 
 
 def test_a_damaged_checkpoint_is_refused() -> None:

@@ -176,20 +176,10 @@ def test_the_command_line_cancels_reschedules_and_fires(shared_node: Node) -> No
     assert "delay server main" in tern("doctor", url=url, code=None).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["send", "t", "x", "--at", "2027-01-01T00:00"], "has no time zone"),
-        (["send", "t", "x", "--delay", "1000d"], "731 days"),
-        (["delay", "cancel"], "cancel what?"),
-    ],
-)
-def test_a_mistake_at_the_command_line_is_one_line(
-    arguments: list[str], said: str, shared_node: Node
-) -> None:
-    refused = tern(*arguments, url=shared_node.url, code=2)
+def test_a_mistake_that_the_server_finds_is_one_line(shared_node: Node) -> None:
+    refused = tern("send", "t", "x", "--delay", "1000d", url=shared_node.url, code=2)
 
-    assert said in refused.err
+    assert "731 days" in refused.err
     assert refused.err.count("\n") == 1
 
 

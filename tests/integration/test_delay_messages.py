@@ -125,19 +125,3 @@ def test_the_command_line_chooses_by_key_topic_and_hour(shared_node: Node) -> No
     with ternmq.sync.connect(url) as mq:
         (line,) = mq.admin.delays.ledger(topic)
         assert (line.accepted, line.cancelled) == (7, 3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["delay", "list", "--hour", "nonsense"], "is not a time"),
-        (["delay", "find"], "find what?"),
-        (["delay", "cancel", "nonsense"], "is not a message id"),
-        (["delay", "reschedule", "x", "--at", "2027-01-01T00:00"], "has no time zone"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: list[str], said: str, shared_node: Node) -> None:
-    refused = tern(*arguments, url=shared_node.url, code=2)
-
-    assert said in refused.err
-    assert refused.err.count("\n") == 1

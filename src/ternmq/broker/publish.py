@@ -22,7 +22,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.figures import Figures
 from ternmq.broker.limits import SendLimits
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import Topics, from_delay_server
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Paused, PutAside, SequenceTooOld, TernError, TooLarge
 from ternmq.discovery.own_topics import refused_topic
@@ -200,7 +200,7 @@ class Publisher:
         try:
             if settings.closed:
                 self._topics.check_app(topic, peer)
-            if incoming.body_size > settings.body_size_max:
+            if incoming.body_size > settings.body_size_max and not from_delay_server(peer):
                 _check_sizes(batch, topic)
         except TernError as error:
             rows = incoming.row_count

@@ -76,8 +76,8 @@ class Topics:
     def check_app(self, topic: Topic, peer: Peer) -> None:
         """A closed topic serves only the applications it names."""
         app = peer.hello.app if peer.hello else ""
-        if app == DISPATCHER:
-            return  # The delay server asked when the message came.
+        if from_delay_server(peer):
+            return
         if topic.settings.closed and app not in topic.settings.apps:
             raise Unauthorized(
                 f"topic {topic.name!r} is closed and application {app!r} is not on its list; "
@@ -89,3 +89,9 @@ class Topics:
             f"topic {name!r} does not exist here; create it with 'tern topic create {name}'"
             + ("" if self._auto_create else " (auto_create_topics is off)")
         )
+
+
+def from_delay_server(peer: Peer) -> bool:
+    """Its messages were held against their topic's settings when they came, and answered: a
+    setting that was changed since must not keep them, or those that go out with them, for ever."""
+    return peer.hello is not None and peer.hello.app == DISPATCHER

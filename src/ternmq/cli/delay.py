@@ -265,6 +265,10 @@ async def _rows(mq: "Client", choice: Choice, limit: int) -> list[DelayRow]:
 def _change(action: DelayAction, choice: Choice, when: dict[str, Any], how: How) -> None:
     if choice.empty:
         raise BadRequest(f"{action} what? give an ID, --key, --topic, --hour, or --from and --to")
+    if choice.ids and choice != Choice(ids=choice.ids, key="", topic="", start=None, end=None):
+        raise BadRequest(
+            f"{action} what? give IDs, or choose by --key, --topic and times, not both"
+        )
     chosen: dict[str, str | DelayRow] = {one.upper(): one for one in choice.ids}
     if not chosen or how.dry_run:
         rows = use(how.url, lambda mq: _rows(mq, choice, CHANGED_MAX))

@@ -228,7 +228,8 @@ def _change(action: DelayAction, message: Delayed, at: object, delay: object) ->
     if action == "reschedule":
         if due is None:
             raise BadRequest("reschedule to when? give at= (a time) or delay= (from now)")
-        at_ms, after_ms = (0, due.ms) if due.relative else (due.ms, -1)
+        # Before 1970 is as long past as its first millisecond; 0 would mean that no time is given.
+        at_ms, after_ms = (0, due.ms) if due.relative else (max(1, due.ms), -1)
     if not isinstance(message, Receipt | DelayRow):
         return DelayChange(action=action, id=id_bytes(message), at_ms=at_ms, after_ms=after_ms)
     if message.due_at_ms is None:

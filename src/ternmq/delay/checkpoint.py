@@ -5,8 +5,9 @@
      4     4  crc       CRC-32C of bytes 8..
      8     .  msgpack of `Checkpoint` (an array, fields in order)
 
-Replaced as a whole. Losing it costs time (all schedule logs are read again) and the counts of hours
-that are gone; never a message.
+Replaced as a whole, and kept twice: without it the message log would be scheduled again, with what
+went out long ago. Losing both costs that, time, and the counts of hours that are gone; never a
+message.
 """
 
 import struct
@@ -30,6 +31,8 @@ class KnownHour(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     wal_pieces: int
     next_due: int
     topics: list[tuple[int, int]]
+    decided: int = 0
+    """How much of its dispatch log was on disk; versions before this was kept say 0."""
 
 
 class KnownTopic(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -123,7 +123,9 @@ class Engine:
             by_hour.setdefault(start, []).append(entry)
         for start, mine in by_hour.items():
             hour = self.hours[start]
-            hour.known()  # Now, so that a snapshot need not do it for all of them at once.
+            hour.known(
+                self._decided(start)
+            )  # Now, so that a snapshot need not do it for all of them at once.
             if hour.loaded:
                 self._take_in(hour, mine, *by_due(mine))
             else:
@@ -157,6 +159,7 @@ class Engine:
         self._near.add(hour.start)
         self._quiet_until = 0
         hour.index = HourIndex()
+        hour.damaged = 0
         hour.book = book
         hour.take_counts(book)
         hour.loading = True
@@ -386,7 +389,7 @@ class Engine:
         return Checkpoint(
             clean=clean, hour_ms=self.hour_ms, wal_durable=messages.safe_offset,
             scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
-            hours=[hour.known() for hour in self.hours.values()],
+            hours=[hour.known(self._decided(start)) for start, hour in self.hours.items()],
             topics=[
                 KnownTopic(
                     id=topic_id, name=self.names.get(topic_id, ""), accepted=accepted,
@@ -397,6 +400,10 @@ class Engine:
             ],
             dropping=sorted(self._dropping),
         )  # fmt: skip
+
+    def _decided(self, start: int) -> int:
+        """How much of an hour's dispatch log is on disk."""
+        return self.store.dispatch_files.synced.get(start, 0)
 
     def _over(self, hour: Hour) -> bool:
         """All of it is settled, and a durable mark says that it gets no more rows."""

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ternmq.batch.due import due_times
-from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.errors import BadRequest, Corrupt, TernError
 from ternmq.delay.engine import Engine
 from ternmq.delay.hours import Hour
-from ternmq.delay.listing import Hold, Row, Wanted, first_rows, search
+from ternmq.delay.listing import Hold, Row, Searched, Wanted, first_rows, search
 from ternmq.delay.loader import Loader
 from ternmq.wire.delays import (
     DelayCountQuery,
@@ -62,30 +62,40 @@ class Finder:
         def distance(start: int) -> tuple[bool, int]:
             return (abs(start - near) > hour_ms, start)
 
+        damaged, found = 0, False
         for start in sorted(self._engine.hours, key=distance):
             hour = self._engine.hours.get(start)
             if hour is None:
                 continue
-            for row in await self._in_hour(hour, message_id):
+            here = await self._in_hour(hour, message_id)
+            damaged += here.damaged
+            for row in here.rows:
                 if not topic or self._engine.names.get(row.topic_id) == topic:
+                    found = True
                     yield Found(hour, row)
+        if damaged and not found:
+            raise Corrupt(
+                f"it is not in what can be read, but {damaged} bytes of the schedule logs cannot "
+                "be; the delay server's log names them"
+            )
 
-    async def _in_hour(self, hour: Hour, message_id: bytes) -> list[Row]:
+    async def _in_hour(self, hour: Hour, message_id: bytes) -> Searched:
         index = hour.index
         if index is None or not hour.loaded:
             return await self._of_hour(
-                hour, search, self._engine.store, hour.start, hour.length, message_id
-            )
+                hour, Searched([], 0), search, self._engine.store, hour.start, hour.length,
+                message_id,
+            )  # fmt: skip
         found: list[Row] = []
         for row in index.find(message_id):
             record = int(index.records_of(np.array([row], np.uint32))[0])
             offset, size, first_row = index.place(record)
             view = await self._on_thread(self._engine.store.record, hour.start, offset, size)
-            inside = row - first_row
-            if view.id_bytes(inside) == message_id:
+            inside = row - first_row  # May lie behind its end, where the next record is damaged.
+            if inside < view.count and view.id_bytes(inside) == message_id:
                 due_ms = int(due_times(view, view.stamp.received_at_ms)[inside])
                 found.append(Row(row, due_ms, view.topic_id))
-        return found
+        return Searched(found, hour.damaged)
 
     # Lists
 
@@ -114,7 +124,10 @@ class Finder:
                 wanted.after = (-1, -1)
             wanted.limit = limit + 1 - len(found)
             hold = await self._hold(hour)
-            rows = await self._of_hour(hour, first_rows, self._engine.store, hold, wanted)
+            nothing: list[tuple[int, DelayRow]] = []
+            rows = await self._of_hour(
+                hour, nothing, first_rows, self._engine.store, hold, wanted
+            )  # fmt: skip
             found += [(start, row, what) for row, what in rows]
             if len(found) > limit:
                 break
@@ -179,14 +192,16 @@ class Finder:
         # A name that was deleted and made again is the newer topic.
         return max((key for key, known in self._engine.names.items() if known == name), default=-1)
 
-    async def _of_hour(self, hour: Hour, job: Callable[..., list[T]], *arguments: Any) -> list[T]:
-        """What a job finds in an hour's files; nothing if the hour was cleaned up meanwhile."""
+    async def _of_hour(
+        self, hour: Hour, nothing: T, job: Callable[..., T], *arguments: Any
+    ) -> T:  # fmt: skip
+        """What a job finds in an hour's files; `nothing` if it was cleaned up meanwhile."""
         try:
             return await self._on_thread(job, *arguments)
         except TernError:
             if self._engine.hours.get(hour.start) is hour:
                 raise
-            return []
+            return nothing
 
     async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)

@@ -21,7 +21,7 @@ from ternmq.delay.paths import hour_name, hours_in
 from ternmq.storage import recovery
 from ternmq.storage.disk import Buffer, Disk, File, write_all
 from ternmq.storage.paths import Paths
-from ternmq.storage.recovery import Format, Visit
+from ternmq.storage.recovery import Format, Gap, Visit
 from ternmq.storage.report import RecoveryReport
 
 log = get_logger()
@@ -189,20 +189,24 @@ class HourLog:
     # Recovery
 
     def recover(
-        self, hour: int, *, start: int, form: Format, visit: Visit, paths: Paths,
-        report: RecoveryReport,
-    ) -> None:  # fmt: skip
-        """Read one file from `start`, which was on disk; cut a torn tail, keep what was safe."""
-        file = OneFile(self.disk, self.directory / hour_name(hour))
-        start = min(start, file.end)
-        durable = start
-        found = recovery.scan(file, start=start, durable=durable, form=form, visit=visit)
-        recovery.repair(file, found, recovery.decide(found), paths, report)
+        self, hour: int, *, start: int, durable: int, form: Format, visit: Visit,
+        story: tuple[Paths, RecoveryReport],
+    ) -> list[Gap]:  # fmt: skip
+        """Read one file from `start`; cut a torn tail, keep what was safe: the first `durable`
+        bytes, and whatever its records say. Returns what of that cannot be read. A file that is
+        gone or too short goes on behind what it had, so that no place in it is used twice."""
+        path = self.directory / hour_name(hour)
+        if not self.disk.exists(path):
+            self.disk.open(path, create=True).close()
+            self.disk.sync_dir(self.directory)
+        file = OneFile(self.disk, path)
+        found = recovery.scan(
+            file, start=min(start, file.end), durable=durable, form=form, visit=visit
+        )
+        verdict = recovery.decide(found)
+        recovery.repair(file, found, verdict, *story)
         self.ends[hour] = self.synced[hour] = file.end
-
-    def trust(self, hour: int, end: int) -> None:
-        """This file is whole up to `end`: a clean stop said so."""
-        self.ends[hour] = self.synced[hour] = end
+        return verdict.holes
 
 
 class OneFile:

@@ -75,14 +75,15 @@ class Hour:
         self.topics[entry.topic_id] += entry.row_count
         self.next_due = min(self.next_due, int(entry.due_ms.min()))
 
-    def known(self) -> KnownHour:
+    def known(self, decided: int) -> KnownHour:
         """What a checkpoint says of it. Most of thousands of hours are as they were."""
-        last = self.last_known
-        if last is not None and last.length == self.length and last.next_due == self.next_due:
+        last, now = self.last_known, (self.length, self.next_due, decided)
+        if last is not None and (last.length, last.next_due, last.decided) == now:
             return last
         self.last_known = KnownHour(
             start=self.start, length=self.length, rows=self.rows, wal_offset=self.wal_offset,
             wal_pieces=self.wal_pieces, next_due=self.next_due, topics=list(self.topics.items()),
+            decided=decided,
         )  # fmt: skip
         return self.last_known
 

@@ -25,6 +25,14 @@ class Row(NamedTuple):
     topic_id: int
 
 
+class Searched(NamedTuple):
+    """The rows with an id."""
+
+    rows: list[Row]
+    damaged: int
+    """Bytes that cannot be read: there may be more rows in them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """An hour as it was when the question came."""
@@ -49,10 +57,10 @@ class Wanted:
     message_id: bytes = field(default=b"")
 
 
-def search(store: DelayStore, start: int, length: int, message_id: bytes) -> list[Row]:
+def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Searched:
     """The rows that have this id, whatever became of them."""
     found: list[Row] = []
-    at = 0
+    at, damaged = 0, 0
     while at < length:
         step = store.schedule_log.read(start, at, length)
         for entry in step.entries:
@@ -66,7 +74,8 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> lis
                     if view.id_bytes(row - entry.first_row) == message_id
                 ]
         at = step.upto
-    return found
+        damaged += step.damaged
+    return Searched(found, damaged)
 
 
 def first_rows(store: DelayStore, hour: Hold, wanted: Wanted) -> list[tuple[int, DelayRow]]:

@@ -4,6 +4,7 @@
     schedule/00001800000000000.log   messages due in the hour that starts at this UTC millisecond
     dispatch/00001800000000000.log   what was decided about them: intents, cancels, new times
     checkpoint                       how far each file is on disk, and what left for good
+    checkpoint.copy                  the same once more
     producers                        which batches each producer has already sent
     quarantine/                      bytes that should have been good and were not, with reports
 <delay_wal_dir, or data directory/delay/wal>/
@@ -29,6 +30,7 @@ class DelayPaths:
         self.schedule = directory / "schedule"
         self.dispatch = directory / "dispatch"
         self.checkpoint = directory / "checkpoint"
+        self.checkpoint_copy = directory / "checkpoint.copy"
         self.producers = directory / "producers"
         self.quarantine = directory / "quarantine"
 

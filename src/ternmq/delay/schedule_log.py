@@ -198,6 +198,8 @@ def _next(view: memoryview, form: MessageFormat, at: int, base: int) -> int:
     found = data.find(form.magic, at)
     while found >= 0:
         if found % 8 == 0:
+            if len(data) - found < FIXED_SIZE:
+                return found  # Whether it is one is seen with what follows.
             try:
                 size = form.size(view[found:])
                 if found + size > len(data):

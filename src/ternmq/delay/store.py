@@ -34,7 +34,7 @@ from ternmq.delay.hour_index import Entry, entry_of
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.hours import NEVER, Hour
 from ternmq.delay.intent import IntentBook
-from ternmq.delay.paths import DelayPaths
+from ternmq.delay.paths import DelayPaths, hour_name
 from ternmq.delay.schedule_log import Scheduled, ScheduleLog
 from ternmq.delay.wal import SEGMENT_SIZE_MAX, Wal, open_wal
 from ternmq.storage.config import StorageConfig
@@ -77,6 +77,8 @@ class DelayStore:
         """Topic names by id, for people; filled in by whoever accepts messages."""
         self.known = Checkpoint()
         self.scheduled_to = 0
+        self.undecided: dict[int, str] = {}
+        """Hours of which it is not known any more what was decided, and why."""
         self._records: OrderedDict[tuple[int, int], BatchView] = OrderedDict()
         self._records_size = 0
         self._records_lock = threading.Lock()
@@ -120,17 +122,29 @@ class DelayStore:
         for directory in self.paths.directories():
             # A name that a killed process made and did not sync is seen, and can still be lost.
             self.disk.sync_dir(directory)
-        if self.disk.exists(self.paths.checkpoint):
-            try:
-                self.known = checkpoint_file.decode(self.disk.read(self.paths.checkpoint))
-            except Corrupt as error:
-                log.error("the delay checkpoint is bad; everything is read", error=error.message)
-                self.report.notes.append(error.message)
+        self._read_checkpoint()
         self.remove(list(self.known.dropping))
+
+    def _read_checkpoint(self) -> None:
+        found = False
+        for path in (self.paths.checkpoint, self.paths.checkpoint_copy):
+            if not self.disk.exists(path):
+                continue
+            found = True
+            try:
+                self.known = checkpoint_file.decode(self.disk.read(path))
+                return
+            except Corrupt as error:
+                log.error("a delay checkpoint is bad", path=str(path), error=error.message)
+                self.report.notes.append(error.message)
+        if found:
+            log.error("no delay checkpoint is good; what went out long ago may go out again")
 
     def _open_schedules(self) -> None:
         known = {hour.start: hour for hour in self.known.hours}
-        for start in self.schedule_files.found():
+        for start in sorted(
+            known.keys() - set(self.known.dropping) | {*self.schedule_files.found()}
+        ):
             hour = self.hours[start] = Hour(start)
             before = known.get(start)
             if before is not None:
@@ -139,28 +153,25 @@ class DelayStore:
                 hour.next_due = before.next_due
                 hour.topics.update(dict(before.topics))
             found: _Whole[Entry] = _Whole(entry_of)
-            self.schedule_files.recover(
-                start, start=hour.length, form=MessageFormat(), visit=found.visit,
-                paths=self.paths.for_recovery(), report=self.report,
+            lost = self.schedule_files.recover(
+                start, start=hour.length, durable=hour.length, form=MessageFormat(),
+                visit=found.visit, story=(self.paths.for_recovery(), self.report),
             )  # fmt: skip
             for entry in found.below(self.schedule_files.ends[start]):
                 hour.grew(entry)
-            if self.schedule_files.ends[start] < hour.length:
-                log.error("a schedule log is shorter than it was", hour=start)
-                self.report.notes.append(f"schedule log {start} is shorter than it was")
-        for start in known.keys() - self.hours.keys() - set(self.known.dropping):
-            log.error("a schedule log is gone", hour=start, rows=known[start].rows)
-            self.report.notes.append(f"schedule log {start} is gone")
+            if lost:
+                log.error("messages of a schedule log are lost; they stay pending", hour=start)
 
     def _open_dispatches(self) -> None:
         orphans = [hour for hour in self.dispatch_files.found() if hour not in self.hours]
         self.dispatch_files.drop(orphans)  # A removal that was cut short: schedules go first.
-        for start in self.dispatch_files.found():
+        known = {hour.start: hour.decided for hour in self.known.hours if hour.decided}
+        for start in sorted(known.keys() & self.hours.keys() | {*self.dispatch_files.found()}):
             hour = self.hours[start]
             decisions: _Whole[Decision] = _Whole(decode)
-            self.dispatch_files.recover(
-                start, start=0, form=DispatchFormat(), visit=decisions.visit,
-                paths=self.paths.for_recovery(), report=self.report,
+            lost = self.dispatch_files.recover(
+                start, start=0, durable=known.get(start, 0), form=DispatchFormat(),
+                visit=decisions.visit, story=(self.paths.for_recovery(), self.report),
             )  # fmt: skip
             book = IntentBook()
             book.grow(hour.rows)
@@ -168,11 +179,21 @@ class DelayStore:
                 book.apply(decision)
             hour.take_counts(book)
             hour.next_due = min([hour.next_due, *(due for due, _ in book.moves.values())])
-            if book.intents:
+            if lost:
+                self._not_known(start, lost[0].start)
+            elif book.intents:
                 hour.book = book  # Wanted at once.
         for hour in self.hours.values():
             if hour.pending > 0 and hour.next_due >= NEVER:
                 hour.next_due = hour.start  # What waits here could not be read before.
+
+    def _not_known(self, start: int, offset: int) -> None:
+        path = self.paths.dispatch / hour_name(start)
+        self.undecided[start] = (
+            f"{path} is damaged at {offset}: what was sent and what was cancelled of this hour is "
+            "not known, so nothing of it is sent; bring the file back from a copy and restart"
+        )
+        log.error("decisions are lost; nothing of this hour is sent", hour=start, offset=offset)
 
     def _catch_up(self, hour_ms: int) -> None:
         """Schedule what the message log has more, as it was begun, then go on as it is set now."""
@@ -193,7 +214,10 @@ class DelayStore:
                 msgspec.structs.replace(
                     self.known, clean=False, hour_ms=hour_ms, scheduled=self.scheduled_to,
                     wal_durable=self.wal.messages.safe_offset, dropping=[],
-                    hours=[hour.known() for hour in self.hours.values()],
+                    hours=[
+                        hour.known(self.dispatch_files.synced.get(start, 0))
+                        for start, hour in self.hours.items()
+                    ],
                 )
             )  # fmt: skip
 
@@ -208,7 +232,9 @@ class DelayStore:
         return done
 
     def read_book(self, start: int, rows: int) -> IntentBook:
-        """The decisions about an hour, from its dispatch log."""
+        """The decisions about an hour, from its dispatch log; raises `Corrupt`."""
+        if start in self.undecided:
+            raise Corrupt(self.undecided[start])
         book = IntentBook()
         book.grow(rows)
         end = self.dispatch_files.ends.get(start, 0)
@@ -285,7 +311,10 @@ class DelayStore:
             covers = self.wal.messages.safe_offset
             self.disk.write_atomic(self.paths.producers, self.wal.producers.snapshot(covers))
             self.wal.producers_to = covers
-        self.disk.write_atomic(self.paths.checkpoint, checkpoint_file.encode(now))
+        content = checkpoint_file.encode(now)
+        # Nothing else knows which messages of the message log went out and were removed.
+        for path in (self.paths.checkpoint, self.paths.checkpoint_copy):
+            self.disk.write_atomic(path, content)
         self.known = now
 
     def trim(self) -> None:

@@ -194,6 +194,9 @@ async def test_reschedule_and_fire_say_what_they_want(
         ("fire", 0, -1),
         ("fire", 0, -1),
     ]
+    broker.behave(Command.DELAY_CHANGE, answering({"later": "rescheduled"}, broker))
+    await mq.reschedule("0" * 26, at=datetime(1969, 7, 20, tzinfo=UTC))
+    assert broker.changes[-1].at_ms == 1, "long past is at once, and is a time"
     with pytest.raises(BadRequest, match="reschedule to when"):
         await mq.reschedule("0" * 26)
     with pytest.raises(BadRequest, match="is not a message id"):

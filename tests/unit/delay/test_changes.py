@@ -31,6 +31,14 @@ class Server:
         change = DelayChange(action=action, id=message_id, due_at_ms=START_MS)
         return (await self.changes.change(change)).result
 
+    async def find(self, message_id: bytes) -> list[int]:
+        return [found.row.row async for found in self.finder.by_id(message_id, "", START_MS)]
+
+    async def close(self) -> None:
+        await self.decisions.close()
+        self.finder.close()
+        self.loader.close()
+
 
 @pytest.fixture
 def bench() -> Bench:
@@ -44,9 +52,7 @@ def bench() -> Bench:
 async def server(bench: Bench) -> AsyncIterator[Server]:
     made = Server(bench)
     yield made
-    await made.decisions.close()
-    made.finder.close()
-    made.loader.close()
+    await made.close()
 
 
 def ids(bench: Bench) -> list[bytes]:

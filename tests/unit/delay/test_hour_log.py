@@ -30,8 +30,8 @@ def record(log: HourLog, hour: int, row: int) -> bytes:
 def recovered(disk: SimulatedDisk, hour: int) -> tuple[HourLog, RecoveryReport]:
     log, report = HourLog(disk, DIRECTORY), RecoveryReport()
     log.recover(
-        hour, start=0, form=DispatchFormat(), visit=lambda *_: None, paths=Paths(Path("/d")),
-        report=report,
+        hour, start=0, durable=0, form=DispatchFormat(), visit=lambda *_: None,
+        story=(Paths(Path("/d")), report),
     )  # fmt: skip
     return log, report
 
