@@ -221,6 +221,8 @@ def trace(
         url=url, archive=archive, topics=_names(topics), from_ms=_time_ms(since, 0),
         to_ms=_time_ms(until, 2**62), older_than_s=parse_duration_ms(older) // 1000 if older else 0,
     )  # fmt: skip
+    if out is not None:
+        _make_folder(out)
     if archive:  # Before Spark takes its seconds to start.
         ArchiveStore(archive).check()
     else:
@@ -228,6 +230,7 @@ def trace(
     if follow:
         if archive or checkpoint is None:
             raise BadRequest("--follow looks at the cluster and needs --checkpoint FOLDER")
+        _make_folder(checkpoint)
         _follow_trace(url, checkpoint, out, (master, conf), as_json=as_json)
         return
     with spark_job("trace", master, conf) as spark:
@@ -330,6 +333,14 @@ def _summary(tables: dict[str, list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
         shown = [None if each is None else f"{each:.1f}" for each in spent]
         rows.append((*place, *counted, missing, *shown))
     return rows
+
+
+def _make_folder(path: Path) -> None:
+    """Before Spark takes its seconds to start, and would say it at length."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadRequest(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What every command that runs on Spark has: its session, its flags, and an orderly Ctrl-C."""
 
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -45,15 +46,19 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
         if not equals or not key.strip():
             raise BadRequest(f"--conf is k=v, got {text!r}")
         settings[key.strip()] = value
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
     from ternmq.pipeline.session import first_line, spark_session
 
+    for query in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # It logs a mistake in --where with all its stack; the one line comes from us.
+        PySparkLogger.getLogger(query).setLevel(logging.CRITICAL)
     spark = spark_session(name, master=master, conf=settings)
     try:
         yield spark
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise Unavailable(f"the Spark job failed: {first_line(error)}") from error
     except (Py4JError, ConnectionError) as error:
         raise Unavailable(f"Spark's Java process ended: {first_line(error)}") from error

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from ternmq.core.errors import Unavailable
+from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.pipeline import class_archive, register
 
 LOCAL = "local[*]"
@@ -38,9 +38,12 @@ def spark_session(
     builder = SparkSession.builder.appName(f"ternmq {name}")
     submitted = "SPARK_ENV_LOADED" in os.environ  # By spark-submit, which knows the master.
     wanted = dict(DEFAULTS) | dict(conf or {})
-    if master is None and not submitted and "spark.master" not in wanted:
+    said = wanted.pop("spark.master", None)
+    master = master or said
+    if master is None and not submitted:
         master = os.environ.get("MASTER", LOCAL)
     if master is not None:
+        check_master(master)
         builder = builder.master(master)
     if (master or "").startswith("local"):
         if ready := class_archive.options():
@@ -58,11 +61,20 @@ def spark_session(
     return spark
 
 
+def check_master(master: str) -> None:
+    """Refuse a word that is no master; Spark would tell it with a stack of Java."""
+    if "://" not in master and not re.fullmatch(r"local(-cluster)?(\[.*\])?|yarn", master):
+        raise BadRequest(
+            f"{master!r} is no Spark master: write local[2], spark://HOST:7077, k8s://… or yarn"
+        )
+
+
 def first_line(error: BaseException) -> str:
     """What a Spark error says to people: its Java stack is for its log.
 
     Where our own code failed inside a task, it is what that said; else Spark's first line.
     """
-    text = str(error).strip() or type(error).__name__
+    thrown = getattr(error, "java_exception", None)  # py4j itself says only what it called.
+    text = str(thrown or error).strip() or type(error).__name__
     ours = _OURS.findall(text)
     return ours[-1].strip() if ours else text.splitlines()[0]

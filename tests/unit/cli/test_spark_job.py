@@ -4,6 +4,7 @@ import pytest
 
 from ternmq.cli.spark_job import job_rate
 from ternmq.core.errors import BadRequest
+from ternmq.pipeline.session import check_master, first_line
 
 
 def test_a_rate_of_nothing_is_not_taken_for_no_limit() -> None:
@@ -11,3 +12,24 @@ def test_a_rate_of_nothing_is_not_taken_for_no_limit() -> None:
     assert (job_rate("none"), job_rate("600/m")) == (0, 10)
     with pytest.raises(BadRequest, match="leave --rate out"):
         job_rate("0/s")
+
+
+@pytest.mark.parametrize("master", ["nonsense", "locally", "", "local[2"])
+def test_a_word_that_is_no_master_is_one_line(master: str) -> None:
+    with pytest.raises(BadRequest, match="no Spark master"):
+        check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]", "spark://a:1", "yarn"]
+)
+def test_masters_are_taken(master: str) -> None:
+    check_master(master)
+
+
+def test_an_error_of_java_says_what_java_said() -> None:
+    """py4j's own text is only the name of the call."""
+    error = RuntimeError("An error occurred while calling o41.start.")
+    error.java_exception = "java.io.IOException: Mkdirs failed\n\tat org.apache"  # type: ignore[attr-defined]
+
+    assert first_line(error) == "java.io.IOException: Mkdirs failed"
