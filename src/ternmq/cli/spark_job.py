@@ -55,9 +55,15 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
     for query in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # It logs a mistake in --where with all its stack; the one line comes from us.
         PySparkLogger.getLogger(query).setLevel(logging.CRITICAL)
-    spark = spark_session(name, master=master, conf=settings)
+    left, spark = False, None
+    before = signal.signal(signal.SIGINT, _leave)  # PySpark's calls Java in the midst of a call.
     try:
+        spark = spark_session(name, master=master, conf=settings)
         yield spark
+    except SystemExit:
+        left = True
+        note("stopped")
+        raise
     except (PySparkException, Py4JJavaError) as error:
         raise Unavailable(f"the Spark job failed: {first_line(error)}") from error
     except (Py4JError, ConnectionError) as error:
@@ -65,11 +71,24 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
     except OSError as error:
         raise Unavailable(f"the job failed: {error}") from error
     finally:
-        with suppress(Exception):  # A JVM that is gone cannot be stopped.
-            if "TERN_SPARK_LOG" not in os.environ:  # What is cut off now says so at length.
-                spark.sparkContext.setLogLevel("OFF")
-            spark.sparkContext.cancelAllJobs()
-            spark.stop()
+        signal.signal(signal.SIGINT, before)
+        if spark is not None and not left:
+            _stop(spark)
+
+
+def _stop(spark: "SparkSession") -> None:
+    """Not after a Ctrl-C: the answer of a call that was cut off is still to come, and Java ends by
+    itself when this process does."""
+    with suppress(Exception):  # A JVM that is gone cannot be stopped.
+        if "TERN_SPARK_LOG" not in os.environ:  # What is cut off now says so at length.
+            spark.sparkContext.setLogLevel("OFF")
+        spark.sparkContext.cancelAllJobs()
+        spark.stop()
+
+
+def _leave(number: int, _: object) -> None:
+    """Not by KeyboardInterrupt, which py4j logs with its stack."""
+    raise SystemExit(128 + number)
 
 
 @contextmanager
@@ -80,7 +99,7 @@ def interrupted() -> "Iterator[Callable[[], bool]]":
     def stop(number: int, _: object) -> None:
         nonlocal asked
         if asked:
-            raise KeyboardInterrupt
+            _leave(number, None)
         asked = True
         note("stopping after this round")
 

@@ -8,6 +8,7 @@ archive, if one was made. What the user configures wins.
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
 
@@ -52,10 +53,14 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in wanted.items():
         builder = builder.config(key, value)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # pyspark has no common error for "no Java", "no such master" …
         raise Unavailable(f"Spark does not start: {first_line(error)}") from error
+    if signal.getsignal(signal.SIGINT) != on_interrupt != signal.default_int_handler:
+        # PySpark took it, for a way to stop its jobs; a caller's own stays.
+        signal.signal(signal.SIGINT, on_interrupt)
     spark.sparkContext.setLogLevel(os.environ.get("TERN_SPARK_LOG", "ERROR"))
     register(spark)
     return spark

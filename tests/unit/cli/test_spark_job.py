@@ -1,9 +1,15 @@
 """What every command on Spark shares."""
 
+import os
+import signal
+from types import SimpleNamespace
+
 import pytest
 
-from ternmq.cli.spark_job import job_rate
+from ternmq.cli import logs
+from ternmq.cli.spark_job import job_rate, spark_job
 from ternmq.core.errors import BadRequest
+from ternmq.pipeline import session
 from ternmq.pipeline.session import check_master, first_line
 
 
@@ -33,3 +39,26 @@ def test_an_error_of_java_says_what_java_said() -> None:
     error.java_exception = "java.io.IOException: Mkdirs failed\n\tat org.apache"  # type: ignore[attr-defined]
 
     assert first_line(error) == "java.io.IOException: Mkdirs failed"
+
+
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_ctrl_c_leaves_at_once_and_asks_java_nothing(
+    monkeypatch: pytest.MonkeyPatch, cut_off: bool
+) -> None:
+    """A call that was cut off still holds its connection: another one would wait for its end."""
+    stopped: list[bool] = []
+    context = SimpleNamespace(setLogLevel=lambda _: None, cancelAllJobs=lambda: None)
+    spark = SimpleNamespace(sparkContext=context, stop=lambda: stopped.append(True))
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(logs, "configure", lambda **_: None)  # It is for the whole process.
+    before = signal.getsignal(signal.SIGINT)
+
+    if cut_off:
+        with pytest.raises(SystemExit, match="130"), spark_job("x", None, None):
+            os.kill(os.getpid(), signal.SIGINT)
+    else:
+        with spark_job("x", None, None):
+            pass
+
+    assert stopped == ([] if cut_off else [True])
+    assert signal.getsignal(signal.SIGINT) is before
