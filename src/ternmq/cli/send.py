@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -51,6 +51,12 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="NAME=TEXT", help="Repeat it; NAME:=12 for a number."),
     ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="0 to 255; groups with --priority on take higher ones first.")
+    ] = None,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Not handed out after this: 30s, 2h.")
+    ] = None,
     delay: Annotated[
         str | None, typer.Option(metavar="DURATION", help="For later: 30m, 1h30m from now.")
     ] = None,
@@ -80,19 +86,16 @@ def send(
     """
     check_name("topic", topic)
     check_sources(bodies or [], file=file, lines=lines, count=count)
-    extras = when(delay, at)
-    if key is not None:
-        extras["key"] = key
-    if tag is not None:
-        extras["tag"] = tag
-    if order_key is not None:
-        extras["order_key"] = order_key
-    if confirm_group is not None:
-        extras["confirm_group"] = confirm_group
-    if timeout is not None:
-        extras["timeout"] = timeout
-    if properties:
-        extras["properties"] = dict(parse_property(text) for text in properties)
+    given = {
+        "key": key, "tag": tag, "order_key": order_key, "priority": priority,
+        "ttl": None if ttl is None else parse_delay(ttl),
+        "confirm_group": confirm_group, "timeout": timeout,
+        "properties": dict(parse_property(text) for text in properties or ()) or None,
+        **when(delay, at),
+    }  # fmt: skip
+    extras = cast(
+        "SendOptions", {name: value for name, value in given.items() if value is not None}
+    )
 
     async def job(mq: "Client") -> Sent | None:
         if lines:
