@@ -37,6 +37,13 @@ async def pending(mq: ternmq.Client, topic: str) -> tuple[int, int, int, int]:
     return line.accepted, line.pending, line.dispatched, line.cancelled
 
 
+async def settled(mq: ternmq.Client, topic: str, sums: tuple[int, int, int, int]) -> None:
+    """The broker's answer may be a moment behind what can be read there."""
+    async with asyncio.timeout(20):
+        while await pending(mq, topic) != sums:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+
+
 async def test_a_message_for_later_comes_then_and_not_before(shared_node: Node) -> None:
     """Q7, R7: delay and at, with everything a message carries."""
     topic = "delay.when"
@@ -87,7 +94,7 @@ async def test_cancel_reschedule_and_fire_tell_the_truth(shared_node: Node) -> N
         assert await mq.reschedule(three, at=datetime.now(UTC)) is CancelResult.RESCHEDULED
         assert await arrived(mq, topic, 2) == ["two", "three"]
         assert await mq.cancel("0" * 26) is CancelResult.UNKNOWN
-        assert await pending(mq, topic) == (3, 0, 2, 1)
+        await settled(mq, topic, (3, 0, 2, 1))
 
 
 async def test_a_cancel_in_the_moment_of_firing_is_true(shared_node: Node) -> None:
@@ -200,7 +207,7 @@ async def test_a_delay_server_of_its_own_waits_for_a_broker_that_is_down(
         bodies = await arrived(mq, "orders", 2_000)
         assert sorted(map(int, bodies)) == list(range(2_000))
         await known(mq, "later")
-        assert await pending(mq, "orders") == (2_000, 0, 2_000, 0)
+        await settled(mq, "orders", (2_000, 0, 2_000, 0))
         receipt = await mq.send("orders", b"later", delay=3600)
         server.kill()
         with pytest.raises(ternmq.Unavailable, match="later"):

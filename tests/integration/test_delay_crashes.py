@@ -19,7 +19,7 @@ import ternmq
 from ternmq import CancelResult
 from tests.integration.faults import needs_root
 from tests.integration.processes import Node, NodeFactory, wait_until
-from tests.integration.test_delay import arrived, pending
+from tests.integration.test_delay import arrived, settled
 from tests.integration.test_full_disk import small_disk
 from tests.integration.turning import SharedClock
 
@@ -40,7 +40,7 @@ async def exactly_once(url: str, count: int, seconds: float = 60.0) -> None:
         bodies = Counter(await arrived(mq, TOPIC, count, seconds))
         assert set(bodies) == {str(at) for at in range(count)}
         assert set(bodies.values()) == {1}, "none twice"
-        assert await pending(mq, TOPIC) == (count, 0, count, 0)
+        await settled(mq, TOPIC, (count, 0, count, 0))
 
 
 async def test_kill_9_in_the_middle_of_an_hour_and_of_dispatch(node_factory: NodeFactory) -> None:
@@ -133,7 +133,7 @@ async def test_a_cancel_outlives_a_crash(node_factory: NodeFactory) -> None:
         assert await mq.cancel(stays) is CancelResult.ALREADY_DISPATCHED
         (row,) = await mq.admin.delays.rows()
         assert row.id == moves.id_bytes
-        assert await pending(mq, TOPIC) == (3, 1, 1, 1)
+        await settled(mq, TOPIC, (3, 1, 1, 1))
 
 
 async def test_two_years_pass(tmp_path: Path, node_factory: NodeFactory) -> None:
@@ -153,7 +153,7 @@ async def test_two_years_pass(tmp_path: Path, node_factory: NodeFactory) -> None
         assert await arrived(mq, TOPIC, 2) == ["1", "365"]
         clock.turn(300 * 86_400)
         assert await arrived(mq, TOPIC, 3) == ["1", "365", "730"]
-        assert await pending(mq, TOPIC) == (3, 0, 3, 0)
+        await settled(mq, TOPIC, (3, 0, 3, 0))
 
 
 async def test_a_clock_that_jumps_fires_nothing_twice_and_stalls_nothing(
@@ -174,7 +174,7 @@ async def test_a_clock_that_jumps_fires_nothing_twice_and_stalls_nothing(
         assert await arrived(mq, TOPIC, 3) == ["first", "third", "second"]
         await mq.send(TOPIC, b"fourth", delay=0.2)
         assert await arrived(mq, TOPIC, 4) == ["first", "third", "second", "fourth"]
-        assert await pending(mq, TOPIC) == (4, 0, 4, 0)
+        await settled(mq, TOPIC, (4, 0, 4, 0))
     assert node.stderr_text().count("clock of this machine jumped") == 2
 
 
@@ -209,5 +209,5 @@ async def test_a_full_disk_refuses_what_is_for_later_and_loses_nothing(
                     except ternmq.DiskFull:
                         await asyncio.sleep(0.2)
             assert len(await arrived(mq, TOPIC, safe + 1, seconds=40)) == safe + 1
-            assert await pending(mq, TOPIC) == (safe + 1, 0, safe + 1, 0)
+            await settled(mq, TOPIC, (safe + 1, 0, safe + 1, 0))
         assert node.stop() == 0

@@ -15,7 +15,7 @@ from ternmq import CancelResult
 from ternmq.core.units import HOUR_MS
 from tests.integration.faults import WRITES, injected, needs_strace
 from tests.integration.processes import DelayServer, Node, NodeFactory, wait_until
-from tests.integration.test_delay import arrived, known, pending
+from tests.integration.test_delay import arrived, known, pending, settled
 from tests.integration.turning import SharedClock
 
 SETTINGS = {
@@ -45,13 +45,6 @@ async def all_once(node: Node, server: DelayServer, topic: str, count: int) -> N
         assert bodies == Counter(str(at) for at in range(count))
         await settled(mq, topic, (count, 0, count, 0))
         assert len(await arrived(mq, topic, count)) == count
-
-
-async def settled(mq: ternmq.Client, topic: str, sums: tuple[int, int, int, int]) -> None:
-    """The broker's answer may be a moment behind what can be read there."""
-    async with asyncio.timeout(20):
-        while await pending(mq, topic) != sums:  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
 
 
 async def touch(node: Node, server: DelayServer, due_ms: int) -> None:

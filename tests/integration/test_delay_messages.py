@@ -9,7 +9,7 @@ import pytest
 import ternmq
 from ternmq import CancelResult
 from tests.integration.processes import Node, tern
-from tests.integration.test_delay import arrived, pending
+from tests.integration.test_delay import arrived, settled
 
 MIB = 1 << 20
 
@@ -49,7 +49,7 @@ async def test_bodies_of_all_sizes_and_kinds_come_as_they_were_sent(shared_node:
         assert isinstance(reason, ternmq.TooLarge)
 
         got = await taken(plain, topic, 2 * len(bodies) + 1)
-        assert await pending(plain, topic) == (13, 0, 13, 0)
+        await settled(plain, topic, (13, 0, 13, 0))
 
     found = sorted((int(message.key), message.body) for message in got if message.key)
     assert found == sorted((at, body) for at, body in enumerate(bodies) for _ in range(2))

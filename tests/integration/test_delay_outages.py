@@ -18,8 +18,7 @@ from ternmq import CancelResult
 from ternmq.discovery.registration import registered
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Route
 from tests.integration.processes import NodeFactory, tern, wait_until
-from tests.integration.test_delay import arrived, known, pending
-from tests.integration.test_delay_kills import settled
+from tests.integration.test_delay import arrived, known, pending, settled
 from tests.integration.turning import SharedClock
 
 HOUR_S = 3600
