@@ -12,7 +12,7 @@ from tests.integration.processes import Node, clean_environment, tern
 CONSUME = """
 import os, ternmq
 with ternmq.sync.connect(os.environ["TERN_URL"], app="worker") as mq:
-    with mq.consumer("orders", group="billing") as consumer:
+    with mq.consumer("confirm.cli", group="billing") as consumer:
         for message in consumer:
             message.ack()
 """
@@ -49,13 +49,21 @@ async def test_a_confirmation_is_waited_for_over_a_killed_broker(node: Node) -> 
 
 def test_the_command_line_waits_for_a_group_too(shared_node: Node) -> None:
     url = shared_node.url
-    missing = tern("send", "orders", "x", "--confirm-group", "billing", url=url, code=None)
+    missing = tern("send", "confirm.cli", "x", "--confirm-group", "billing", url=url, code=None)
     assert missing.code != 0
-    assert "orders" in missing.err
+    assert "confirm.cli" in missing.err
 
-    tern("group", "create", "orders", "billing", url=url)
+    tern("group", "create", "confirm.cli", "billing", url=url)
     late = tern(
-        "send", "orders", "x", "--confirm-group", "billing", "--timeout", "0.1", url=url, code=None
+        "send",
+        "confirm.cli",
+        "x",
+        "--confirm-group",
+        "billing",
+        "--timeout",
+        "0.1",
+        url=url,
+        code=None,
     )
     assert late.code != 0
     assert "is stored" in late.err
@@ -66,7 +74,7 @@ def test_the_command_line_waits_for_a_group_too(shared_node: Node) -> None:
     )
     try:
         done = tern(
-            "send", "orders", "y", "--confirm-group", "billing", "--timeout", "30", "--json",
+            "send", "confirm.cli", "y", "--confirm-group", "billing", "--timeout", "30", "--json",
             url=url,
         ).json()  # fmt: skip
     finally:
