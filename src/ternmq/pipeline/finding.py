@@ -10,16 +10,18 @@ not on this machine are read by pyarrow.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, RANDOM_BITS, SEQUENCE_BITS, id_from_text
 from ternmq.core.units import HOUR_MS
 from ternmq.pipeline.archive_log import DELIVERIES, MESSAGES, ArchivedFile, ArchiveState
 from ternmq.pipeline.archive_store import ArchiveStore
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 LIKELY_MS = 2 * HOUR_MS
 FOUND_MAX = 10_000
@@ -76,7 +78,9 @@ class ArchiveSearch:
         ]
         if not files:
             return []
-        where = ds.field("sequence") == message["sequence"]
+        import pyarrow.compute as pc
+
+        where = pc.field("sequence") == message["sequence"]
         with self._readable():
             found = self._scan(files, where, 1_000)
         rows = [row for row in found if row["lane"] == "topic"]
@@ -132,9 +136,11 @@ class ArchiveSearch:
         return [{"topic": topics[row.pop("filename")]} | row for row in rows]
 
     def _scan(
-        self, files: Iterable[ArchivedFile], where: ds.Expression, limit: int
+        self, files: Iterable[ArchivedFile], where: "ds.Expression", limit: int
     ) -> list[dict[str, Any]]:
         """The rows that match, by pyarrow; file by file, since the topic is the file's."""
+        import pyarrow.dataset as ds  # Brings pandas along, a quarter of a second.
+
         found: list[dict[str, Any]] = []
         for file in files:
             path = self._store.present(file)
@@ -159,12 +165,14 @@ def _born_ms(text: str) -> int | None:
     return id_from_text(text) >> (RANDOM_BITS + SEQUENCE_BITS)
 
 
-def _condition(wanted: Wanted) -> ds.Expression:
+def _condition(wanted: Wanted) -> "ds.Expression":
+    import pyarrow.compute as pc
+
     kind = pa.timestamp("us", tz="UTC")
-    where = ds.field("stored_at") >= pa.scalar(wanted.from_ms * 1000, kind)
+    where = pc.field("stored_at") >= pa.scalar(wanted.from_ms * 1000, kind)
     if wanted.to_ms < 2**62:
-        where &= ds.field("stored_at") < pa.scalar(wanted.to_ms * 1000, kind)
+        where &= pc.field("stored_at") < pa.scalar(wanted.to_ms * 1000, kind)
     for name, value in (("id", wanted.id), ("key", wanted.key)):
         if value:
-            where &= ds.field(name) == value
+            where &= pc.field(name) == value
     return where
