@@ -2,11 +2,10 @@
 
 PUBLISH, CONFIRM, PULL, ACK and READ are answered by their parts whenever they are ready; the other
 commands are asked rarely and answered by whatever their part returns. Never waits: what takes time
-becomes a task that is owned here, counts against its peer's bound, and is waited for at the end.
+becomes a task of `Answering`, which counts against its peer's bound and is waited for at the end.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +17,8 @@ from ternmq.broker.publish import Publisher
 from ternmq.broker.read import Reader
 from ternmq.broker.redrive import DeadLetters
 from ternmq.broker.topics import Topics
-from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
-from ternmq.core.log import get_logger
-from ternmq.core.units import KIB
+from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
@@ -29,13 +27,10 @@ from ternmq.wire.frame import Frame
 from ternmq.wire.policies import MemberPause
 from ternmq.wire.replaying import GroupReplay, GroupRetry, ReplayOpen
 
-log = get_logger()
-
 _ONE_WAY = int(Flag.ONE_WAY)
 _MAY_BE_ONE_WAY = frozenset({int(Command.ACK), int(Command.RENEW), int(Command.LEAVE)})
 _LAST_WORDS = _MAY_BE_ONE_WAY
 """What is taken while the broker stops: consumers finish, nothing begins."""
-TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
 
 Hot = Callable[[Peer, Frame], None]
 Slow = Callable[[Peer, Any], Awaitable[wire.Record]]
@@ -69,7 +64,7 @@ class Router:
         admin, dead, copies = operating.admin, operating.dead, operating.copies
         self._reader = reader
         self._topics = topics
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering = Answering()
         self.stopping = False
         self._hot: dict[int, Hot] = {
             Command.PUBLISH: publisher.publish,
@@ -128,7 +123,7 @@ class Router:
         if slow is None:
             raise BadRequest(f"a broker does not answer {Command(command).name}; ask a meta server")
         request = unpack(frame.payload, slow[0])
-        self._start(self._answer_later(peer, frame, slow[1](peer, request)))
+        self._answering.begin(peer, frame, slow[1](peer, request))
 
     def answers(self, command: Command, kind: type[wire.Record], handler: Slow) -> None:
         """One more command that is answered by whatever its part returns, in time."""
@@ -142,37 +137,13 @@ class Router:
         """The same for a command whose payload is bytes."""
 
         def begin(peer: Peer, frame: Frame) -> None:
-            self._start(self._answer_later(peer, frame, handler(peer, frame)))
+            self._answering.begin(peer, frame, handler(peer, frame))
 
         self._hot[command] = begin
 
     async def finish(self) -> None:
         """Wait for what has begun."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _answer_later(
-        self, peer: Peer, frame: Frame, working: Awaitable[wire.Record]
-    ) -> None:
-        size = len(frame.payload) + TASK_SIZE
-        peer.hold(size)
-        try:
-            answer = await working
-        except TernError as error:
-            peer.fail(frame.command, frame.correlation, error)
-        except Exception:
-            log.exception("request failed by a bug", command=frame.command)
-            sorry = TernError("the server failed to handle this request; its log says why")
-            peer.fail(frame.command, frame.correlation, sorry)
-        else:
-            peer.answer(frame.command, frame.correlation, pack(answer))
-        finally:
-            peer.release(size)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._answering.finish()
 
     def _read(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, wire.Read)
