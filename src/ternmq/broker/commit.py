@@ -11,14 +11,13 @@ decisions wait for a sync of the pull log. Never blocks the loop; never retries 
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.worker import Job, start_worker
 from ternmq.storage.message_log import Append, Staged
 from ternmq.storage.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
@@ -31,7 +30,6 @@ PROGRESS_SYNC_S = 1.0
 Told = Callable[[Append, TernError | None], None]
 Placed = Callable[[int | None], None]
 """Hears where a record lies, or that it could not be written."""
-Job = Callable[[], Any]
 
 
 class _Round(NamedTuple):
@@ -70,9 +68,7 @@ class Committer:
         self._unsynced_since: float | None = None
         self._closed = False
         self._broken: DiskFailed | None = None
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="tern-writer", daemon=True)
-        self._thread.start()
+        self._writer = start_worker("tern-writer")
 
     def append(self, append: Append, told: Told) -> None:
         """Store a batch; `told` is called on the loop once it is safe, or with the reason."""
@@ -118,8 +114,7 @@ class Committer:
             if not self._busy and not self._kicked:
                 self._kick()
             await asyncio.sleep(0.001)
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._writer.close()
 
     def _kick(self) -> None:
         """Begin a round at the end of this turn of the loop, so that its whole turn gets in."""
@@ -137,7 +132,7 @@ class Committer:
         if self._exclusive:
             job, future = self._exclusive.pop(0)
             self._busy = True
-            self._jobs.put(lambda: self._run_alone(job, future))
+            self._writer.put(lambda: self._run_alone(job, future))
             return
         appends, self._appends = self._appends, []
         records, self._records = self._records, []
@@ -157,7 +152,7 @@ class Committer:
         sync_records = bool(decisions) or self._progress_is_old()
         now = _Round(appends, staged, staged_records, decisions, sync_records, placed)
         self._busy = True
-        self._jobs.put(lambda: self._write(now))
+        self._writer.put(lambda: self._write(now))
 
     def _stage(self, appends: list[tuple[Append, Told]]) -> Staged | None:
         if not appends:
@@ -193,10 +188,6 @@ class Committer:
         return True
 
     # -- on the writer thread
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
 
     def _write(self, now: _Round) -> None:
         messages = records = None

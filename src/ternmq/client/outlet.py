@@ -50,7 +50,7 @@ class Outlet:
         self._link = link
         self._waiting: deque[Parcel] = deque()
         self._under_way: dict[int, Parcel] = {}
-        self._later: set[Parcel] = set()
+        self._later: dict[Parcel, None] = {}  # In order: repeats leave as they came.
         self._held: dict[str, list[Parcel]] = {}
         """By topic: those of `_later` that wait until there is room below a limit."""
         self._open: dict[int, int] = {}
@@ -101,7 +101,7 @@ class Outlet:
             parcel = self._waiting.popleft()
             if self._held and (behind := self._held.get(parcel.published.topic)):
                 parcel.refusal = parcel.refusal or behind[0].refusal
-                self._later.add(parcel)
+                self._later[parcel] = None
                 behind.append(parcel)
                 continue
             self._under_way[parcel.serial] = parcel
@@ -206,7 +206,7 @@ class Outlet:
         """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
         topic = parcel.published.topic
         del self._under_way[parcel.serial]
-        self._later.add(parcel)
+        self._later[parcel] = None
         if topic not in self._held:
             self._held[topic] = []
             self._loop.call_later(wait, self._let_go, topic)
@@ -214,17 +214,18 @@ class Outlet:
 
     def _let_go(self, topic: str) -> None:
         held = [parcel for parcel in self._held.pop(topic) if parcel in self._later]
-        self._later.difference_update(held)
+        for parcel in held:
+            del self._later[parcel]
         self._waiting = deque(sorted((*held, *self._waiting), key=_serial))
         self._pump()
 
     def _put_later(self, parcel: Parcel) -> None:
-        self._later.add(parcel)
+        self._later[parcel] = None
         self._loop.call_later(back_off(parcel.refusals), self._put_back, parcel)
 
     def _put_back(self, parcel: Parcel) -> None:
         if parcel in self._later:
-            self._later.discard(parcel)
+            del self._later[parcel]
             self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
             self._pump()
 
@@ -253,7 +254,7 @@ class Outlet:
         self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
 
     def _drop(self, parcel: Parcel) -> None:
-        self._later.discard(parcel)
+        self._later.pop(parcel, None)
         if parcel in self._waiting:
             self._waiting.remove(parcel)
 

@@ -7,13 +7,12 @@ two: one for messages that arrive, one for decisions about rows. Never blocks th
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from ternmq.core.errors import DiskFailed, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.worker import start_worker
 
 log = get_logger()
 
@@ -42,9 +41,7 @@ class Rounds(Generic[Item, Stage]):
         self._closed = False
         self.broken: TernError | None = None
         """Why nothing can be written until a restart: a bug in writing."""
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._writer = start_worker(name)
 
     def put(self, item: Item) -> None:
         """Write it with the next round; `finish` says how it went."""
@@ -64,8 +61,7 @@ class Rounds(Generic[Item, Stage]):
             if not self._busy and not self._kicked:
                 self._begin()
             await asyncio.sleep(0.001)
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._writer.close()
 
     def _begin(self) -> None:
         self._kicked = False
@@ -82,11 +78,7 @@ class Rounds(Generic[Item, Stage]):
             self._tell(items, None, TernError(f"the delay server failed: {bug!r}; see its log"))
             return
         self._busy = True
-        self._jobs.put(lambda: self._run(items, staged))
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        self._writer.put(lambda: self._run(items, staged))
 
     def _run(self, items: list[Item], staged: Stage) -> None:
         error: TernError | None = None

@@ -64,8 +64,9 @@ class House(Generic[G]):
         self.limits = limits
         self.now = now
         """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
-        self.peers: set[G] = set()
-        self.leaving: set[G] = set()
+        self.peers: dict[G, None] = {}
+        """In the order they came, so that everything done to all of them has an order."""
+        self.leaving: dict[G, None] = {}
         self.nobody_leaving = asyncio.Event()
         self.held = 0
         """Bytes held for all peers, half-received frames included."""

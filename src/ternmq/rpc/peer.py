@@ -238,7 +238,7 @@ class Peer(asyncio.BufferedProtocol):
                 )
             )
             return
-        house.peers.add(self)
+        house.peers[self] = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer()
@@ -364,7 +364,7 @@ class Peer(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         self._forget()
         self.leave_by = house.now + house.limits.linger
-        house.leaving.add(self)
+        house.leaving[self] = None
         house.nobody_leaving.clear()
         if len(house.leaving) > LEAVING_MAX:
             self._transport.abort()
@@ -384,7 +384,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def _forget(self) -> None:
         house = self._house
-        house.peers.discard(self)
+        house.peers.pop(self, None)
         house.crowded.pop(self, None)
         house.note_unsent(self, 0)
         self._deferred = []
@@ -403,7 +403,7 @@ class Peer(asyncio.BufferedProtocol):
             self.closed = True
             self.writable = False
             self._forget()
-        house.leaving.discard(self)
+        house.leaving.pop(self, None)
         if not house.leaving:
             house.nobody_leaving.set()
 

@@ -10,7 +10,7 @@ import asyncio
 import errno
 import resource
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, KeysView
 from contextlib import asynccontextmanager
 
 from ternmq.core.clock import Clock
@@ -50,8 +50,8 @@ class Listener:
         self.address: tuple[str, int] = ("", 0)
 
     @property
-    def peers(self) -> set[Peer]:
-        return self._house.peers
+    def peers(self) -> KeysView[Peer]:
+        return self._house.peers.keys()
 
     @property
     def held(self) -> int:
