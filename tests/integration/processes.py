@@ -26,18 +26,18 @@ TRACEBACK = "Traceback (most recent call last)"
 PORTS = range(10_000, 32_000)
 
 
-def free_ports() -> int:
-    """The first of three neighbouring ports that nobody listens on."""
+def free_ports(count: int = 3) -> int:
+    """The first of some neighbouring ports that nobody listens on."""
     for _ in range(200):
         base = random.choice(PORTS)
         try:
-            for port in (base, base + 1, base + 2):
+            for port in range(base, base + count):
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", port))
         except OSError:
             continue
         return base
-    raise AssertionError("no three free ports in a row were found")
+    raise AssertionError(f"no {count} free ports in a row were found")
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.0) -> None:
@@ -195,6 +195,14 @@ class BrokerServer(Node):
         return ["broker", "serve", "--url", self.meta, "--name", self.name, *listening]
 
 
+@dataclass(slots=True, kw_only=True)
+class Cluster(Node):
+    """One `tern cluster`: a process for each server."""
+
+    def command(self) -> list[str]:
+        return ["cluster", "--data-dir", str(self.data_dir), "--ports", str(self.port)]
+
+
 class NodeFactory:
     """Makes nodes in one temp folder and looks after them until the test ends."""
 
@@ -283,6 +291,18 @@ class NodeFactory:
         if start:
             server.start()
         return server
+
+    def cluster(self, *arguments: str, start: bool = True) -> Cluster:
+        """A whole cluster by `tern cluster`, of at most ten servers."""
+        home = self._folder / f"cluster-{len(self._made) + 1}"
+        home.mkdir()
+        cluster = Cluster(
+            port=free_ports(10), data_dir=home / "data", output_dir=home, arguments=arguments
+        )
+        self._made.append(cluster)
+        if start:
+            cluster.start()
+        return cluster
 
     def finish(self) -> None:
         """Stop all of them, the youngest first, then complain about any of them."""

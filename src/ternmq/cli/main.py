@@ -14,6 +14,7 @@ from ternmq import __version__
 from ternmq.cli import (
     bench,
     broker,
+    cluster,
     consume,
     dead,
     delay,
@@ -45,6 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.up)
+app.command("cluster")(cluster.cluster)
 app.add_typer(meta.app, name="meta")
 app.add_typer(broker.app, name="broker")
 app.add_typer(topic.app, name="topic")

@@ -19,7 +19,8 @@ EXIT_FORCED = 1
 class Stopper:
     """Turns signals into an event that the node waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
+        self._seconds_max = seconds_max
         self.asked = asyncio.Event()
         self._timer: threading.Timer | None = None
 
@@ -39,7 +40,7 @@ class Stopper:
         self.asked.set()
         # A thread, because a loop that hangs would not run its own timer.
         self._timer = threading.Timer(
-            STOP_SECONDS_MAX, _force, [f"did not stop within {STOP_SECONDS_MAX:g} s: ended"]
+            self._seconds_max, _force, [f"did not stop within {self._seconds_max:g} s: ended"]
         )
         self._timer.daemon = True
         self._timer.start()

@@ -1,0 +1,151 @@
+"""What a cluster on one machine is made of: which processes, with which folders, ports, arguments.
+
+Pure: from a shape and a place to a list of `Planned`, in the order they start. Ports follow each
+other from the first one: meta servers, brokers group by group, delay servers. The shape is kept in
+the folder (`cluster.json`), so that a cluster that is started again is the one that it was; it may
+grow, and never lose a server that holds messages.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from ternmq.core.errors import BadConfig
+from ternmq.discovery.url import format_url
+
+HOST = "127.0.0.1"
+SHAPE_FILE = "cluster.json"
+PORT_MAX = 65_535
+SERVERS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How many of each."""
+
+    groups: int = 2
+    replicas: int = 0
+    metas: int = 1
+    delays: int = 1
+
+    @property
+    def servers(self) -> int:
+        return self.metas + self.groups * (1 + self.replicas) + self.delays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One process."""
+
+    name: str
+    role: str
+    port: int
+    arguments: tuple[str, ...]
+    """Of the `tern` command."""
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole cluster. Meta servers are there before anybody else starts."""
+
+    metas: list[Planned]
+    brokers: list[Planned]
+    delays: list[Planned]
+
+    @property
+    def url(self) -> str:
+        """All meta servers, as servers and careful clients are given them."""
+        return format_url([meta.address for meta in self.metas])
+
+    @property
+    def everybody(self) -> list[Planned]:
+        return [*self.metas, *self.brokers, *self.delays]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """More arguments, for all of a kind."""
+
+    everybody: tuple[str, ...] = ()
+    brokers: tuple[str, ...] = ()
+
+
+def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None) -> Plan:
+    """Which processes make up this cluster."""
+    extra = extra or Extra()
+    if shape.servers > SERVERS_MAX:
+        raise BadConfig(f"{shape.servers} servers are too many for one machine; at most 100")
+    if not 1 <= base <= PORT_MAX - shape.servers + 1:
+        raise BadConfig(
+            f"--ports {base}: {shape.servers} servers need {shape.servers} ports, "
+            f"so the first one is 1 to {PORT_MAX - shape.servers + 1}"
+        )
+    ports = iter(range(base, base + shape.servers))
+
+    def server(name: str, role: str, *arguments: str) -> Planned:
+        port = next(ports)
+        place = ("--port", str(port), "--host", HOST, "--advertised-host", HOST,
+                 "--data-dir", str(folder / name))  # fmt: skip
+        words = (role, "serve", *arguments, *place, *extra.everybody)
+        return Planned(name=name, role=role, port=port, arguments=words)
+
+    registry = f"sqlite:///{folder / 'registry.db'}"
+    metas = [
+        server(f"meta-{number + 1}", "meta", "--registry", registry)
+        for number in range(shape.metas)
+    ]
+    url = format_url([meta.address for meta in metas])
+    brokers = [
+        server(f"{name}-{letter}", "broker", "--url", url, "--name", name, *extra.brokers)
+        for name in (f"group-{number + 1}" for number in range(shape.groups))
+        for letter in "abcdefghij"[: shape.replicas + 1]
+    ]
+    delays = [
+        server(name, "delay", "--url", url, "--name", name)
+        for name in (f"delay-{number + 1}" for number in range(shape.delays))
+    ]
+    return Plan(metas=metas, brokers=brokers, delays=delays)
+
+
+def settle_shape(folder: Path, **wanted: int | None) -> Shape:
+    """What was asked for, else what the cluster in this folder was, else the default.
+
+    What holds messages never becomes fewer: that would leave them behind.
+    """
+    before = _read_shape(folder / SHAPE_FILE)
+    known = asdict(before or Shape())
+    shape = Shape(**(known | {name: count for name, count in wanted.items() if count is not None}))
+    for name in ("groups", "replicas", "delays"):
+        if before is not None and getattr(shape, name) < getattr(before, name):
+            raise BadConfig(
+                f"the cluster in {folder} has --{name} {getattr(before, name)}, and they hold "
+                f"messages: start it with as many, or choose another folder with --data-dir"
+            )
+    return shape
+
+
+def keep_shape(folder: Path, shape: Shape) -> None:
+    """Remember it; whole or not at all."""
+    beside = folder / f"{SHAPE_FILE}.new"
+    try:
+        beside.write_text(json.dumps(asdict(shape)) + "\n", encoding="utf-8")
+        beside.replace(folder / SHAPE_FILE)
+    except OSError as error:
+        raise BadConfig(f"cannot write {folder / SHAPE_FILE}: {error.strerror}") from error
+
+
+def _read_shape(path: Path) -> Shape | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Shape(**{item.name: int(found[item.name]) for item in fields(Shape)})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadConfig(
+            f"{path} does not say what the cluster is made of ({error}); remove it and give "
+            "--groups and --replicas as they were"
+        ) from error
