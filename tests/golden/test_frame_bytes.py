@@ -22,6 +22,16 @@ from ternmq.wire.commands import (
     unpack,
 )
 from ternmq.wire.frame import pack_header
+from ternmq.wire.replicating import (
+    MESSAGES,
+    PULLS,
+    REPLICATE,
+    REPLICATED,
+    Follow,
+    Followed,
+    LogHeld,
+    LogPlan,
+)
 
 
 def test_the_header_of_a_frame() -> None:
@@ -92,6 +102,9 @@ def test_the_command_numbers() -> None:
         "DELAY_FIND": 81,
         "DELAY_COUNT": 82,
         "DELAY_LEDGER": 83,
+        "FOLLOW": 90,
+        "REPLICATE": 91,
+        "REPLICATED": 92,
     }
 
 
@@ -121,6 +134,19 @@ def test_the_flags() -> None:
             "9405a174 0699c290 ce004000 000000a6 72656675 7365c2c2 00",
         ),
         (Empty(), "90"),
+        (
+            Follow(
+                broker_group="a",
+                member="m",
+                epoch=3,
+                logs=[LogHeld(log=0, start=0, end=9, safe=8, epochs=[(2, 0)])],
+            ),
+            "94a161a1 6d039195 00000908 91920200",
+        ),
+        (
+            Followed(epoch=3, logs=[LogPlan(log=1, cut_to=8, start=0, epochs=[(2, 0)])]),
+            "93039194 01080091 920200c4 00",
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Record) else "",
 )
@@ -150,3 +176,13 @@ def test_the_fixed_parts_of_hot_answers() -> None:
         "0100000000000000 0200000000000000 0300000000000000 0400000001000000"
     )
     assert delivered.hex(" ", -8) == "0200000000000000 4d00000000000000"
+
+
+def test_the_heads_of_replicated_bytes_and_their_answer() -> None:
+    replicate = REPLICATE.pack(3, 4096, 2048, PULLS, 0)
+    replicated = REPLICATED.pack(3, 8192, MESSAGES, 0)
+
+    assert replicate.hex(" ", -8) == (
+        "0300000000000000 0010000000000000 0008000000000000 0100000000000000"
+    )
+    assert replicated.hex(" ", -8) == "0300000000000000 0020000000000000 0000000000000000"

@@ -72,6 +72,11 @@ class Command(IntEnum):
     DELAY_COUNT = 82
     DELAY_LEDGER = 83
 
+    FOLLOW = 90
+    REPLICATE = 91
+    """Master to replica, unasked: bytes of a log."""
+    REPLICATED = 92
+
 
 class Flag(IntFlag):
     """How to read a frame."""

@@ -11,6 +11,7 @@ from ternmq import wire
 from ternmq.core.errors import ERRORS
 from ternmq.wire.commands import DELIVERED, PUBLISHED, Command, Record
 from ternmq.wire.frame import FRAME_SIZE_MAX
+from ternmq.wire.replicating import REPLICATE, REPLICATED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "wire-protocol.md").read_text()
 
@@ -44,6 +45,7 @@ def test_every_command_is_there_with_its_number() -> None:
 
 def test_commands_name_messages_that_exist() -> None:
     known = {"nothing", "", "one batch", "PUBLISHED", "DELIVERED and envelopes"}
+    known |= {"REPLICATE and bytes", "REPLICATED"}
     for row in table("Commands"):
         for cell in row[3:5]:
             word = re.split("[;,]", cell)[0]
@@ -73,3 +75,5 @@ def test_sizes_on_the_page_are_those_of_the_code() -> None:
     assert f"{FRAME_SIZE_MAX:,}" in PAGE
     assert f"`PUBLISHED` ({PUBLISHED.size} bytes)" in PAGE
     assert f"`DELIVERED` ({DELIVERED.size} bytes)" in PAGE
+    assert f"`REPLICATE` ({REPLICATE.size} bytes)" in PAGE
+    assert f"`REPLICATED` ({REPLICATED.size} bytes)" in PAGE

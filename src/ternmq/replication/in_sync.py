@@ -1,0 +1,193 @@
+"""Who has to have a byte before it counts: the in-sync set as its master sees it. Pure.
+
+The set itself is in the registry and changes only by compare-and-set on its version. Between
+sending such a change and knowing what became of it both outcomes are possible, so the master
+requires everybody who is in the old set or in the new one:
+
+1. A member that is added is required before the change is sent; one that is removed until it is
+   known to be removed.
+2. A change without an answer is not over: it may still be carried out later, as long as the version
+   it was made for is the current one. It is sent again until a newer version is known.
+3. A member is added only while it has all that is safe, and removed only when enough are left.
+
+So whoever the registry names has everything that was acknowledged, and may lead. No clock, no I/O:
+moments are handed in (seconds that only grow), members are names of sixteen characters.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ReplicaLost(StrEnum):
+    """What a master does without enough replicas in step."""
+
+    READ_ONLY = "read-only"
+    """Refuses messages until one is back."""
+    CONTINUE = "continue"
+    """Goes on alone: what it then takes is on one disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the registry said last."""
+
+    version: int
+    in_sync: frozenset[str]
+    members: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change of the set that was sent, or is about to be."""
+
+    in_sync: frozenset[str]
+    version: int
+    """It is carried out only while this is the current one."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """How far a member is, by log number, and since when it has stood still."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+    connected: bool = False
+    moved_at: float = 0.0
+
+    def has(self, marks: Mapping[int, int]) -> bool:
+        return all(self.ends.get(log, -1) >= mark for log, mark in marks.items())
+
+
+class InSync:
+    """The set of one leadership."""
+
+    def __init__(
+        self, me: str, known: Known, *, policy: ReplicaLost, timeout: float, now: float
+    ) -> None:
+        self._me = me
+        self._known = known
+        self._policy = policy
+        self._timeout = timeout
+        self._proposal: Proposal | None = None
+        self.copies: dict[str, Copy] = {}
+        """Members that are connected or required; never this one."""
+        self._expect(now)
+
+    @property
+    def known(self) -> Known:
+        return self._known
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """Sent and not known to be decided."""
+        return self._proposal
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Everybody else who must have a byte before it counts."""
+        everybody = self._known.in_sync
+        if self._proposal is not None:
+            everybody |= self._proposal.in_sync
+        return everybody - {self._me}
+
+    def learn(self, known: Known, now: float) -> bool:
+        """The registry says so; False if that is old news."""
+        if known.version < self._known.version:
+            return False
+        self._known = known
+        if self._proposal is not None and known.version > self._proposal.version:
+            self._proposal = None
+        self._expect(now)
+        return True
+
+    def _expect(self, now: float) -> None:
+        for member in self.required:
+            self.copies.setdefault(member, Copy(moved_at=now))
+
+    # -- what members say
+
+    def came(self, member: str, now: float) -> Copy:
+        """It follows: what it has is not known yet."""
+        copy = self.copies[member] = Copy(connected=True, moved_at=now)
+        return copy
+
+    def gone(self, member: str) -> None:
+        copy = self.copies.get(member)
+        if copy is None:
+            return
+        copy.connected = False
+        if member not in self.required:
+            del self.copies[member]
+
+    def holds(self, member: str, log: int, end: int, now: float) -> None:
+        copy = self.copies[member]
+        if end > copy.ends.get(log, -1):
+            copy.ends[log] = end
+            copy.moved_at = now
+
+    # -- what follows from it
+
+    def mark(self, log: int, written: int) -> int:
+        """Up to here every required member has the log."""
+        lowest = written
+        for member in self.required:
+            lowest = min(lowest, self.copies[member].ends.get(log, 0))
+        return lowest
+
+    def look(self, now: float, written: Mapping[int, int]) -> None:
+        """Note who has nothing to do: standing still is no fault then."""
+        for copy in self.copies.values():
+            if copy.connected and copy.has(written):
+                copy.moved_at = now
+
+    def late(self, now: float) -> frozenset[str]:
+        """Required, and without a step forward for too long."""
+        return frozenset(
+            member for member in self.required if now - self.copies[member].moved_at > self._timeout
+        )
+
+    @property
+    def needed(self) -> int:
+        """How many members a message has to be on."""
+        alone = self._policy is ReplicaLost.CONTINUE or len(self._known.members) <= 1
+        return 1 if alone else 2
+
+    def propose(
+        self, now: float, safe: Mapping[int, int], *, at_least: int | None = None
+    ) -> Proposal | None:
+        """The change that is due, and from now on required; None if there is none. One that was
+        sent before and is not decided comes again. `at_least` so many members stay."""
+        if self._proposal is not None:
+            return self._proposal
+        in_sync = self._known.in_sync
+        late = self.late(now)
+        left = in_sync - late
+        if late and len(left) >= (self.needed if at_least is None else at_least):
+            return self._send(left)
+        ready = {
+            member
+            for member, copy in self.copies.items()
+            if member not in in_sync and copy.connected and copy.has(safe)
+        }
+        ready &= self._known.members
+        return self._send(in_sync | ready) if ready else None
+
+    def _send(self, in_sync: Iterable[str]) -> Proposal:
+        self._proposal = Proposal(frozenset(in_sync) | {self._me}, self._known.version)
+        return self._proposal
+
+    def refusal(self, now: float) -> str | None:
+        """Why messages are not taken at the moment, and what to do; None if they are."""
+        if len(self._known.in_sync) < self.needed:
+            return (
+                f"{len(self._known.in_sync)} of {len(self._known.members)} servers of this broker "
+                "group are in step and messages have to be on 2: start a replica, or set "
+                'replica_lost = "continue" to take messages with one'
+            )
+        late = self.late(now)
+        if late:
+            return (
+                f"{len(late)} replica(s) in the in-sync set do not answer: start them again, or "
+                'set replica_lost = "continue" to go on without'
+            )
+        return None

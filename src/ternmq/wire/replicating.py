@@ -1,0 +1,59 @@
+"""How a replica gets the logs of its master: FOLLOW once, then a stream of bytes and of answers.
+
+A replica connects to its master and says FOLLOW: who it is, under which epoch, and how far its
+logs go. The answer says where its history and the master's part (the rest is to be cut) and hands
+over the master's table of epochs. The replica cuts, says REPLICATED for every log, and from then on
+the master pushes REPLICATE frames: bytes of one log at one offset and how much of that log is safe.
+REPLICATED says how much the replica holds. Both are pipelined; neither waits for the other.
+
+`REPLICATE` is the head of a pushed frame, the bytes of the log follow (none: only the safe mark
+moved). Logs have numbers: 0 is the message log, 1 the pull log.
+"""
+
+import struct
+
+from ternmq.wire.commands import Record
+
+MESSAGES, PULLS = 0, 1
+
+REPLICATE = struct.Struct("<QQQHH4x")  # epoch, offset, safe to, log, flags (0)
+REPLICATED = struct.Struct("<QQHH4x")  # epoch, end held, log, flags (0)
+
+
+class LogHeld(Record, frozen=True):
+    """How far one log of a member goes."""
+
+    log: int
+    start: int
+    end: int
+    safe: int
+    """Below it nothing may be cut: it was acknowledged."""
+    epochs: list[tuple[int, int]]
+    """Epoch and the offset at which it began, oldest first."""
+
+
+class Follow(Record, frozen=True):
+    """A replica wants the logs of its master, from where both have the same history."""
+
+    broker_group: str
+    member: str
+    epoch: int
+    logs: list[LogHeld]
+
+
+class LogPlan(Record, frozen=True):
+    """What a replica does with one log before the stream begins."""
+
+    log: int
+    cut_to: int
+    """Bytes from here on are not the master's."""
+    start: int
+    """Where the master's log begins."""
+    epochs: list[tuple[int, int]]
+
+
+class Followed(Record, frozen=True):
+    epoch: int
+    logs: list[LogPlan]
+    base: bytes = b""
+    """What an empty replica begins with, where the master's logs no longer begin at 0."""

@@ -1,0 +1,209 @@
+"""The in-sync set: whoever the registry names has everything that counts, whatever gets lost."""
+
+import random
+
+import pytest
+
+from ternmq.replication.in_sync import InSync, Known, Proposal, ReplicaLost
+
+ME, B, C = "a" * 16, "b" * 16, "c" * 16
+ALL = frozenset({ME, B, C})
+
+
+def known(*in_sync: str, version: int = 1, members: frozenset[str] = ALL) -> Known:
+    return Known(version=version, in_sync=frozenset(in_sync), members=members)
+
+
+def leader(*in_sync: str, policy: ReplicaLost = ReplicaLost.READ_ONLY) -> InSync:
+    return InSync(ME, known(*in_sync), policy=policy, timeout=3.0, now=0.0)
+
+
+def test_alone_in_the_set_everything_written_counts() -> None:
+    assert leader(ME).mark(0, 100) == 100
+
+
+def test_a_member_of_the_set_that_never_came_holds_everything_up() -> None:
+    assert leader(ME, B).mark(0, 100) == 0
+
+
+def test_the_slowest_required_member_sets_the_mark() -> None:
+    group = leader(ME, B, C)
+    for member, end in ((B, 80), (C, 60)):
+        group.came(member, 0.0)
+        group.holds(member, 0, end, 0.0)
+
+    assert group.mark(0, 100) == 60
+
+
+def test_a_member_is_required_before_the_change_that_adds_it_is_sent() -> None:
+    group = leader(ME, B)
+    group.came(C, 0.0)
+    group.holds(C, 0, 50, 0.0)
+
+    proposal = group.propose(0.0, {0: 50})
+
+    assert proposal == Proposal(ALL, 1)
+    assert group.required == {B, C}
+
+
+def test_a_member_that_lacks_something_safe_is_not_added() -> None:
+    group = leader(ME, B)
+    group.came(C, 0.0)
+    group.holds(C, 0, 49, 0.0)
+
+    assert group.propose(0.0, {0: 50}) is None
+
+
+def test_a_stranger_is_not_added() -> None:
+    group = leader(ME, B)
+    group.came("f" * 16, 0.0)
+    group.holds("f" * 16, 0, 50, 0.0)
+
+    assert group.propose(0.0, {0: 50}) is None
+
+
+def test_a_late_member_is_required_until_its_removal_is_known() -> None:
+    group = leader(ME, B, C)
+    group.came(B, 9.0)
+
+    proposal = group.propose(9.0, {0: 0})
+
+    assert proposal == Proposal(frozenset({ME, B}), 1)
+    assert C in group.required
+    group.learn(known(ME, B, version=2), 9.0)
+    assert group.required == {B}
+
+
+def test_the_last_replica_is_not_removed_where_messages_have_to_be_on_two() -> None:
+    group = leader(ME, B)
+
+    assert group.propose(9.0, {0: 0}) is None
+    assert "do not answer" in (group.refusal(9.0) or "")
+
+
+def test_a_new_leader_may_go_on_with_fewer_to_be_able_to_begin() -> None:
+    assert leader(ME, B).propose(9.0, {0: 0}, at_least=1) == Proposal(frozenset({ME}), 1)
+
+
+def test_with_continue_the_last_replica_is_removed() -> None:
+    group = leader(ME, B, policy=ReplicaLost.CONTINUE)
+
+    assert group.propose(9.0, {0: 0}) == Proposal(frozenset({ME}), 1)
+    group.learn(known(ME, version=2), 9.0)
+    assert group.refusal(9.0) is None
+
+
+def test_alone_in_the_set_of_a_larger_group_messages_are_refused() -> None:
+    assert 'replica_lost = "continue"' in (leader(ME).refusal(0.0) or "")
+
+
+def test_a_group_of_one_server_takes_messages() -> None:
+    alone = known(ME, members=frozenset({ME}))
+
+    group = InSync(ME, alone, policy=ReplicaLost.READ_ONLY, timeout=3.0, now=0.0)
+
+    assert group.refusal(100.0) is None
+
+
+def test_a_change_without_an_answer_comes_again_until_the_version_is_another() -> None:
+    group = leader(ME, B, C)
+    group.came(B, 9.0)
+    first = group.propose(9.0, {0: 0})
+    group.came(C, 9.5)
+
+    assert group.propose(9.6, {0: 0}) is first
+    group.learn(known(ME, B, C, version=1), 9.7)
+    assert group.propose(9.7, {0: 0}) is first
+    group.learn(known(ME, B, C, version=2), 9.8)
+    assert group.proposal is None
+
+
+def test_who_has_nothing_to_do_is_not_late() -> None:
+    group = leader(ME, B)
+    group.came(B, 0.0)
+    group.holds(B, 0, 10, 0.0)
+    group.look(60.0, {0: 10})
+
+    assert group.late(61.0) == frozenset()
+    assert group.late(64.0) == {B}
+
+
+def test_a_member_whose_connection_is_lost_is_late_after_the_timeout() -> None:
+    group = leader(ME, B)
+    group.came(B, 0.0)
+    group.holds(B, 0, 10, 0.0)
+    group.gone(B)
+    group.look(60.0, {0: 10})
+
+    assert group.late(60.0) == {B}
+
+
+class World:
+    """A registry, members that write at their own pace, and a network that loses and delays."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        policy = self.chance.choice(list(ReplicaLost))
+        self.registry = known(ME, B, C)
+        self.group = InSync(ME, self.registry, policy=policy, timeout=3.0, now=0.0)
+        self.now = 0.0
+        self.written = 0
+        self.safe = 0
+        self.held = {B: 0, C: 0}
+        self.on_their_way: list[Proposal] = []
+        self.answers: list[Known] = []
+
+    def step(self) -> None:
+        self.now += self.chance.random()
+        often = [self.write, self.member_works, self.member_says] * 2
+        rarely = [self.propose, self.carry_out, self.hear, self.cut, self.lose]
+        self.chance.choice([*often, *rarely])()
+        self.group.look(self.now, {0: self.written})
+        self.safe = max(self.safe, self.group.mark(0, self.written))
+        for member in self.registry.in_sync - {ME}:
+            assert self.held[member] >= self.safe, "the registry names one that lacks something"
+
+    def write(self) -> None:
+        self.written += self.chance.randrange(1, 10)
+
+    def member_works(self) -> None:
+        member = self.chance.choice([B, C])
+        self.held[member] = self.chance.randint(self.held[member], self.written)
+
+    def member_says(self) -> None:
+        member = self.chance.choice([B, C])
+        copy = self.group.copies.get(member)
+        if copy is None or not copy.connected:
+            self.group.came(member, self.now)
+        self.group.holds(member, 0, self.held[member], self.now)
+
+    def propose(self) -> None:
+        proposal = self.group.propose(self.now, {0: self.safe})
+        if proposal is not None:
+            self.on_their_way.append(proposal)
+
+    def carry_out(self) -> None:
+        """Any of those under way, however old, perhaps more than once."""
+        if self.on_their_way:
+            proposal = self.chance.choice(self.on_their_way)
+            if proposal.version == self.registry.version:
+                self.registry = known(*proposal.in_sync, version=proposal.version + 1)
+            self.answers.append(self.registry)
+
+    def hear(self) -> None:
+        if self.answers:
+            self.group.learn(self.chance.choice(self.answers), self.now)
+
+    def cut(self) -> None:
+        self.group.gone(self.chance.choice([B, C]))
+
+    def lose(self) -> None:
+        if self.on_their_way:
+            self.on_their_way.remove(self.chance.choice(self.on_their_way))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whoever_the_registry_names_has_everything_that_counts(seed: int) -> None:
+    world = World(seed)
+    for _ in range(400):
+        world.step()
