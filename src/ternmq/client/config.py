@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from ternmq.batch.layout import ROWS_MAX, Encoding
+from ternmq.client.choosing import Choosing
 from ternmq.client.codec import Codec, CodecName, find_codec
 from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.ids import check_name
@@ -36,6 +37,8 @@ class ConnectOptions(TypedDict, total=False):
     buffer_size_max: int
     on_full: OnFull
     on_error: OnError | None
+    choose: Choosing
+    allow_duplicates: bool
     delivery_timeout: float
     request_timeout: float
     resend_times: int
@@ -64,6 +67,10 @@ class ClientConfig:
     """Over one of these bounds: let the caller wait, or raise `BufferFull`."""
     on_error: OnError | None = None
     """Called with (topic, error) when a message of `send_nowait` was not stored."""
+    choose: Choosing = "round_robin"
+    """Which broker group gets the next batch; what has an order key goes where its slot lies."""
+    allow_duplicates: bool = False
+    """No answer: also send to another group, though the first may have stored it."""
     delivery_timeout: float = 60.0
     """Seconds from `send` until it gives up."""
     request_timeout: float = 5.0
@@ -88,6 +95,9 @@ class ClientConfig:
         find_codec(self.codec)
         _one_of("on_full", self.on_full, ("wait", "raise"))
         _one_of("compression", self.compression, tuple(_ENCODINGS))
+        _one_of("choose", self.choose, get_args(Choosing))
+        if not isinstance(self.allow_duplicates, bool):
+            raise BadConfig(f"allow_duplicates is {self.allow_duplicates!r}; it is True or False")
         _within("buffer_messages_max", self.buffer_messages_max, 1, 100_000_000)
         _within("buffer_size_max", self.buffer_size_max, 64 * KIB, 64 * 1024 * MIB)
         _within("delivery_timeout", self.delivery_timeout, 0.01, 24 * 3600)

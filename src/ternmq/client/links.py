@@ -78,6 +78,10 @@ class Links:
         """The groups that take messages."""
         return [route.broker_group for route in self._cache.masters(kind)]
 
+    def weights(self) -> dict[str, int]:
+        """How much groups get of what is shared out by weight; those not named the same."""
+        return {}
+
     def away(self, kind: Kind) -> list[str]:
         """Groups that hold messages and cannot be asked at present."""
         routes = self._cache.routes.away if self._cache.routes is not None else []

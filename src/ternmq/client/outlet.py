@@ -3,9 +3,11 @@
 1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
    result is indefinite, so the same bytes go to the same group again, in the original order; the
    broker recognises a repeat.
-2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, then the
-   caller is told. Over a limit the broker says when there is room: the topic's parcels wait for
-   that, together and in order, while it lies within `delivery_timeout`; else the caller is told.
+2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, with
+   another group each time where it is the group that cannot and there is another, then the caller
+   is told. Over a limit that all groups have the broker says when there is room: the topic's
+   parcels wait for that, together and in order, while it lies within `delivery_timeout`; else the
+   caller is told. What was never sent because the group cannot be reached goes to another too.
 3. Refused for good: the caller is told at once.
 4. A parcel's time (`delivery_timeout`, or the resend window of one-way messages) is over:
    `SendUnknown` if bytes may have arrived, else `Unavailable`.
@@ -18,15 +20,20 @@ Belongs to one event loop. Never encodes, never changes a parcel's bytes, never 
 import asyncio
 from collections import deque
 from functools import partial
+from typing import Protocol
 
+from ternmq.client.health import Health
 from ternmq.client.link import Link, back_off
 from ternmq.client.parcel import Parcel
 from ternmq.core.errors import (
     BufferFull,
     Closed,
     DiskFailed,
+    DiskFull,
+    NotMaster,
     OverLimit,
     ProtocolError,
+    ReadOnly,
     TernError,
     Unavailable,
 )
@@ -38,16 +45,28 @@ REFUSALS_MAX = 3
 REQUESTS_MAX = 256  # Under way at once.
 AHEAD_MAX = 400  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
 SWEEP_S = 0.1
+OF_THE_GROUP = (DiskFull, NotMaster, ReadOnly)
+"""Refusals that another group may not have, and that this one will have for a while."""
 
 log = get_logger()
+
+
+class Elsewhere(Protocol):
+    """Gives a parcel to another group, as a new one; False where there is none."""
+
+    def __call__(self, parcel: Parcel, *, stored: bool) -> bool: ...
 
 
 class Outlet:
     """The line of parcels to one broker group."""
 
-    def __init__(self, broker_group: str, link: Link) -> None:
+    def __init__(self, broker_group: str, link: Link, health: Health, elsewhere: Elsewhere) -> None:
         self.broker_group = broker_group
+        self.health = health
+        self.allow_duplicates = False
+        """What may be stored here goes to another group too, when this one does not answer."""
         self._link = link
+        self._elsewhere = elsewhere
         self._waiting: deque[Parcel] = deque()
         self._under_way: dict[int, Parcel] = {}
         self._later: dict[Parcel, None] = {}  # In order: repeats leave as they came.
@@ -78,6 +97,7 @@ class Outlet:
         """Send it as soon as its turn comes."""
         self._serial += 1
         parcel.serial = self._serial
+        parcel.tried.append(self.broker_group)
         if parcel.origin not in self._open:
             parcel.origin = parcel.serial
         self._open[parcel.origin] = self._open.get(parcel.origin, 0) + 1
@@ -117,9 +137,25 @@ class Outlet:
                 except TernError as error:
                     if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
                         self._fail_all(error)
+                    self.health.failed(self._loop.time())
+                    self._part_with_waiting()
         finally:
             self._connecting = None
         self._pump()
+
+    def _part_with_waiting(self) -> None:
+        """Nobody can be reached here: what was never sent need not wait for that."""
+        for parcel in list(self._waiting):
+            if not parcel.transmitted or self.allow_duplicates:
+                self._move(parcel)
+
+    def _move(self, parcel: Parcel) -> bool:
+        """To another group, if there is one; it is no more ours then."""
+        parcel.finished = self._elsewhere(parcel, stored=parcel.unanswered > 0)
+        if parcel.finished:
+            self._drop(parcel)
+            self._close(parcel)
+        return parcel.finished
 
     def _transmit(self, connection: Connection, parcel: Parcel) -> None:
         self.repeats += parcel.transmitted
@@ -170,6 +206,7 @@ class Outlet:
         published.stored_at_ms = stored_at_ms
         published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
         published.broker_group = connection.welcome.broker_group or self.broker_group
+        self.health.worked()
         self._finish(parcel, None)
 
     def _again(self, parcel: Parcel, connection: Connection, error: BaseException) -> None:
@@ -188,7 +225,14 @@ class Outlet:
 
     def _refused(self, parcel: Parcel, error: TernError) -> None:
         """Definite: this broker has not stored it."""
-        wait = error.wait if isinstance(error, OverLimit) and error.retryable else None
+        over = isinstance(error, OverLimit) and error.retryable
+        if isinstance(error, OF_THE_GROUP):
+            self.health.failed(self._loop.time())
+        if over or isinstance(error, OF_THE_GROUP):
+            sure = parcel.unanswered == 0 or self.allow_duplicates
+            if sure and self._move(parcel):
+                return
+        wait = error.wait if isinstance(error, OverLimit) and over else None
         if wait is not None:
             if self._loop.time() + wait < parcel.deadline:
                 self._hold(parcel, wait)
@@ -233,11 +277,14 @@ class Outlet:
         self._under_way.pop(parcel.serial, None)
         parcel.finished = True
         parcel.on_done(parcel, error)  # May put halves of it, so its origin stays open until now.
+        self._close(parcel)
+        if self._waiting:
+            self._pump()
+
+    def _close(self, parcel: Parcel) -> None:
         self._open[parcel.origin] -= 1
         if not self._open[parcel.origin]:
             del self._open[parcel.origin]
-        if self._waiting:
-            self._pump()
 
     def _sweep(self) -> None:
         """Give up what is overdue and repeat what nobody answered."""
@@ -248,6 +295,9 @@ class Outlet:
                 self._finish(parcel, parcel.overdue())
             elif parcel.serial in self._under_way and now - parcel.sent_at > parcel.again_after:
                 connection = self._link.connection
+                self.health.failed(now)
+                if self.allow_duplicates and self._move(parcel):
+                    continue
                 if connection is not None and not connection.closed:
                     log.warning("no answer, sending again", topic=parcel.published.topic)
                     self._transmit(connection, parcel)
@@ -255,6 +305,7 @@ class Outlet:
 
     def _drop(self, parcel: Parcel) -> None:
         self._later.pop(parcel, None)
+        self._under_way.pop(parcel.serial, None)
         if parcel in self._waiting:
             self._waiting.remove(parcel)
 

@@ -1,32 +1,46 @@
-"""The servers of one kind that this client sends to, brokers or delay servers, taking turns.
+"""The servers of one kind that this client sends to, brokers or delay servers.
 
-Which there are comes from the routes; an outlet is made when its server's turn comes first. Never
-moves a message from one server to another: an outlet keeps what it was given until it is answered.
+Which there are comes from the routes, who is next from `choosing`; one that fails is left alone for
+a while (`health`), one that is about to stop is passed over. What a server has certainly not stored
+may go to another one: three tries in all. What it may have stored stays with it, unless the
+application allows duplicates.
 """
 
 import asyncio
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 
+from ternmq.client.choosing import Chooser, able
 from ternmq.client.config import ClientConfig
+from ternmq.client.health import Health
 from ternmq.client.link import back_off
 from ternmq.client.links import Kind, Links
-from ternmq.client.outlet import Outlet
+from ternmq.client.outlet import REFUSALS_MAX, Outlet
+from ternmq.client.parcel import Parcel
 from ternmq.core.errors import TernError
 
 
 class Outlets:
     """One line of parcels per server."""
 
-    def __init__(self, links: Links, kind: Kind, config: ClientConfig) -> None:
+    def __init__(
+        self,
+        links: Links,
+        kind: Kind,
+        config: ClientConfig,
+        renewed: Callable[[Parcel], Parcel],
+    ) -> None:
         self.kind: Kind = kind
         self.finding: asyncio.Task[None] | None = None
         """Somebody asks for routes because none are known."""
         self._links = links
         self._config = config
+        self._renewed = renewed
         self._outlets: dict[str, Outlet] = {}
         self._groups: list[str] = []
         self._routes: object = None
-        self._turn = 0
+        self._chooser = Chooser(config.choose, random.random)
+        self._loop = asyncio.get_running_loop()
 
     def __iter__(self) -> Iterator[Outlet]:
         return iter(self._outlets.values())
@@ -39,21 +53,52 @@ class Outlets:
         return bool(self._groups)
 
     def next(self) -> Outlet:
-        """The server whose turn it is; one that is about to stop is passed over."""
+        """The server that gets the next batch."""
+        self._look()
+        if len(self._groups) == 1:
+            return self.of(self._groups[0])
+        return self._pick(self._groups)
+
+    def elsewhere(self, parcel: Parcel, *, stored: bool) -> bool:
+        """Give a parcel to a server that did not have it yet; False where there is none.
+
+        `stored` says that it may be stored already: then the same bytes go, so that whoever
+        handles them can see that they are the same.
+        """
+        self._look()
+        if parcel.bound or len(parcel.tried) >= REFUSALS_MAX:
+            return False
+        now = self._loop.time()
+        others = [group for group in self._groups if group not in parcel.tried]
+        left = [group for group in others if self.of(group).health.fit(now)]
+        if left:
+            self._pick(left).put(parcel.again() if stored else self._renewed(parcel))
+        return bool(left)
+
+    def of(self, group: str) -> Outlet:
+        """The line to one server."""
+        outlet = self._outlets.get(group)
+        if outlet is None:
+            link = self._links.server(group, self.kind)
+            outlet = self._outlets[group] = Outlet(group, link, Health(), self.elsewhere)
+            outlet.allow_duplicates = self._config.allow_duplicates
+        return outlet
+
+    def _look(self) -> None:
         if self._routes is not self._links.version:
             self._routes = self._links.version
             self._groups = self._links.masters(self.kind) or self._groups
-        for _ in self._groups:
-            self._turn += 1
-            outlet = self._outlet(self._groups[self._turn % len(self._groups)])
-            if not outlet.ebbing:
-                break
-        return outlet
 
-    def _outlet(self, group: str) -> Outlet:
-        outlet = self._outlets.get(group)
-        if outlet is None:
-            outlet = self._outlets[group] = Outlet(group, self._links.server(group, self.kind))
+    def _pick(self, groups: list[str]) -> Outlet:
+        """One that is well if there is one, else the one that has rested longest."""
+        now, weights = self._loop.time(), self._links.weights()
+        staying = [group for group in groups if not self.of(group).ebbing] or groups
+        fit = [group for group in able(staying, weights) if self.of(group).health.fit(now)]
+        if fit:
+            outlet = self.of(self._chooser.pick(fit, weights))
+        else:
+            outlet = min(map(self.of, staying), key=lambda each: each.health.rests_until)
+        outlet.health.given(now)
         return outlet
 
     async def find(self) -> None:

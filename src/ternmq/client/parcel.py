@@ -28,6 +28,7 @@ class Parcel:
 
     __slots__ = (
         "again_after",
+        "bound",
         "chunk",
         "data",
         "deadline",
@@ -40,6 +41,7 @@ class Parcel:
         "sent_at",
         "serial",
         "transmitted",
+        "tried",
         "unanswered",
         "unencoded",
     )
@@ -64,6 +66,10 @@ class Parcel:
         """What the broker said last, if it was a refusal."""
         self.unanswered = 0
         """Times that it was sent and nobody said what became of it."""
+        self.tried: list[str] = []
+        """The groups that had it, this one included."""
+        self.bound = False
+        """It stays with the group it was given to: its order key's slot lies there."""
         self.finished = False
         self.unencoded = False
         """Its rows did not become bytes, for a reason nobody thought of."""
@@ -123,6 +129,26 @@ class Parcel:
         ]
         made[0].origin = made[1].origin = self.origin
         return made[0], made[1]
+
+    def again(self) -> "Parcel":
+        """The same bytes for another group, though this one may have stored them."""
+        made = Parcel(
+            self.chunk,
+            self.published,
+            window=Window(self.deadline, self.again_after),
+            on_done=self.on_done,
+        )
+        made.data = bytearray(self.data)
+        made.transmitted = True
+        made.unanswered = self.unanswered
+        made.take_over(self)
+        return made
+
+    def take_over(self, before: "Parcel") -> None:
+        """It takes the place of one that another group had."""
+        self.deadline, self.again_after = before.deadline, before.again_after
+        self.tried, self.refusals = before.tried, before.refusals + 1
+        self.refusal = before.refusal
 
     def overdue(self) -> TernError:
         """What to tell the caller when time is up."""

@@ -82,8 +82,8 @@ class Producer:
         self._incarnation = Incarnation(clock)
         self._waiting: dict[Line, Waiting] = {}
         self._forget_at = TOPICS_KEPT_MAX
-        self._brokers = Outlets(links, "realtime", config)
-        self._delays = Outlets(links, "delay", config)
+        self._brokers = Outlets(links, "realtime", config, self._renewed)
+        self._delays = Outlets(links, "delay", config, self._renewed)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -212,6 +212,13 @@ class Producer:
         producer, first = self._incarnation.take(len(chunk.rows))
         published = Published(topic, producer, first, len(chunk.rows))
         return Parcel(chunk, published, window=self._window(chunk), on_done=on_done)
+
+    def _renewed(self, before: Parcel) -> Parcel:
+        """The same rows under new numbers: another group may have forgotten such low ones."""
+        made = self.parcel(before.published.topic, before.chunk, before.on_done)
+        made.take_over(before)
+        made.encode(app=self.config.app, encoding=self.config.encoding)
+        return made
 
     def _window(self, chunk: Chunk) -> Window:
         """How long it is tried. What nobody waits for has the longer breath (D3)."""

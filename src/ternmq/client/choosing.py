@@ -1,0 +1,40 @@
+"""Which of several servers gets the next batch: in turn, by chance, or by chance and weight.
+
+Pure. What has an order key does not come here: its slot says where it goes (`client.ordered`). A
+weight of 0 means that a server gets nothing new, whatever the way of choosing; where all have that,
+weights mean nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Literal
+
+Choosing = Literal["round_robin", "random", "weighted"]
+WEIGHT = 100
+"""Of a group that nobody gave another one."""
+
+
+class Chooser:
+    """Picks one name of several."""
+
+    def __init__(self, way: Choosing, chance: Callable[[], float]) -> None:
+        self._way = way
+        self._chance = chance
+        self._turn = 0
+
+    def pick(self, names: Sequence[str], weights: Mapping[str, int]) -> str:
+        """One of `names`, which are not empty."""
+        if self._way == "round_robin":
+            self._turn += 1
+            return names[self._turn % len(names)]
+        point = self._chance()
+        if self._way == "random":
+            return names[int(point * len(names))]
+        ends = list(accumulate(weights.get(name, WEIGHT) for name in names))
+        at = point * ends[-1]
+        return next((name for name, end in zip(names, ends, strict=True) if at < end), names[-1])
+
+
+def able(names: Sequence[str], weights: Mapping[str, int]) -> list[str]:
+    """Without those of weight 0, unless all are."""
+    return [name for name in names if weights.get(name, WEIGHT) > 0] or list(names)

@@ -1,0 +1,59 @@
+"""How one server fares, as its client sees it; a failing one is left alone for a growing time.
+
+    well --failed--> resting --time is over--> on trial --worked--> well
+                        ^                          |
+                        +---------failed-----------+    (twice as long, up to `REST_MAX_S`)
+
+On trial means that one request is let through; the others go elsewhere until it is answered, or
+`TRIAL_S` have passed without an answer. Pure: whoever asks says what time it is.
+"""
+
+REST_MIN_S = 0.5
+REST_MAX_S = 30.0
+TRIAL_S = 5.0
+
+
+class Health:
+    """The state of one server."""
+
+    __slots__ = ("_failures", "_rests_until", "_tried_at")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._rests_until = 0.0
+        self._tried_at: float | None = None
+
+    @property
+    def well(self) -> bool:
+        return not self._failures
+
+    @property
+    def rests_until(self) -> float:
+        return self._rests_until
+
+    def fit(self, now: float) -> bool:
+        """May it be given something now?"""
+        if not self._failures:
+            return True
+        if now < self._rests_until:
+            return False
+        return self._tried_at is None or now - self._tried_at >= TRIAL_S
+
+    def given(self, now: float) -> None:
+        """It gets something: the trial, if one is due."""
+        if self._failures and now >= self._rests_until:
+            self._tried_at = now
+
+    def failed(self, now: float) -> None:
+        """No connection, no answer, or it cannot store. What comes while it rests is old news."""
+        if self._failures and now < self._rests_until:
+            return
+        self._failures += 1
+        rest = REST_MIN_S * 2 ** min(self._failures - 1, 16)
+        self._rests_until = now + min(rest, REST_MAX_S)
+        self._tried_at = None
+
+    def worked(self) -> None:
+        """It stored something."""
+        self._failures = 0
+        self._tried_at = None

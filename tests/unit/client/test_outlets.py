@@ -1,0 +1,150 @@
+"""Q1: several broker groups: refusals go to another one, unclear results stay where they are."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+import ternmq
+from ternmq.core.errors import DiskFull, OverLimit, ReadOnly
+from ternmq.rpc.server import Peer
+from ternmq.wire.commands import Command, Route, Routes, pack
+from ternmq.wire.frame import Frame
+from tests.unit.client.fake_broker import FakeBroker, fake_broker
+from tests.unit.client.waiting import until
+
+
+def announce(meta: FakeBroker, *addresses: str) -> None:
+    """Routes to groups a, b, c …"""
+    servers = [
+        Route(broker_group=group, address=address)
+        for group, address in zip("abc", addresses, strict=False)
+    ]
+
+    def tell(peer: Peer, frame: Frame) -> bool:
+        peer.answer(frame.command, frame.correlation, pack(Routes(version=1, servers=servers)))
+        return True
+
+    meta.behave(Command.ROUTES, tell)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
+    async with fake_broker() as first, fake_broker() as second:
+        announce(first, first.address, second.address)
+        yield first, second
+
+
+@pytest.mark.parametrize(
+    "refusal", [ReadOnly("no replica"), DiskFull("full"), OverLimit("busy", wait_ms=60_000)]
+)
+async def test_what_a_group_refuses_goes_to_another_under_a_new_number(
+    pair: tuple[FakeBroker, FakeBroker], refusal: ternmq.TernError
+) -> None:
+    first, second = pair
+    first.refuse(Command.PUBLISH, refusal)
+    async with ternmq.connect(first.url) as mq:
+        receipts = [await mq.send("orders", b"%d" % n) for n in range(10)]
+
+    assert sum(map(len, second.batches.values())) == 10
+    assert not first.batches
+    assert len({receipt.id for receipt in receipts}) == 10
+
+
+async def test_a_group_that_refuses_is_left_alone_for_a_while(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    first, second = pair
+    first.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(first.url) as mq:
+        for n in range(20):
+            await mq.send("orders", b"%d" % n)
+        assert len(first.published) <= 2
+
+        first.behaviours.pop(Command.PUBLISH)
+        async for _ in until_stored(mq, first):
+            pass
+
+    assert second.batches["orders"]
+
+
+async def until_stored(mq: ternmq.Client, broker: FakeBroker) -> AsyncIterator[None]:
+    while "orders" not in broker.batches:
+        await mq.send("orders", b"more")
+        yield
+
+
+async def test_a_group_that_cannot_be_reached_keeps_nobody_waiting(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    first, second = pair
+    announce(first, "127.0.0.1:1", second.address)
+    async with ternmq.connect(first.url, delivery_timeout=5) as mq:
+        for n in range(10):
+            await mq.send("orders", b"%d" % n)
+
+    assert len(second.batches["orders"]) == 10
+
+
+async def test_when_all_groups_refuse_the_caller_is_told_after_three_tries(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    for broker in pair:
+        broker.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(pair[0].url) as mq:
+        with pytest.raises(ReadOnly):
+            await mq.send("orders", b"x")
+
+    assert len(pair[0].published) + len(pair[1].published) == 3
+
+
+async def test_an_unclear_result_stays_with_its_group_and_its_number(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """Whether the silent group has it nobody knows: the same bytes again, and only there."""
+    first, second = pair
+    for broker in pair:
+        broker.behave(Command.PUBLISH, lambda peer, frame: True)
+    async with ternmq.connect(first.url, request_timeout=0.1, delivery_timeout=0.6) as mq:
+        with pytest.raises(ternmq.SendUnknown):
+            await mq.send("orders", b"x")
+
+    silent = first.published or second.published
+    assert len(silent) > 1
+    assert len(set(silent)) == 1
+    assert not (first.published and second.published)
+
+
+async def test_who_allows_duplicates_is_served_by_another_group_with_the_same_id(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    first, second = pair
+    silent: list[bytes] = []
+
+    def say_nothing(peer: Peer, frame: Frame) -> bool:
+        silent.append(bytes(frame.payload))
+        return len(silent) == 1
+
+    for broker in pair:
+        broker.behave(Command.PUBLISH, say_nothing)
+    async with ternmq.connect(first.url, request_timeout=0.1, allow_duplicates=True) as mq:
+        receipt = await mq.send("orders", b"x")
+
+    assert receipt.sequence == 0
+    assert len(first.published) == len(second.published) == 1
+    assert first.published == second.published
+
+
+async def test_a_silent_group_gets_no_new_messages(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    first, second = pair
+    second.behave(Command.PUBLISH, lambda peer, frame: True)
+    async with ternmq.connect(first.url, request_timeout=0.2, resend_after=0.2) as mq:
+        mq.send_nowait("orders", b"somewhere")
+        mq.send_nowait("other", b"elsewhere")
+        await until(lambda: len(second.published) >= 2)  # Silent: the first one comes again.
+        before = len(set(second.published))
+        for n in range(20):
+            await mq.send("orders", b"%d" % n)
+
+        assert len(set(second.published)) == before
+        second.behaviours.pop(Command.PUBLISH)
+        await mq.flush()
