@@ -27,7 +27,7 @@ from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.ids import check_name
 
 PREFETCH_MAX = 1_000_000
-TURN_ROWS = 512  # Rows shown before the loop gets a turn.
+TURN_ROWS = 256  # Rows shown before the loop gets a turn: a pull that was started goes out then.
 BATCH_ROWS = 4096
 TOPICS_MAX = 1024
 

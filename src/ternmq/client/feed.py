@@ -11,6 +11,7 @@ At most `concurrency` units are in hand. `drain` takes no more and waits for tho
 import asyncio
 
 from ternmq.client.consumer import Consumer
+from ternmq.client.failure_log import FailureLog
 from ternmq.client.last_error import writable
 from ternmq.client.message import Message, MessageBatch
 from ternmq.client.pool import Pool, TimedOut
@@ -33,6 +34,7 @@ class Feed:
         self._pool = pool
         self._free = asyncio.Semaphore(subscriber.concurrency)
         self._running: set[asyncio.Task[None]] = set()
+        self._failures = FailureLog(subscriber)
         self.stuck = 0
         """Threads that are still at a message which timed out."""
 
@@ -82,6 +84,7 @@ class Feed:
             for task in self._running:
                 task.cancel()
             await asyncio.wait(self._running, timeout=CANCEL_WAIT_S)
+        self._failures.sum_up()
 
     async def _next(self) -> Message | MessageBatch | None:
         subscriber = self._subscriber
@@ -130,16 +133,7 @@ class Feed:
 
     def _failed(self, unit: Message | MessageBatch, error: Exception) -> None:
         reason = f"{type(error).__name__}: {writable(error)}"
-        first = unit[0] if isinstance(unit, MessageBatch) else unit
-        log.warning(
-            "handler failed",
-            topic=unit.topic,
-            group=self._subscriber.group,
-            id=first.id,
-            attempt=first.attempt,
-            messages=len(unit) if isinstance(unit, MessageBatch) else 1,
-            reason=reason,
-        )
+        self._failures.failed(unit, reason)
         unit.retry(after=self._subscriber.retry_after, reason=reason, error=error)
 
     def _unstuck(self, _: "asyncio.Future[None]") -> None:

@@ -4,9 +4,10 @@ A report is three texts (type, text, traceback), cut to what the broker keeps; i
 whatever the exception is like. A message carries the report of its last attempt as `LastError`.
 """
 
-import traceback as tracebacks
 from dataclasses import dataclass
 from datetime import datetime
+
+from ternmq.client.traceback_text import formatted
 
 TYPE_LETTERS_MAX = 256
 TEXT_LETTERS_MAX = 1_024
@@ -38,7 +39,7 @@ def report(error: BaseException | None, reason: str) -> Report | None:
     if error is None:
         return ("", reason[:TEXT_LETTERS_MAX], "") if reason else None
     try:
-        trace = "".join(tracebacks.format_exception(error))
+        trace = formatted(error)
     except Exception as broken:
         trace = f"the traceback cannot be shown: {type(broken).__name__}"
     kind = type(error)

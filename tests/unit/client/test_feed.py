@@ -1,6 +1,9 @@
 """How messages and batches are settled by what handlers do."""
 
+from structlog.testing import capture_logs
+
 import ternmq
+from ternmq.client.failure_log import LINES_MAX
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.test_app import kinds
 from tests.unit.client.waiting import until
@@ -110,3 +113,24 @@ async def test_a_batch_that_is_being_gathered_is_given_back_when_the_app_stops(
         await until(lambda: feed._consumer._shown)
 
     assert kinds(broker) == ["back"] * 3
+
+
+async def test_many_failures_are_a_few_lines_and_a_count(
+    broker: FakeBroker, mq: ternmq.Client
+) -> None:
+    app = ternmq.App(broker.url)
+
+    @app.subscriber("orders", group="billing", retry_after=7)
+    def bill(message: ternmq.Message) -> None:
+        raise ValueError("no database")
+
+    with capture_logs() as logs:
+        await mq.send_many("orders", [b"x"] * 100)
+        async with app:
+            await until(lambda: len(kinds(broker)) == 100)
+
+    lines = [line for line in logs if line["event"] == "handler failed"]
+    more = [line for line in logs if line["event"] == "more handlers failed"]
+    assert LINES_MAX <= len(lines) < 100
+    assert len(lines) + sum(line["messages"] for line in more) == 100
+    assert more[-1]["last_reason"] == "ValueError: no database"
