@@ -144,6 +144,25 @@ class NotMaster(TernError):
     retryable = True
 
 
+class MasterAlive(TernError):
+    """The broker group has a master that was heard of; only when it is silent another may lead."""
+
+    code = "master_alive"
+    retryable = True
+
+
+class NotInSync(TernError):
+    """This member of the broker group may lack acknowledged messages, so it cannot lead."""
+
+    code = "not_in_sync"
+
+
+class Conflict(TernError):
+    """The broker group stands otherwise than was thought; somebody else was faster."""
+
+    code = "conflict"
+
+
 class DiskFull(TernError):
     """No space left on the broker; consuming goes on, sending works again when space returns."""
 

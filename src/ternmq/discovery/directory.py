@@ -5,11 +5,12 @@ Looking up a topic never waits: the directory keeps a copy of all live topics in
 never reused, so what was stored under a deleted topic or group can not come back with a new one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.standing import GroupKind, Member, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +62,58 @@ class Directory(TopicDirectory, Protocol):
         """Only give out larger numbers than these from now on, durably. Asked by a broker that
         starts, before it serves. Returns topic ids that have messages or groups and were never
         heard of: the registry is older than the data."""
+
+
+class Standings(Protocol):
+    """How broker groups stand: what their members ask. Every change is a compare-and-set in the
+    registry. `Unavailable` from one of them means that the outcome is unknown until a version
+    higher than the one before was seen."""
+
+    def standing(self, broker_group: str, kind: GroupKind = "realtime") -> Standing | None:
+        """As it was heard last, from memory; None: nobody ever joined."""
+
+    def standings(self) -> list[Standing]:
+        """All of them, from memory."""
+
+    def on_standing_changed(self, callback: Callable[[Standing], None]) -> None:
+        """Call `callback` on the loop with every standing that is new or another one."""
+
+    async def read_standing(
+        self, broker_group: str, kind: GroupKind = "realtime"
+    ) -> Standing | None:
+        """As it is in the registry now."""
+
+    async def join_group(
+        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0
+    ) -> Standing:
+        """Become a member, or say a new name or address. The first member ever is in sync, unless
+        the group had a life before that this one has nothing of: `data_epoch`, the last epoch in
+        its own logs, is 0. Raises `AlreadyExists` while the same member runs elsewhere."""
+
+    async def lead(
+        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        force: bool = False, accept_loss: bool = False,
+    ) -> Standing:  # fmt: skip
+        """Be the master at a new epoch. Raises `NotInSync`, `MasterAlive`."""
+
+    async def change_in_sync(
+        self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
+        kind: GroupKind = "realtime",
+    ) -> Standing:  # fmt: skip
+        """Asked by the master of that epoch who knows that version. Raises `Conflict`, which
+        carries the standing (`wire.standing.standing_of`)."""
+
+    async def leave_in_sync(
+        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime"
+    ) -> Standing:
+        """A member takes itself out, and stops being master; never the last one (`Conflict`)."""
+
+    async def forget_member(
+        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        accept_loss: bool = False,
+    ) -> Standing:  # fmt: skip
+        """A member is gone for good. Raises `AlreadyExists`, `NotInSync`, `BadRequest`."""
+
+
+class ClusterDirectory(Directory, Standings, Protocol):
+    """All that a broker asks."""

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import request
 from ternmq.wire.commands import (
@@ -37,6 +38,7 @@ from ternmq.wire.naming import (
     TopicNews,
     TopicNewsFind,
 )
+from ternmq.wire.standing import StandingFind, Standings
 
 WAIT_MS = 10_000
 ANSWER_S = 20.0
@@ -47,11 +49,12 @@ PAGE = 5_000
 log = get_logger()
 
 
-class RemoteDirectory:
-    """Implements `discovery.directory.Directory`. Made by `remote_directory`."""
+class RemoteDirectory(RemoteStandings):
+    """Implements `discovery.directory.ClusterDirectory`. Made by `remote_directory`."""
 
     def __init__(self, routes: RouteCache) -> None:
         self._routes = routes
+        super().__init__()
         self._version = -1
         self._topics: dict[str, Topic] = {}
         self._deleted: list[Callable[[Topic], None]] = []
@@ -65,24 +68,24 @@ class RemoteDirectory:
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         wanted = TopicCreate(name=name, settings=settings)
-        topic = await self._ask(Command.TOPIC_CREATE, wanted, Topic)
+        topic = await self.ask(Command.TOPIC_CREATE, wanted, Topic)
         self._topics[name] = topic
         return topic
 
     async def delete_topic(self, name: str) -> Topic:
-        topic = await self._ask(Command.TOPIC_DELETE, TopicNamed(name=name), Topic)
+        topic = await self.ask(Command.TOPIC_DELETE, TopicNamed(name=name), Topic)
         self._forget(topic)
         return topic
 
     async def group_id(self, topic_id: int, group: str) -> int:
         find = GroupIdFind(topic_id=topic_id, name=group)
-        return (await self._ask(Command.GROUP_ID, find, GroupId)).id
+        return (await self.ask(Command.GROUP_ID, find, GroupId)).id
 
     async def forget_group(self, topic_id: int, group: str) -> None:
-        await self._ask(Command.GROUP_FORGET, GroupIdFind(topic_id=topic_id, name=group), Empty)
+        await self.ask(Command.GROUP_FORGET, GroupIdFind(topic_id=topic_id, name=group), Empty)
 
     async def new_epoch(self, broker_group: str) -> int:
-        return (await self._ask(Command.EPOCH, EpochNew(broker_group=broker_group), Epoch)).epoch
+        return (await self.ask(Command.EPOCH, EpochNew(broker_group=broker_group), Epoch)).epoch
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         wanted = Reserve(
@@ -91,7 +94,7 @@ class RemoteDirectory:
             group_id=used.group_id,
             epoch=used.epoch,
         )
-        return frozenset((await self._ask(Command.RESERVE, wanted, Reserved)).unknown)
+        return frozenset((await self.ask(Command.RESERVE, wanted, Reserved)).unknown)
 
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         self._deleted.append(callback)
@@ -101,20 +104,22 @@ class RemoteDirectory:
 
     async def refresh(self) -> None:
         """Ask for all topics and tell what became of those we knew."""
-        news = await self._ask(Command.TOPIC_NEWS, TopicNewsFind(), TopicNews)
+        news = await self.ask(Command.TOPIC_NEWS, TopicNewsFind(), TopicNews)
         found = [*await self._list(""), *await self._list("%")]
-        self._version = news.version
+        groups = await self.ask(Command.STANDINGS, StandingFind(), Standings)
+        another, self._version = news.version < self._version, news.version
         fresh = {topic.id for topic in found}
         for topic in list(self._topics.values()):
             if topic.id not in fresh and topic.id <= max(fresh, default=0):
                 self._forget(topic)  # What was made while we asked has a higher id.
         for topic in found:
             self._learn(topic)
+        self.learn_standings(groups.standings, another=another)
 
     async def follow(self) -> None:
         """Wait for news once, and learn them."""
         find = TopicNewsFind(since=self._version, wait_ms=WAIT_MS)
-        news = await self._ask(Command.TOPIC_NEWS, find, TopicNews)
+        news = await self.ask(Command.TOPIC_NEWS, find, TopicNews)
         if news.everything:
             await self.refresh()
             return
@@ -124,6 +129,7 @@ class RemoteDirectory:
             self._forget(topic)
         for topic in news.topics:
             self._learn(topic)
+        self.learn_standings(news.standings)
 
     async def keep_fresh(self) -> None:
         away = False
@@ -157,12 +163,12 @@ class RemoteDirectory:
         while True:
             after = found[-1].name if found else ""
             find = TopicFind(after=after, prefix=prefix, limit=PAGE)
-            page = await self._ask(Command.TOPIC_LIST, find, Topics)
+            page = await self.ask(Command.TOPIC_LIST, find, Topics)
             found += page.topics
             if len(page.topics) < PAGE:
                 return found
 
-    async def _ask(self, command: Command, record: Record, answer: type[T]) -> T:
+    async def ask(self, command: Command, record: Record, answer: type[T]) -> T:
         connection = await self._routes.connection()
         try:
             return await request(connection, command, record, answer, timeout=ANSWER_S)

@@ -19,6 +19,15 @@ from ternmq.wire.naming import (
     TopicNews,
     TopicNewsFind,
 )
+from ternmq.wire.standing import (
+    GroupJoin,
+    GroupLead,
+    InSyncChange,
+    InSyncLeave,
+    MemberForget,
+    StandingFind,
+    Standings,
+)
 
 WAIT_MS_MAX = 30_000
 TOLD_MAX = 5_000
@@ -43,7 +52,12 @@ class Naming:
         news = await service.news(find.since)
         if news.everything or len(news.topics) + len(news.deleted) > TOLD_MAX:
             return TopicNews(version=news.version, everything=True)
-        return TopicNews(version=news.version, topics=news.topics, deleted=sorted(news.deleted))
+        return TopicNews(
+            version=news.version,
+            topics=news.topics,
+            deleted=sorted(news.deleted),
+            standings=news.standings,
+        )
 
     async def group_id(self, find: GroupIdFind) -> Record:
         return GroupId(id=await self._service.group_id(find.topic_id, find.name))
@@ -65,6 +79,48 @@ class Naming:
             )
         )
         return Reserved(unknown=sorted(unknown))
+
+
+class StandingDesk:
+    """The questions of members of broker groups, and of people about them."""
+
+    def __init__(self, service: MetaService) -> None:
+        self._service = service
+
+    async def find(self, find: StandingFind) -> Record:
+        service, group = self._service, find.broker_group
+        if not group:
+            return Standings(standings=service.standings())
+        held = service.standing(group, find.kind)
+        found = await service.read_standing(group, find.kind) if find.fresh else held
+        return Standings(standings=[] if found is None else [found])
+
+    async def join(self, wanted: GroupJoin) -> Record:
+        return await self._service.join_group(
+            wanted.broker_group, wanted.kind, wanted.member, data_epoch=wanted.data_epoch
+        )
+
+    async def lead(self, wanted: GroupLead) -> Record:
+        return await self._service.lead(
+            wanted.broker_group, wanted.member_id, kind=wanted.kind, force=wanted.force,
+            accept_loss=wanted.accept_loss,
+        )  # fmt: skip
+
+    async def change_in_sync(self, wanted: InSyncChange) -> Record:
+        return await self._service.change_in_sync(
+            wanted.broker_group, epoch=wanted.epoch, in_sync=wanted.in_sync,
+            version=wanted.version, kind=wanted.kind,
+        )  # fmt: skip
+
+    async def leave_in_sync(self, wanted: InSyncLeave) -> Record:
+        return await self._service.leave_in_sync(
+            wanted.broker_group, wanted.member_id, wanted.epoch_seen, kind=wanted.kind
+        )
+
+    async def forget(self, wanted: MemberForget) -> Record:
+        return await self._service.forget_member(
+            wanted.broker_group, wanted.member_id, kind=wanted.kind, accept_loss=wanted.accept_loss
+        )
 
 
 def is_server(peer: Peer) -> bool:

@@ -10,16 +10,18 @@ Rules
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.
-4. Every change of topics and servers is in the news, in the order of the transactions, so that a
-   meta server that looks at `news` again and again knows what the others did.
+4. A standing is only replaced by somebody who knew it: compare-and-set on its version.
+5. Every change of topics, servers and standings is in the news, in the order of the transactions,
+   so that a meta server that looks at `news` again and again knows what the others did.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ternmq.discovery.directory import InUse
 from ternmq.wire.commands import Route, Topic, TopicSettings
+from ternmq.wire.standing import GroupKind, Standing
 
 SCHEMA_VERSION = 1
 NEWS_KEPT = 10_000
@@ -77,7 +79,9 @@ class News:
     servers: bool = False
     """Look at `servers` again."""
     everything: bool = False
-    """It was too long ago: `topics` are all that live, and no others do."""
+    """It was too long ago: `topics` are all that live, and no others do; so with `standings`."""
+    standings: list[Standing] = field(default_factory=list)
+    """All of them when one changed: they are few."""
 
 
 class Registry(Protocol):
@@ -114,6 +118,20 @@ class Registry(Protocol):
 
     def new_epoch(self, broker_group: str) -> int:
         """A number larger than every one given out for this broker group before."""
+
+    def last_epoch(self, broker_group: str) -> int:
+        """The one given out last, or 0."""
+
+    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+        """How a broker group stands now."""
+
+    def standings(self) -> list[Standing]:
+        """All of them, by kind and name."""
+
+    def put_standing(self, new: Standing, expected_version: int) -> bool:
+        """Replace a standing if its version is still that one (0: there is none), and make the
+        version of `new` what is stored. False: it is not, and nothing changed. `Unavailable`: the
+        outcome is unknown, now and until a higher version was seen."""
 
     def servers(self) -> list[Route]:
         """Servers that exist, whether they run or not: those that hold messages by themselves."""

@@ -19,7 +19,6 @@ from sqlalchemy import exc
 from ternmq.core.errors import BadConfig, Corrupt, DiskFull, TopicNotFound, Unavailable
 from ternmq.discovery.directory import InUse
 from ternmq.meta.registry import (
-    NEWS_KEPT,
     SCHEMA_VERSION,
     Behind,
     Change,
@@ -36,12 +35,13 @@ from ternmq.meta.registry_engine import (
     sqlite_engine,
     worth_repeating,
 )
+from ternmq.meta.registry_news import chunks, news_since, next_version, put_news, version_of
+from ternmq.meta.registry_standings import all_standings, find_standing, replace_standing
 from ternmq.meta.registry_tables import (
     EPOCHS,
     GROUP_COLUMNS,
     GROUPS,
     METADATA,
-    NEWS,
     REGISTRY,
     SERVERS,
     TOPIC_COLUMNS,
@@ -52,20 +52,14 @@ from ternmq.meta.registry_tables import (
     topic_of,
 )
 from ternmq.wire.commands import Route, Topic
+from ternmq.wire.standing import GroupKind, Standing
 
-CHUNK = 500
-"""Values per IN list; every database takes that many."""
 ATTEMPTS_MAX = 5
 """Another meta server may make the same name between our look and our insert; then look again."""
-TOLD_MAX = 500
-"""Rows of news in one transaction; with more, whoever asks is told everything."""
-TRIM_EVERY = 1_000
-"""Versions between two clean-ups of old news."""
 
 MARK_NAME = "%unknown"
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 
 class SqlRegistry:
@@ -139,6 +133,33 @@ class SqlRegistry:
     def new_epoch(self, broker_group: str) -> int:
         return self._repeated(lambda connection: _new_epoch(connection, broker_group))
 
+    def last_epoch(self, broker_group: str) -> int:
+        chosen = sa.select(EPOCHS.c.epoch).where(EPOCHS.c.broker_group == broker_group)
+        with self._transaction() as connection:
+            return int(connection.execute(chosen).scalar() or 0)
+
+    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+        with self._transaction() as connection:
+            return find_standing(connection, broker_group, kind)
+
+    def standings(self) -> list[Standing]:
+        with self._transaction() as connection:
+            return all_standings(connection)
+
+    def put_standing(self, new: Standing, expected_version: int) -> bool:
+        assert new.version == expected_version + 1
+
+        def put(connection: sa.Connection) -> bool:
+            put_news(connection, next_version(connection), "standing", [0])
+            held = find_standing(connection, new.broker_group, new.kind)
+            if (held.version if held is not None else 0) != expected_version:
+                connection.rollback()
+                return False
+            replace_standing(connection, new, expected_version)
+            return True
+
+        return self._repeated(put)
+
     def servers(self) -> list[Route]:
         chosen = sa.select(SERVERS).order_by(SERVERS.c.kind, SERVERS.c.broker_group)
         with self._transaction() as connection:
@@ -149,7 +170,7 @@ class SqlRegistry:
         new = {"kind": route.kind, "broker_group": route.broker_group, **values}
 
         def remember(connection: sa.Connection) -> None:
-            _put_news(connection, _next_version(connection), "server", [0])
+            put_news(connection, next_version(connection), "server", [0])
             update = SERVERS.update().where(this_server(route)).values(values)
             if not connection.execute(update).rowcount:
                 connection.execute(SERVERS.insert().values(new))
@@ -158,18 +179,18 @@ class SqlRegistry:
 
     def forget_server(self, route: Route) -> None:
         def forget(connection: sa.Connection) -> None:
-            _put_news(connection, _next_version(connection), "server", [0])
+            put_news(connection, next_version(connection), "server", [0])
             connection.execute(SERVERS.delete().where(this_server(route)))
 
         self._repeated(forget)
 
     def version(self) -> int:
         with self._transaction() as connection:
-            return _version(connection)
+            return version_of(connection)
 
     def news(self, since: int) -> News:
         with self._transaction() as connection:
-            return _news(connection, since)
+            return news_since(connection, since)
 
     def watch(self, wake: Callable[[], None]) -> bool:
         return False
@@ -216,40 +237,40 @@ def _create_topics(connection: sa.Connection, wanted: Sequence[NewTopic]) -> lis
             }
             for new in missing
         ]
-        version = _next_version(connection)
+        version = next_version(connection)
         connection.execute(TOPICS.insert(), values)
         made = _topics_named(connection, [new.name for new in missing])
-        _put_news(connection, version, "topic", [topic.id for topic in made.values()])
+        put_news(connection, version, "topic", [topic.id for topic in made.values()])
         found |= made
     return [found[new.name] for new in wanted]
 
 
 def _topics_named(connection: sa.Connection, wanted: Iterable[str]) -> dict[str, Topic]:
     found: dict[str, Topic] = {}
-    for names in _chunks(wanted):
+    for names in chunks(wanted):
         chosen = sa.select(*TOPIC_COLUMNS).where(TOPICS.c.live_name.in_(names))
         found.update((row.name, topic_of(row)) for row in connection.execute(chosen))
     return found
 
 
 def _update_topic(connection: sa.Connection, name: str, change: Change) -> Topic:
-    version = _next_version(connection)
+    version = next_version(connection)
     topic = _live_topic(connection, name)
     changed = msgspec.structs.replace(topic, settings=change(topic.settings))
     text = msgspec.json.encode(changed.settings).decode()
     connection.execute(TOPICS.update().where(TOPICS.c.id == topic.id).values(settings=text))
-    _put_news(connection, version, "topic", [topic.id])
+    put_news(connection, version, "topic", [topic.id])
     return changed
 
 
 def _delete_topic(connection: sa.Connection, name: str, deleted_at_ms: int) -> Topic:
-    version = _next_version(connection)
+    version = next_version(connection)
     topic = _live_topic(connection, name)
     gone = {"live_name": None, "deleted_at_ms": deleted_at_ms}
     connection.execute(TOPICS.update().where(TOPICS.c.id == topic.id).values(gone))
     of_topic = sa.and_(GROUPS.c.topic_id == topic.id, GROUPS.c.live_name.is_not(None))
     connection.execute(GROUPS.update().where(of_topic).values(gone))
-    _put_news(connection, version, "topic", [topic.id])
+    put_news(connection, version, "topic", [topic.id])
     return topic
 
 
@@ -265,7 +286,7 @@ def _live_topic(connection: sa.Connection, name: str) -> Topic:
 def _create_groups(connection: sa.Connection, wanted: Sequence[NewGroup]) -> list[GroupRow | None]:
     by_key = {(new.topic_id, new.name): new for new in wanted}
     live: set[int] = set()
-    for ids in _chunks({new.topic_id for new in wanted}):
+    for ids in chunks({new.topic_id for new in wanted}):
         alive = sa.and_(TOPICS.c.id.in_(ids), TOPICS.c.live_name.is_not(None))
         # Locked: a topic that is deleted meanwhile would leave its new groups behind.
         chosen = sa.select(TOPICS.c.id).where(alive).with_for_update(read=True)
@@ -289,7 +310,7 @@ def _create_groups(connection: sa.Connection, wanted: Sequence[NewGroup]) -> lis
 
 def _groups_of(connection: sa.Connection, topics: set[int]) -> dict[tuple[int, str], GroupRow]:
     found: dict[tuple[int, str], GroupRow] = {}
-    for ids in _chunks(topics):
+    for ids in chunks(topics):
         of_topics = sa.and_(GROUPS.c.topic_id.in_(ids), GROUPS.c.live_name.is_not(None))
         for row in connection.execute(sa.select(*GROUP_COLUMNS).where(of_topics)):
             found[row.topic_id, row.name] = group_of(row)
@@ -335,60 +356,6 @@ def _mark(connection: sa.Connection, table: sa.Table, used: int, new: dict[str, 
     connection.execute(table.insert().values(id=used, name=MARK_NAME, live_name=None, **new))
     draw_ids_after(connection, table, used)
     return True
-
-
-def _next_version(connection: sa.Connection) -> int:
-    """Locks the row, in every database: nobody else changes anything until this transaction ends.
-    So it comes first."""
-    this, value = REGISTRY.c.key == "news", REGISTRY.c.value
-    after = sa.cast(sa.cast(value, sa.BigInteger) + 1, sa.String(200))
-    connection.execute(REGISTRY.update().where(this).values(value=after))
-    return _version(connection)
-
-
-def _put_news(connection: sa.Connection, version: int, kind: str, what: Sequence[int]) -> None:
-    rows = [{"version": version, "kind": kind, "what": each} for each in what]
-    if len(rows) > TOLD_MAX:
-        rows = [{"version": version, "kind": "everything", "what": 0}]
-    connection.execute(NEWS.insert(), rows)
-    if version % TRIM_EVERY == 0:
-        connection.execute(NEWS.delete().where(NEWS.c.version <= version - NEWS_KEPT))
-
-
-def _version(connection: sa.Connection) -> int:
-    chosen = sa.select(REGISTRY.c.value).where(REGISTRY.c.key == "news")
-    return int(connection.execute(chosen).scalar() or 0)
-
-
-def _news(connection: sa.Connection, since: int) -> News:
-    version = _version(connection)
-    live = TOPICS.c.live_name.is_not(None)
-    chosen = sa.select(NEWS.c.kind, NEWS.c.what)
-    between = sa.and_(NEWS.c.version > since, NEWS.c.version <= version)
-    told = connection.execute(chosen.where(between)).all() if version > since else []
-    too_much = any(row.kind == "everything" for row in told)
-    if too_much or version < since or version - since >= NEWS_KEPT:
-        # Another registry than the one that was asked before, or too long ago.
-        every = connection.execute(sa.select(*TOPIC_COLUMNS).where(live).order_by(TOPICS.c.id))
-        topics = [topic_of(row) for row in every]
-        return News(version=version, topics=topics, servers=True, everything=True)
-    ids = {row.what for row in told if row.kind == "topic"}
-    topics = []
-    for some in _chunks(sorted(ids)):
-        found = sa.select(*TOPIC_COLUMNS).where(sa.and_(live, TOPICS.c.id.in_(some)))
-        topics += [topic_of(row) for row in connection.execute(found)]
-    return News(
-        version=version,
-        topics=topics,
-        deleted=frozenset(ids.difference(topic.id for topic in topics)),
-        servers=any(row.kind == "server" for row in told),
-    )
-
-
-def _chunks(values: Iterable[K]) -> Iterator[list[K]]:
-    everything = list(values)
-    for first in range(0, len(everything), CHUNK):
-        yield everything[first : first + CHUNK]
 
 
 def _create_tables(connection: sa.Connection, description: str) -> None:

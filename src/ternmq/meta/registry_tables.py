@@ -5,6 +5,7 @@
     groups     id, topic_id, name, live_name, created_at_ms, deleted_at_ms
     epochs     broker_group, epoch
     servers    kind, broker_group, address, seen_at_ms
+    standings  kind, broker_group, version, standing (json text)
     news       version, kind, what                  which rows changed, for other meta servers
 
 Deleted rows stay: they are how ids are never reused, and they tell what an old id meant. A row
@@ -78,6 +79,14 @@ SERVERS = sa.Table(
     sa.Column("broker_group", _name_type(), primary_key=True),
     sa.Column("address", sa.String(NAME_SIZE_COLUMN), nullable=False),
     sa.Column("seen_at_ms", sa.BigInteger, nullable=False),
+)
+STANDINGS = sa.Table(
+    "standings",
+    METADATA,
+    sa.Column("kind", _name_type(20), primary_key=True),
+    sa.Column("broker_group", _name_type(), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("standing", sa.Text, nullable=False),
 )
 NEWS = sa.Table(
     "news",

@@ -5,37 +5,23 @@
     /topics/ID        a live topic          /names/=NAME     its id
     /gone/ID          a deleted topic       /groups/ID/=NAME a group of a live topic: its id
     /epochs/=GROUP    the last epoch        /servers/KIND=GROUP   servers that hold messages
-    /news/VERSION     which topics that version changed
+    /standings/KIND=GROUP  how a broker group stands
+    /news/VERSION     which topics that version changed; 0: servers, -1: standings
 
-Every change is one ZooKeeper transaction that replaces `/state` if nobody else did meanwhile, so
-changes happen one after the other, whichever meta server asks, and versions are their order. Who
-was overtaken looks again. A change whose answer got lost is told as `Unavailable`: asking again is
-harmless (rule 3 of `registry`).
-
-kazoo keeps the session and moves to another ZooKeeper server by itself. Waits at most `ANSWER_S`.
+Every change is one transaction of `zookeeper_tree` and puts itself into the news. A change whose
+answer got lost is told as `Unavailable`: asking again is harmless (rule 3 of `registry`).
 """
 
 import secrets
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from kazoo.client import KazooClient, TransactionRequest
-from kazoo.exceptions import (
-    BadVersionError,
-    KazooException,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
-)
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import WatchedEvent
 
-from ternmq.core.errors import BadConfig, Corrupt, TopicNotFound, Unavailable
+from ternmq.core.errors import BadConfig, Corrupt, TopicNotFound
 from ternmq.discovery.directory import InUse
 from ternmq.meta.registry import (
     NEWS_KEPT,
@@ -47,28 +33,14 @@ from ternmq.meta.registry import (
     News,
     NewTopic,
 )
+from ternmq.meta.zookeeper_tree import OVERTAKEN, Overtaken, State, ZooKeeperTree, chunks, now
 from ternmq.wire.commands import Route, Topic, TopicSettings
+from ternmq.wire.standing import GroupKind, Standing
 
-ANSWER_S = 10.0
-CONNECT_S = 10.0
-SESSION_S = 10.0
-ATTEMPTS_MAX = 20
-"""Changes are serial: with many meta servers busy at once somebody may be overtaken often."""
-CHUNK = 250
-"""Rows per transaction: a ZooKeeper server takes 1 MiB at most."""
-FOLDERS = ("/topics", "/names", "/gone", "/groups", "/epochs", "/servers", "/news")
-TRIM_EVERY = 1_000
-
-_OVERTAKEN = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
-
-T = TypeVar("T")
-K = TypeVar("K")
-
-
-class _State(msgspec.Struct, frozen=True):
-    version: int = 0
-    topic_id: int = 0
-    group_id: int = 0
+FOLDERS = ("/topics", "/names", "/gone", "/groups", "/epochs", "/servers", "/standings", "/news")
+SERVERS_CHANGED = 0
+STANDINGS_CHANGED = -1
+"""In the news, beside ids of topics; an earlier release takes them for topics that are gone."""
 
 
 class _TopicNode(msgspec.Struct, frozen=True):
@@ -78,30 +50,17 @@ class _TopicNode(msgspec.Struct, frozen=True):
     deleted_at_ms: int | None = None
 
 
-class _Overtaken(Exception):
-    """Somebody else changed the registry since we looked."""
-
-
 class ZooKeeperRegistry:
     """Implements `registry.Registry`."""
 
-    def __init__(self, client: KazooClient, *, description: str) -> None:
-        self._client = client
-        self._description = description
+    def __init__(self, tree: ZooKeeperTree) -> None:
+        self._tree = tree
         self._cluster = ""
 
     @classmethod
     def open(cls, hosts: str, path: str) -> "ZooKeeperRegistry":
         """Connect, and make what is not there; raises `Unavailable`, `BadConfig`."""
-        description = f"zookeeper {hosts}{path}"
-        client = KazooClient(hosts=hosts, timeout=SESSION_S)
-        try:
-            client.start(timeout=CONNECT_S)
-        except (KazooTimeoutError, KazooException, OSError) as error:
-            client.stop()
-            client.close()
-            raise Unavailable(f"the registry ({description}) does not answer: {error}") from error
-        registry = cls(client, description=description)
+        registry = cls(ZooKeeperTree.open(hosts, description=f"zookeeper {hosts}{path}"))
         try:
             registry._prepare(path)
         except BaseException:
@@ -112,24 +71,24 @@ class ZooKeeperRegistry:
     def _prepare(self, path: str) -> None:
         def prepare() -> None:
             if path:
-                _now(self._client.ensure_path_async(path))
-                self._client.chroot = path
+                now(self._tree.client.ensure_path_async(path))
+                self._tree.client.chroot = path
             for folder in FOLDERS:
-                _now(self._client.ensure_path_async(folder))
+                now(self._tree.client.ensure_path_async(folder))
 
-        self._asked(prepare)
-        schema = self._kept("/schema", str(SCHEMA_VERSION))
+        self._tree.asked(prepare)
+        schema = self._tree.kept("/schema", str(SCHEMA_VERSION))
         if schema != str(SCHEMA_VERSION):
             raise BadConfig(
-                f"the registry ({self._description}) has schema {schema}, this version of ternmq "
-                f"knows {SCHEMA_VERSION}; use the version that wrote it, or a newer one"
+                f"the registry ({self._tree.description}) has schema {schema}, this version of "
+                f"ternmq knows {SCHEMA_VERSION}; use the version that wrote it, or a newer one"
             )
-        self._cluster = self._kept("/cluster", secrets.token_hex(8))
-        self._kept("/state", msgspec.json.encode(_State()).decode())
+        self._cluster = self._tree.kept("/cluster", secrets.token_hex(8))
+        self._tree.kept("/state", msgspec.json.encode(State()).decode())
 
     @property
     def description(self) -> str:
-        return self._description
+        return self._tree.description
 
     @property
     def cluster(self) -> str:
@@ -138,24 +97,24 @@ class ZooKeeperRegistry:
     # Topics.
 
     def topics(self) -> list[Topic]:
-        return self._topics(sorted(int(node) for node in self._children("/topics")))
+        return self._topics(sorted(int(node) for node in self._tree.children("/topics")))
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[Topic]:
         by_name = {new.name: new for new in wanted}
         found: dict[str, Topic] = {}
-        for names in _chunks(by_name):
-            found |= self._repeated(partial(self._make_topics, names, by_name))
+        for names in chunks(by_name):
+            found |= self._tree.repeated(partial(self._make_topics, names, by_name))
         return [found[new.name] for new in wanted]
 
     def _make_topics(self, names: list[str], wanted: dict[str, NewTopic]) -> dict[str, Topic]:
-        state, at = self._state()
-        ids = self._read([f"/names/={name}" for name in names])
+        state, at = self._tree.state()
+        ids = self._tree.read([f"/names/={name}" for name in names])
         there = self._topics([int(node) for node in ids if node is not None])
         found = {topic.name: topic for topic in there}
         missing = [wanted[name] for name in names if name not in found]
         if not missing:
             return found
-        change = self._client.transaction()
+        change = self._tree.client.transaction()
         made: list[int] = []
         for topic_id, new in enumerate(missing, start=state.topic_id + 1):
             node = _TopicNode(new.name, new.created_at_ms, new.settings)
@@ -165,60 +124,60 @@ class ZooKeeperRegistry:
             found[new.name] = _topic(topic_id, node)
             made.append(topic_id)
         after = msgspec.structs.replace(state, topic_id=made[-1])
-        self._commit(change, after, at, made)
+        self._tree.commit(change, after, at, made)
         return found
 
     def update_topic(self, name: str, change: Change) -> Topic:
         def update() -> Topic:
-            state, at = self._state()
+            state, at = self._tree.state()
             topic = self._live_topic(name)
             changed = msgspec.structs.replace(topic, settings=change(topic.settings))
             node = _TopicNode(topic.name, topic.created_at_ms, changed.settings)
-            transaction = self._client.transaction()
+            transaction = self._tree.client.transaction()
             transaction.set_data(f"/topics/{topic.id}", msgspec.json.encode(node))
-            self._commit(transaction, state, at, [topic.id])
+            self._tree.commit(transaction, state, at, [topic.id])
             return changed
 
-        return self._repeated(update)
+        return self._tree.repeated(update)
 
     def delete_topic(self, name: str, *, deleted_at_ms: int) -> Topic:
         def delete() -> Topic:
-            state, at = self._state()
+            state, at = self._tree.state()
             topic = self._live_topic(name)
             gone = _TopicNode(topic.name, topic.created_at_ms, topic.settings, deleted_at_ms)
-            transaction = self._client.transaction()
-            for group in self._children(f"/groups/{topic.id}"):
+            transaction = self._tree.client.transaction()
+            for group in self._tree.children(f"/groups/{topic.id}"):
                 transaction.delete(f"/groups/{topic.id}/{group}")
             transaction.delete(f"/groups/{topic.id}")
             transaction.delete(f"/topics/{topic.id}")
             transaction.delete(f"/names/={name}")
             transaction.create(f"/gone/{topic.id}", msgspec.json.encode(gone))
-            self._commit(transaction, state, at, [topic.id])
+            self._tree.commit(transaction, state, at, [topic.id])
             return topic
 
-        return self._repeated(delete)
+        return self._tree.repeated(delete)
 
     # Groups.
 
     def groups(self) -> list[GroupRow]:
-        topics = sorted(int(node) for node in self._children("/topics"))
+        topics = sorted(int(node) for node in self._tree.children("/topics"))
         rows = [row for topic_id in topics for row in self._groups(topic_id).values()]
         return sorted(rows, key=lambda row: row.id)
 
     def create_groups(self, wanted: Sequence[NewGroup]) -> list[GroupRow | None]:
         found: dict[tuple[int, str], GroupRow | None] = {}
-        for keys in _chunks(dict.fromkeys((new.topic_id, new.name) for new in wanted)):
-            found |= self._repeated(partial(self._make_groups, keys))
+        for keys in chunks(dict.fromkeys((new.topic_id, new.name) for new in wanted)):
+            found |= self._tree.repeated(partial(self._make_groups, keys))
         return [found[new.topic_id, new.name] for new in wanted]
 
     def _make_groups(self, keys: list[tuple[int, str]]) -> dict[tuple[int, str], GroupRow | None]:
-        state, at = self._state()
+        state, at = self._tree.state()
         topics = dict.fromkeys(topic_id for topic_id, _ in keys)
-        nodes = self._read([f"/topics/{topic_id}" for topic_id in topics])
+        nodes = self._tree.read([f"/topics/{topic_id}" for topic_id in topics])
         live = {topic_id for topic_id, node in zip(topics, nodes, strict=True) if node is not None}
-        ids = self._read([f"/groups/{topic_id}/={name}" for topic_id, name in keys])
+        ids = self._tree.read([f"/groups/{topic_id}/={name}" for topic_id, name in keys])
         found: dict[tuple[int, str], GroupRow | None] = {}
-        change, last = self._client.transaction(), state.group_id
+        change, last = self._tree.client.transaction(), state.group_id
         for (topic_id, name), known in zip(keys, ids, strict=True):
             if topic_id not in live:
                 found[topic_id, name] = None
@@ -229,19 +188,21 @@ class ZooKeeperRegistry:
             row = GroupRow(id=int(known or last), topic_id=topic_id, name=name)
             found[topic_id, name] = row
         if last > state.group_id:
-            self._commit(change, msgspec.structs.replace(state, group_id=last), at, [])
+            self._tree.commit(change, msgspec.structs.replace(state, group_id=last), at, [])
         return found
 
     def delete_group(self, topic_id: int, name: str, *, deleted_at_ms: int) -> bool:
         try:
-            self._asked(lambda: _now(self._client.delete_async(f"/groups/{topic_id}/={name}")))
+            self._tree.asked(
+                lambda: now(self._tree.client.delete_async(f"/groups/{topic_id}/={name}"))
+            )
         except NoNodeError:
             return False
         return True
 
     def _groups(self, topic_id: int) -> dict[str, GroupRow]:
-        names = [node.removeprefix("=") for node in self._children(f"/groups/{topic_id}")]
-        ids = self._read([f"/groups/{topic_id}/={name}" for name in names])
+        names = [node.removeprefix("=") for node in self._tree.children(f"/groups/{topic_id}")]
+        ids = self._tree.read([f"/groups/{topic_id}/={name}" for name in names])
         return {
             name: GroupRow(id=int(known), topic_id=topic_id, name=name)
             for name, known in zip(names, ids, strict=True)
@@ -251,79 +212,124 @@ class ZooKeeperRegistry:
     # Epochs, servers, news.
 
     def new_epoch(self, broker_group: str) -> int:
-        return self._repeated(lambda: self._raise_epoch(broker_group, lambda last: last + 1))
+        return self._tree.repeated(lambda: self._raise_epoch(broker_group, lambda last: last + 1))
 
     def _raise_epoch(self, broker_group: str, change: Callable[[int], int]) -> int:
         path = f"/epochs/={broker_group}"
 
         def work() -> int:
             try:
-                data, stat = _now(self._client.get_async(path))
+                data, stat = now(self._tree.client.get_async(path))
             except NoNodeError:
                 epoch = change(0)
-                _now(self._client.create_async(path, str(epoch).encode()))
+                now(self._tree.client.create_async(path, str(epoch).encode()))
                 return epoch
             epoch = change(int(data))
             if epoch != int(data):
-                _now(self._client.set_async(path, str(epoch).encode(), version=stat.version))
+                now(self._tree.client.set_async(path, str(epoch).encode(), version=stat.version))
             return epoch
 
         try:
-            return self._asked(work)
-        except _OVERTAKEN as error:
-            raise _Overtaken from error
+            return self._tree.asked(work)
+        except OVERTAKEN as error:
+            raise Overtaken from error
+
+    def last_epoch(self, broker_group: str) -> int:
+        [last] = self._tree.read([f"/epochs/={broker_group}"])
+        return int(last or 0)
+
+    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+        [node] = self._tree.read([f"/standings/{kind}={broker_group}"])
+        return None if node is None else _standing(node)
+
+    def standings(self) -> list[Standing]:
+        names = sorted(self._tree.children("/standings"))
+        nodes = self._tree.read([f"/standings/{name}" for name in names])
+        return [_standing(node) for node in nodes if node is not None]
+
+    def put_standing(self, new: Standing, expected_version: int) -> bool:
+        assert new.version == expected_version + 1
+        path = f"/standings/{new.kind}={new.broker_group}"
+
+        def put() -> bool:
+            state, at = self._tree.state()
+            held = self.standing(new.broker_group, new.kind)
+            if (held.version if held is not None else 0) != expected_version:
+                return False
+            change = self._tree.client.transaction()
+            if held is None:
+                change.create(path, msgspec.json.encode(new))
+            else:
+                change.set_data(path, msgspec.json.encode(new))
+            self._tree.commit(change, state, at, [STANDINGS_CHANGED])
+            return True
+
+        return self._tree.repeated(put)
 
     def servers(self) -> list[Route]:
-        nodes = self._read([f"/servers/{node}" for node in sorted(self._children("/servers"))])
+        nodes = self._tree.read(
+            [f"/servers/{node}" for node in sorted(self._tree.children("/servers"))]
+        )
         return [msgspec.json.decode(node, type=Route) for node in nodes if node is not None]
 
     def remember_server(self, route: Route, *, now_ms: int) -> None:
         kept = Route(broker_group=route.broker_group, address=route.address, kind=route.kind)
 
         def remember() -> None:
-            state, at = self._state()
-            path, change = _server_path(route), self._client.transaction()
-            [known] = self._read([path])
+            state, at = self._tree.state()
+            path, change = _server_path(route), self._tree.client.transaction()
+            [known] = self._tree.read([path])
             if known is None:
                 change.create(path, msgspec.json.encode(kept))
             else:
                 change.set_data(path, msgspec.json.encode(kept))
-            self._commit(change, state, at, [0])
+            self._tree.commit(change, state, at, [SERVERS_CHANGED])
 
-        self._repeated(remember)
+        self._tree.repeated(remember)
 
     def forget_server(self, route: Route) -> None:
         def forget() -> None:
-            state, at = self._state()
-            path, change = _server_path(route), self._client.transaction()
-            if self._read([path]) != [None]:
+            state, at = self._tree.state()
+            path, change = _server_path(route), self._tree.client.transaction()
+            if self._tree.read([path]) != [None]:
                 change.delete(path)
-                self._commit(change, state, at, [0])
+                self._tree.commit(change, state, at, [SERVERS_CHANGED])
 
-        self._repeated(forget)
+        self._tree.repeated(forget)
 
     def version(self) -> int:
-        return self._state()[0].version
+        return self._tree.state()[0].version
 
     def news(self, since: int) -> News:
         version = self.version()
         if version < since or version - since >= NEWS_KEPT:
             # Another registry than the one that was asked before, or too long ago.
-            return News(version=version, topics=self.topics(), servers=True, everything=True)
-        told = self._read([f"/news/{each}" for each in range(since + 1, version + 1)])
+            return self._everything(version)
+        told = self._tree.read([f"/news/{each}" for each in range(since + 1, version + 1)])
         if None in told:
-            return News(version=version, topics=self.topics(), servers=True, everything=True)
+            return self._everything(version)
         ids = {each for node in told if node is not None for each in msgspec.json.decode(node)}
-        topics = self._topics(sorted(ids - {0}))
+        of_topics = ids - {SERVERS_CHANGED, STANDINGS_CHANGED}
+        topics = self._topics(sorted(of_topics))
         return News(
             version=version,
             topics=topics,
-            deleted=frozenset(ids - {0}).difference(topic.id for topic in topics),
-            servers=0 in ids,
+            deleted=frozenset(of_topics).difference(topic.id for topic in topics),
+            servers=SERVERS_CHANGED in ids,
+            standings=self.standings() if STANDINGS_CHANGED in ids else [],
+        )
+
+    def _everything(self, version: int) -> News:
+        return News(
+            version=version,
+            topics=self.topics(),
+            servers=True,
+            everything=True,
+            standings=self.standings(),
         )
 
     def watch(self, wake: Callable[[], None]) -> bool:
-        @self._client.DataWatch("/state")  # type: ignore[untyped-decorator]
+        @self._tree.client.DataWatch("/state")  # type: ignore[untyped-decorator]
         def _changed(_data: bytes | None, _stat: Any, _event: WatchedEvent | None) -> None:
             wake()
 
@@ -331,8 +337,11 @@ class ZooKeeperRegistry:
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         def reserve() -> Behind:
-            state, at = self._state()
-            known = {int(node) for node in (*self._children("/topics"), *self._children("/gone"))}
+            state, at = self._tree.state()
+            known = {
+                int(node)
+                for node in (*self._tree.children("/topics"), *self._tree.children("/gone"))
+            }
             unknown = used.topic_ids - known
             topic_id, group_id = max(unknown, default=0), used.group_id
             after = msgspec.structs.replace(
@@ -341,68 +350,28 @@ class ZooKeeperRegistry:
                 group_id=max(state.group_id, group_id),
             )
             if after != state:
-                self._commit(self._client.transaction(), after, at, [])
+                self._tree.commit(self._tree.client.transaction(), after, at, [])
             return Behind(topic_ids=unknown, group_ids=group_id > state.group_id)
 
-        behind = self._repeated(reserve)
+        behind = self._tree.repeated(reserve)
         lasts: list[int] = []
 
         def at_least(last: int) -> int:
             lasts.append(last)
             return max(last, used.epoch)
 
-        self._repeated(lambda: self._raise_epoch(used.broker_group, at_least))
+        self._tree.repeated(lambda: self._raise_epoch(used.broker_group, at_least))
         return Behind(
             topic_ids=behind.topic_ids, group_ids=behind.group_ids, epoch=lasts[-1] < used.epoch
         )
 
     def close(self) -> None:
-        self._client.stop()
-        self._client.close()
+        self._tree.close()
 
-    # ZooKeeper.
-
-    def _state(self) -> tuple[_State, int]:
-        """With the version of its node, for `_commit`."""
-        data, stat = self._asked(lambda: _now(self._client.get_async("/state")))
-        return msgspec.json.decode(data, type=_State), stat.version
-
-    def _commit(self, change: TransactionRequest, after: _State, at: int, told: list[int]) -> None:
-        """Everything in `change`, if `/state` is still what it was; else `_Overtaken`."""
-        after = msgspec.structs.replace(after, version=after.version + 1)
-        change.set_data("/state", msgspec.json.encode(after), version=at)
-        change.create(f"/news/{after.version}", msgspec.json.encode(told))
-        results = self._asked(lambda: _now(change.commit_async()))
-        errors = [each for each in results if isinstance(each, KazooException)]
-        causes = [
-            each for each in errors if not isinstance(each, RolledBackError | RuntimeInconsistency)
-        ]
-        if any(isinstance(each, _OVERTAKEN) for each in causes):
-            raise _Overtaken
-        if errors:
-            raise Unavailable(f"the registry ({self._description}) refused: {errors[0]!r}")
-        if after.version % TRIM_EVERY == 0:
-            threading.Thread(target=self._trim, args=(after.version,), daemon=True).start()
-
-    def _trim(self, version: int) -> None:
-        """Old news go; failing is no harm, the next one tries again."""
-        for node in self._children("/news"):
-            if int(node) <= version - NEWS_KEPT:
-                try:
-                    _now(self._client.delete_async(f"/news/{node}"))
-                except (KazooException, KazooTimeoutError):
-                    return
-
-    def _repeated(self, work: Callable[[], T]) -> T:
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                return work()
-            except _Overtaken:
-                continue
-        raise Unavailable(f"the registry ({self._description}) is too busy; try again")
+    # Reading.
 
     def _live_topic(self, name: str) -> Topic:
-        [known] = self._read([f"/names/={name}"])
+        [known] = self._tree.read([f"/names/={name}"])
         found = self._topics([int(known)]) if known is not None else []
         if not found:
             raise TopicNotFound(f"topic {name!r} does not exist", topic=name)
@@ -410,60 +379,9 @@ class ZooKeeperRegistry:
 
     def _topics(self, ids: Sequence[int]) -> list[Topic]:
         """Those of them that live."""
-        nodes = self._read([f"/topics/{topic_id}" for topic_id in ids])
+        nodes = self._tree.read([f"/topics/{topic_id}" for topic_id in ids])
         found = zip(ids, nodes, strict=True)
         return [_decoded(topic_id, node) for topic_id, node in found if node is not None]
-
-    def _children(self, path: str) -> list[str]:
-        def children() -> list[str]:
-            try:
-                return list(_now(self._client.get_children_async(path)))
-            except NoNodeError:
-                return []
-
-        return self._asked(children)
-
-    def _read(self, paths: Sequence[str]) -> list[bytes | None]:
-        """All at once; None where there is nothing."""
-
-        def read() -> list[bytes | None]:
-            asked = [self._client.get_async(path) for path in paths]
-            found: list[bytes | None] = []
-            for each in asked:
-                try:
-                    found.append(_now(each)[0])
-                except NoNodeError:
-                    found.append(None)
-            return found
-
-        return self._asked(read)
-
-    def _kept(self, path: str, first: str) -> str:
-        def keep() -> str:
-            try:
-                _now(self._client.create_async(path, first.encode()))
-            except NodeExistsError:
-                return str(_now(self._client.get_async(path))[0].decode())
-            return first
-
-        return self._asked(keep)
-
-    def _asked(self, work: Callable[[], T]) -> T:
-        """kazoo's errors become ours, once, here; those that tell something are passed on."""
-        try:
-            return work()
-        except _OVERTAKEN:
-            raise
-        except (KazooException, KazooTimeoutError, OSError) as error:
-            text = str(error) or type(error).__name__
-            raise Unavailable(
-                f"the registry ({self._description}) does not answer: {text}"
-            ) from error
-
-
-def _now(result: Any) -> Any:
-    """kazoo itself would wait for ever while no server is there."""
-    return result.get(timeout=ANSWER_S)
 
 
 def _topic(topic_id: int, node: _TopicNode) -> Topic:
@@ -479,11 +397,12 @@ def _decoded(topic_id: int, data: bytes) -> Topic:
         raise Corrupt(f"topic {topic_id} in the registry: {error}") from error
 
 
+def _standing(data: bytes) -> Standing:
+    try:
+        return msgspec.json.decode(data, type=Standing)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"a standing in the registry: {error}") from error
+
+
 def _server_path(route: Route) -> str:
     return f"/servers/{route.kind}={route.broker_group}"
-
-
-def _chunks(values: Iterable[K]) -> Iterable[list[K]]:
-    everything = list(values)
-    for first in range(0, len(everything), CHUNK):
-        yield everything[first : first + CHUNK]

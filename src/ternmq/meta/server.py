@@ -19,7 +19,7 @@ from ternmq.core.errors import BadRequest, TernError, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
-from ternmq.meta.naming import Naming, check_server, is_server
+from ternmq.meta.naming import Naming, StandingDesk, check_server, is_server
 from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
 from ternmq.meta.registrar import Registrar
 from ternmq.meta.route_table import RouteTable
@@ -49,8 +49,18 @@ from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.naming import EpochNew, GroupIdFind, Reserve, TopicNewsFind
 from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
 from ternmq.wire.registering import Register, Withdraw
+from ternmq.wire.standing import (
+    GroupJoin,
+    GroupLead,
+    InSyncChange,
+    InSyncLeave,
+    MemberForget,
+    StandingFind,
+)
 
 log = get_logger()
+
+Question = tuple[type[Any], Callable[[Any], Coroutine[None, None, Record]]]
 
 EXPIRE_S = 1.0
 """How often silent servers are looked for."""
@@ -84,9 +94,16 @@ class MetaHandler:
         self._identity = identity
         self._clock = clock
         self.registrar = Registrar(service, routes, clock)
-        naming = Naming(service)
-        self._naming: dict[int, tuple[type[Any], Callable[[Any], Coroutine[None, None, Record]]]]
-        self._naming = {
+        naming, desk = Naming(service), StandingDesk(service)
+        self._open: dict[int, Question] = {
+            Command.STANDINGS: (StandingFind, desk.find),
+            Command.GROUP_LEAD: (GroupLead, desk.lead),
+            Command.MEMBER_FORGET: (MemberForget, desk.forget),
+        }
+        self._naming: dict[int, Question] = {
+            Command.GROUP_JOIN: (GroupJoin, desk.join),
+            Command.IN_SYNC_CHANGE: (InSyncChange, desk.change_in_sync),
+            Command.IN_SYNC_LEAVE: (InSyncLeave, desk.leave_in_sync),
             Command.TOPIC_NEWS: (TopicNewsFind, naming.news),
             Command.GROUP_ID: (GroupIdFind, naming.group_id),
             Command.GROUP_FORGET: (GroupIdFind, naming.forget_group),
@@ -145,9 +162,10 @@ class MetaHandler:
             self._later(peer, frame, self.registrar.register(unpack(payload, Register)))
         elif command == Command.WITHDRAW:
             self._later(peer, frame, self.registrar.withdraw(unpack(payload, Withdraw)))
-        elif command in self._naming:
-            check_server(peer)
-            record, answer = self._naming[command]
+        elif command in self._open or command in self._naming:
+            if command in self._naming:
+                check_server(peer)
+            record, answer = self._open.get(command) or self._naming[command]
             self._later(peer, frame, answer(unpack(payload, record)))
         else:
             name = Command(command).name

@@ -21,7 +21,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadName, Closed, TernError, TopicNotFound
@@ -30,8 +30,21 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.own_topics import refused_topic
+from ternmq.meta.gather import Gather
+from ternmq.meta.leadership import Leadership
+from ternmq.meta.liveness import DEAD_AFTER_MS, Liveness
 from ternmq.meta.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.wire.commands import Route, Topic, TopicSettings
+from ternmq.wire.standing import (
+    GroupJoin,
+    GroupKind,
+    GroupLead,
+    InSyncChange,
+    InSyncLeave,
+    Member,
+    MemberForget,
+    Standing,
+)
 
 log = get_logger()
 
@@ -39,77 +52,24 @@ NEWS_S = 0.3
 """A registry that cannot tell when it has changed is asked this often."""
 NEWS_SLOW_S = 5.0
 """And one that can, in case it forgot."""
-TRANSACTION_ROWS_MAX = 5_000
-"""Creations per transaction: others (an epoch, a deletion) wait for no more than these."""
 
 _OWN_NAME = re.compile(r"%[A-Za-z0-9._%-]{1,390}", re.ASCII)
 
-K = TypeVar("K")
-N = TypeVar("N")
-R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Gather(Generic[K, N, R]):
-    """Requests that wait for the next transaction; equal keys share one row and one answer."""
+class MetaService:
+    """Implements `discovery.directory.ClusterDirectory` over a registry. Made by
+    `serving_directory`."""
 
     def __init__(
         self,
-        run: Callable[[Sequence[N]], "asyncio.Future[list[R]]"],
-        arrived: Callable[[Sequence[R]], None],
+        registry: Registry,
+        *,
+        clock: Clock,
+        worker: ThreadPoolExecutor,
+        dead_after_ms: int = DEAD_AFTER_MS,
     ) -> None:
-        self._run = run
-        self._arrived = arrived
-        self._wanted: dict[K, tuple[N, asyncio.Future[R]]] = {}
-        self._busy = False
-
-    def ask(self, key: K, new: N) -> "asyncio.Future[R]":
-        waiting = self._wanted.get(key)
-        if waiting is None:
-            loop = asyncio.get_running_loop()
-            waiting = self._wanted[key] = (new, loop.create_future())
-            if not self._busy:
-                # Not at once: what else is asked in this turn of the loop comes along.
-                self._busy = True
-                loop.call_soon(self._next)
-        return asyncio.shield(waiting[1])
-
-    def _next(self) -> None:
-        keys = list(self._wanted)[:TRANSACTION_ROWS_MAX]
-        self._busy = bool(keys)
-        if not keys:
-            return
-        taken = [self._wanted.pop(key) for key in keys]
-        futures = [future for _, future in taken]
-        try:
-            done = self._run([new for new, _ in taken])
-        except TernError as error:
-            self._fail(futures, error)
-            return
-        done.add_done_callback(lambda future: self._finish(futures, future))
-
-    def _finish(self, futures: "list[asyncio.Future[R]]", done: "asyncio.Future[list[R]]") -> None:
-        error = Closed("the directory is closed") if done.cancelled() else done.exception()
-        if error is not None:
-            self._fail(futures, error)
-            return
-        rows = done.result()
-        self._arrived(rows)
-        for future, row in zip(futures, rows, strict=True):
-            future.set_result(row)
-        self._next()
-
-    def _fail(self, futures: "list[asyncio.Future[R]]", error: BaseException) -> None:
-        for future in futures:
-            future.set_exception(error)
-            future.exception()  # Whoever asked may be gone by now.
-        self._next()
-
-
-class MetaService:
-    """Implements `discovery.directory.Directory` over a registry. Made by `serving_directory`."""
-
-    def __init__(self, registry: Registry, *, clock: Clock, worker: ThreadPoolExecutor) -> None:
         self._registry = registry
         self._clock = clock
         self._worker = worker
@@ -118,14 +78,16 @@ class MetaService:
         self._version = 0
         self._woken = asyncio.Event()
         self._learnt = asyncio.Event()
+        self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
+        self._leadership = Leadership(registry, self.liveness)
         self._servers: list[Route] = []
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
-        self._new_topics = _Gather[str, NewTopic, Topic](
+        self._new_topics = Gather[str, NewTopic, Topic](
             lambda new: self._in_worker(lambda: registry.create_topics(new)), self._made_topics
         )
-        self._new_groups = _Gather[tuple[int, str], NewGroup, GroupRow | None](
+        self._new_groups = Gather[tuple[int, str], NewGroup, GroupRow | None](
             lambda new: self._in_worker(lambda: registry.create_groups(new)), lambda rows: None
         )
 
@@ -144,6 +106,7 @@ class MetaService:
         self._version = await self._in_worker(self._registry.version)
         self._add_topics(await self._in_worker(self._registry.topics))
         self._set_servers(await self._in_worker(self._registry.servers))
+        self._leadership.learn(await self._in_worker(self._registry.standings))
 
     # Topics.
 
@@ -250,6 +213,77 @@ class MetaService:
             )  # fmt: skip
         return behind.topic_ids
 
+    # How broker groups stand.
+
+    def standing(self, broker_group: str, kind: GroupKind = "realtime") -> Standing | None:
+        return self._leadership.standing(broker_group, kind)
+
+    def standings(self) -> list[Standing]:
+        return self._leadership.standings()
+
+    def on_standing_changed(self, callback: Callable[[Standing], None]) -> None:
+        self._leadership.on_changed(callback)
+
+    async def read_standing(
+        self, broker_group: str, kind: GroupKind = "realtime"
+    ) -> Standing | None:
+        def read() -> list[Standing]:
+            found = self._registry.standing(broker_group, kind)
+            return [] if found is None else [found]
+
+        found = await asyncio.shield(self._in_worker(read, self._leadership.learn))
+        return found[0] if found else None
+
+    async def join_group(
+        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0
+    ) -> Standing:
+        check_name("broker group", broker_group)
+        wanted = GroupJoin(
+            broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch
+        )
+        return await self._standing(lambda: self._leadership.join(wanted))
+
+    async def lead(
+        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        force: bool = False, accept_loss: bool = False,
+    ) -> Standing:  # fmt: skip
+        wanted = GroupLead(
+            broker_group=broker_group, kind=kind, member_id=member_id, force=force,
+            accept_loss=accept_loss,
+        )  # fmt: skip
+        return await self._standing(lambda: self._leadership.lead(wanted))
+
+    async def change_in_sync(
+        self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
+        kind: GroupKind = "realtime",
+    ) -> Standing:  # fmt: skip
+        wanted = InSyncChange(
+            broker_group=broker_group, kind=kind, epoch=epoch, in_sync=list(in_sync),
+            version=version,
+        )  # fmt: skip
+        return await self._standing(lambda: self._leadership.change_in_sync(wanted))
+
+    async def leave_in_sync(
+        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime"
+    ) -> Standing:
+        wanted = InSyncLeave(
+            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen
+        )
+        return await self._standing(lambda: self._leadership.leave_in_sync(wanted))
+
+    async def forget_member(
+        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        accept_loss: bool = False,
+    ) -> Standing:  # fmt: skip
+        wanted = MemberForget(
+            broker_group=broker_group, kind=kind, member_id=member_id, accept_loss=accept_loss
+        )
+        return await self._standing(lambda: self._leadership.forget(wanted))
+
+    async def _standing(self, work: Callable[[], Standing]) -> Standing:
+        """In the worker; those who watch hear of it at once."""
+        return await asyncio.shield(self._changed(work, lambda it: self._leadership.learn([it])))
+
     # Servers that hold messages by themselves.
 
     def servers(self) -> list[Route]:
@@ -331,6 +365,7 @@ class MetaService:
     def _learn(self, found: tuple[News, list[Route] | None]) -> None:
         """What we did ourselves is in the news too; memory has it already, in the same order."""
         news, servers = found
+        another = news.version < self._version
         if self._version != news.version:
             self._version = news.version
             self._learnt.set()
@@ -348,6 +383,7 @@ class MetaService:
                 self._put_topic(topic)
         if servers is not None:
             self._set_servers(servers)
+        self._leadership.learn(news.standings, another=another)
 
     # The worker.
 
@@ -378,14 +414,14 @@ class MetaService:
 
 @asynccontextmanager
 async def serving_directory(
-    open_registry: Callable[[], Registry], *, clock: Clock
+    open_registry: Callable[[], Registry], *, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS
 ) -> AsyncIterator[MetaService]:
     """Open the registry and keep the directory while the block runs."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
     loop = asyncio.get_running_loop()
     try:
         registry = await loop.run_in_executor(worker, open_registry)
-        service = MetaService(registry, clock=clock, worker=worker)
+        service = MetaService(registry, clock=clock, worker=worker, dead_after_ms=dead_after_ms)
         try:
             await service.load()
             async with background(news=service.run_news):

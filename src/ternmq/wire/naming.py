@@ -5,6 +5,7 @@ their applications begin with '%'.
 """
 
 from ternmq.wire.commands import Record, Topic
+from ternmq.wire.standing import Standing
 
 
 class TopicNewsFind(Record, frozen=True):
@@ -21,7 +22,9 @@ class TopicNews(Record, frozen=True):
     """New or changed, our own included."""
     deleted: list[int] = []
     everything: bool = False
-    """Too much to tell: ask TOPIC_LIST for all of them."""
+    """Too much to tell: ask TOPIC_LIST for all of them, and STANDINGS."""
+    standings: list[Standing] = []
+    """Those that may have changed."""
 
 
 class GroupIdFind(Record, frozen=True):

@@ -36,6 +36,7 @@ def test_the_schema_of_the_file(tmp_path: Path) -> None:
         "groups": ["id", "topic_id", "name", "live_name", "created_at_ms", "deleted_at_ms"],
         "epochs": ["broker_group", "epoch"],
         "servers": ["kind", "broker_group", "address", "seen_at_ms"],
+        "standings": ["kind", "broker_group", "version", "standing"],
         "news": ["version", "kind", "what"],
     }
     assert version == [("1",)]

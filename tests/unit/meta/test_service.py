@@ -9,12 +9,14 @@ from structlog.testing import capture_logs
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound
-from ternmq.discovery.directory import Directory, InUse
+from ternmq.discovery.directory import ClusterDirectory, InUse
+from ternmq.meta.gather import TRANSACTION_ROWS_MAX
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registry import Behind, Change, GroupRow, NewGroup, News, NewTopic, Registry
-from ternmq.meta.service import TRANSACTION_ROWS_MAX, MetaService, serving_directory
+from ternmq.meta.service import MetaService, serving_directory
 from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.policies import TopicSet
+from ternmq.wire.standing import GroupKind, Standing
 
 from .conftest import Opener
 
@@ -88,6 +90,19 @@ class Watched:
         self._enter(1)
         return self._inner.new_epoch(broker_group)
 
+    def last_epoch(self, broker_group: str) -> int:
+        return self._inner.last_epoch(broker_group)
+
+    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+        return self._inner.standing(broker_group, kind)
+
+    def standings(self) -> list[Standing]:
+        return self._inner.standings()
+
+    def put_standing(self, new: Standing, expected_version: int) -> bool:
+        self._enter(1)
+        return self._inner.put_standing(new, expected_version)
+
     def servers(self) -> list[Route]:
         return self._inner.servers()
 
@@ -119,7 +134,7 @@ def watched(opener: Opener) -> Iterator[Watched]:
 
 async def test_the_service_is_a_directory(watched: Watched) -> None:
     async with serving_directory(lambda: watched, clock=SystemClock()) as service:
-        directory: Directory = service
+        directory: ClusterDirectory = service
 
         assert directory.topics() == []
 

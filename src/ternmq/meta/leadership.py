@@ -1,0 +1,176 @@
+"""Who leads which broker group: standings in memory, each change a compare-and-set in the registry.
+
+A change reads the standing, decides (`standings`), replaces it at the version it read, and does so
+again if somebody was faster; it all runs in the registry's worker thread. Nothing is kept here that
+another meta server would need. Epochs are drawn from the registry's counter *after* the standing
+was read, so an epoch in a standing is always larger than all before it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.meta.liveness import Liveness
+from ternmq.meta.registry import Registry
+from ternmq.meta.standings import (
+    check_lead,
+    epoch_key,
+    forgotten,
+    joined,
+    led,
+    left,
+    resynced,
+)
+from ternmq.wire.standing import (
+    GroupJoin,
+    GroupKind,
+    GroupLead,
+    InSyncChange,
+    InSyncLeave,
+    MemberForget,
+    Standing,
+)
+
+ATTEMPTS_MAX = 20
+
+log = get_logger()
+
+Decide = Callable[[Standing | None], Standing | None]
+T = TypeVar("T")
+
+
+class StandingChange(Protocol):
+    """Which group a request is about."""
+
+    @property
+    def broker_group(self) -> str: ...
+
+    @property
+    def kind(self) -> GroupKind: ...
+
+
+class Leadership:
+    """Standings, and the changes of them. The changes block: for the worker thread."""
+
+    def __init__(self, registry: Registry, liveness: Liveness) -> None:
+        self._registry = registry
+        self.liveness = liveness
+        self._held: dict[tuple[GroupKind, str], Standing] = {}
+        self._callbacks: list[Callable[[Standing], None]] = []
+
+    # Memory, on the loop.
+
+    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+        return self._held.get((kind, broker_group))
+
+    def standings(self) -> list[Standing]:
+        return list(self._held.values())
+
+    def on_changed(self, callback: Callable[[Standing], None]) -> None:
+        self._callbacks.append(callback)
+
+    def learn(self, told: Iterable[Standing], *, another: bool = False) -> None:
+        """These are how groups stand now; older news than what is known is no news, except from
+        `another` registry, or an older copy of it."""
+        for standing in told:
+            key = (standing.kind, standing.broker_group)
+            held = self._held.get(key)
+            if held is None or held.version < standing.version or (another and held != standing):
+                self._held[key] = standing
+                tell_standing(self._callbacks, standing)
+
+    # Changes, in the worker thread.
+
+    def join(self, wanted: GroupJoin) -> Standing:
+        member, key = wanted.member, epoch_key(wanted.broker_group, wanted.kind)
+        empty = Standing(broker_group=wanted.broker_group, kind=wanted.kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            known = None if held is None else held.member(member.id)
+            if known is not None and known.address != member.address:
+                self._refuse_copy(member.id, known.address)
+            history = wanted.data_epoch == 0 and self._registry.last_epoch(key) > 0
+            return joined(held, empty, member, history=history)
+
+        return self._swap(wanted, decide)
+
+    def lead(self, wanted: GroupLead) -> Standing:
+        key = epoch_key(wanted.broker_group, wanted.kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            standing = _there(held, wanted)
+            check_lead(
+                standing, wanted.member_id, alive=self.liveness.may_be_alive(standing.master),
+                force=wanted.force, accept_loss=wanted.accept_loss,
+            )  # fmt: skip
+            epoch = self._registry.new_epoch(key)
+            return led(standing, wanted.member_id, epoch=epoch)
+
+        standing = self._swap(wanted, decide)
+        log.info("master", group=standing.broker_group, kind=standing.kind, epoch=standing.epoch,
+                 member=standing.master, in_sync=standing.in_sync)  # fmt: skip
+        return standing
+
+    def change_in_sync(self, wanted: InSyncChange) -> Standing:
+        def decide(held: Standing | None) -> Standing | None:
+            return resynced(
+                _there(held, wanted),
+                epoch=wanted.epoch, in_sync=wanted.in_sync, version=wanted.version,
+            )  # fmt: skip
+
+        return self._swap(wanted, decide)
+
+    def leave_in_sync(self, wanted: InSyncLeave) -> Standing:
+        return self._swap(
+            wanted,
+            lambda held: left(_there(held, wanted), wanted.member_id, epoch_seen=wanted.epoch_seen),
+        )
+
+    def forget(self, wanted: MemberForget) -> Standing:
+        return self._swap(
+            wanted,
+            lambda held: forgotten(
+                _there(held, wanted), wanted.member_id,
+                alive=self.liveness.may_be_alive(wanted.member_id),
+                accept_loss=wanted.accept_loss,
+            ),
+        )  # fmt: skip
+
+    def _refuse_copy(self, member_id: str, address: str) -> None:
+        if self.liveness.may_be_alive(member_id):
+            raise AlreadyExists(
+                f"member {member_id} is running at {address}, or was until now: try again when it "
+                "is stopped. Of a copied data directory delete the file 'member'"
+            )
+
+    def _swap(self, wanted: StandingChange, decide: Decide) -> Standing:
+        for _ in range(ATTEMPTS_MAX):
+            held = self._registry.standing(wanted.broker_group, wanted.kind)
+            changed = decide(held)
+            if changed is None:
+                return _there(held, wanted)
+            before = 0 if held is None else held.version
+            changed = msgspec.structs.replace(changed, version=before + 1)
+            if self._registry.put_standing(changed, before):
+                return changed
+        raise Unavailable(
+            f"broker group {wanted.broker_group!r} changes all the time; try again",
+        )
+
+
+def tell_standing(callbacks: list[Callable[[Standing], None]], standing: Standing) -> None:
+    """A bug of one that is told must not keep the others from hearing it."""
+    for callback in callbacks:
+        try:
+            callback(standing)
+        except Exception:
+            log.exception("telling about a broker group failed", group=standing.broker_group)
+
+
+def _there(held: Standing | None, wanted: StandingChange) -> Standing:
+    if held is None:
+        raise BadRequest(f"broker group {wanted.broker_group!r} has no members; nobody joined it")
+    return held

@@ -1,0 +1,53 @@
+"""Who was heard of lately, as far as this meta server knows.
+
+Somebody is dead after `dead_after_ms` of silence, or at once when it said goodbye. A meta server
+that has just started, or was stopped itself for a while, has heard nobody and judges nobody dead
+until that time has passed. Never decides about data: a wrong guess costs a change of master.
+"""
+
+from ternmq.core.clock import Clock
+
+HEARTBEAT_MS = 3_000
+DEAD_AFTER_MS = 10_000
+ALWAYS = float("inf")
+
+
+class Liveness:
+    """Last signs of life, by member id."""
+
+    def __init__(self, clock: Clock, *, dead_after_ms: int = DEAD_AFTER_MS) -> None:
+        self._clock = clock
+        self.dead_after_ms = dead_after_ms
+        self._since = self._looked = clock.monotonic()
+        self._heard: dict[str, float] = {}
+        self._left: set[str] = set()
+
+    def heard(self, member_id: str) -> None:
+        self._left.discard(member_id)
+        self._heard[member_id] = self._clock.monotonic()
+
+    def stays(self, member_id: str) -> None:
+        """It is part of this process: there until it leaves."""
+        self._left.discard(member_id)
+        self._heard[member_id] = ALWAYS
+
+    def left(self, member_id: str) -> None:
+        """It said so."""
+        self._heard.pop(member_id, None)
+        self._left.add(member_id)
+
+    def may_be_alive(self, member_id: str) -> bool:
+        if member_id in self._left:
+            return False
+        return self._heard.get(member_id, self._since) >= self.horizon()
+
+    def horizon(self) -> float:
+        """Whoever was heard before this is dead. Looked at again and again: when we were stopped
+        ourselves, what others said meanwhile still waits to be read."""
+        now = self._clock.monotonic()
+        if now - self._looked > self.dead_after_ms / 2000:
+            self._since = now
+        self._looked = now
+        if now - self._since < self.dead_after_ms / 1000:
+            return -ALWAYS
+        return now - self.dead_after_ms / 1000

@@ -1,0 +1,106 @@
+"""How a broker group stands: who its members are, who leads, who has everything acknowledged.
+
+A standing is changed only by compare-and-set on its `version`, in the registry. Servers ask for
+changes (STANDING_*), people too; all hear of them with TOPIC_NEWS.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from ternmq.core.errors import Conflict
+from ternmq.wire.commands import Record
+
+GroupKind = Literal["realtime", "delay"]
+
+
+class Member(Record, frozen=True):
+    """One server of a broker group."""
+
+    id: str
+    """16 hex digits, made together with its data directory and never used for another."""
+    name: str
+    """For people."""
+    address: str
+
+
+class Standing(Record, frozen=True):
+    """A broker group at one version."""
+
+    broker_group: str
+    kind: GroupKind = "realtime"
+    version: int = 0
+    """Grows with each change; 0: not stored yet."""
+    epoch: int = 0
+    """Of the leadership of `master`; 0 before the first."""
+    master: str = ""
+    """Member id; empty: nobody leads."""
+    in_sync: list[str] = []
+    """Member ids. Each has all that was ever acknowledged, so each may lead."""
+    members: list[Member] = []
+
+    def member(self, member_id: str) -> Member | None:
+        return next((each for each in self.members if each.id == member_id), None)
+
+
+class StandingFind(Record, frozen=True):
+    """One standing, or all of them with an empty name."""
+
+    broker_group: str = ""
+    kind: GroupKind = "realtime"
+    fresh: bool = False
+    """Read it from the registry instead of memory."""
+
+
+class Standings(Record, frozen=True):
+    standings: list[Standing]
+
+
+class GroupJoin(Record, frozen=True):
+    broker_group: str
+    kind: GroupKind
+    member: Member
+    data_epoch: int = 0
+
+
+class GroupLead(Record, frozen=True):
+    broker_group: str
+    kind: GroupKind
+    member_id: str
+    force: bool = False
+    """Although the master is alive: it agreed, or a person decided."""
+    accept_loss: bool = False
+    """Although the member is not in sync: what it lacks is lost."""
+
+
+class InSyncChange(Record, frozen=True):
+    broker_group: str
+    kind: GroupKind
+    epoch: int
+    in_sync: list[str]
+    version: int
+
+
+class InSyncLeave(Record, frozen=True):
+    broker_group: str
+    kind: GroupKind
+    member_id: str
+    epoch_seen: int
+
+
+class MemberForget(Record, frozen=True):
+    broker_group: str
+    kind: GroupKind
+    member_id: str
+    accept_loss: bool = False
+
+
+def conflict(message: str, standing: Standing) -> Conflict:
+    """The error that carries how the group stands instead."""
+    return Conflict(message, standing=msgspec.to_builtins(standing))
+
+
+def standing_of(error: Conflict) -> Standing | None:
+    """What a `Conflict` carries, from here or from the other side of a connection."""
+    told: Any = error.details.get("standing")
+    return None if told is None else msgspec.convert(told, Standing)

@@ -1,0 +1,102 @@
+"""Standings over real sockets: asked of one meta server, heard through another."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ternmq.core.errors import BadRequest, Conflict, MasterAlive, NotInSync, Unauthorized
+from ternmq.discovery.directory import ClusterDirectory
+from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
+from ternmq.discovery.routes import RouteCache
+from ternmq.rpc.connection import Connection, request
+from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello
+from ternmq.wire.standing import GroupJoin, Member, Standing, StandingFind, Standings, standing_of
+
+from .test_registration import Meta, meta
+
+BROKER = Hello(protocol=PROTOCOL_VERSION, app="%broker", version="0", session=bytes(16))
+ONE = Member(id="1" * 16, name="one", address="h1:1")
+TWO = Member(id="2" * 16, name="two", address="h2:1")
+
+
+@asynccontextmanager
+async def directory(*metas: Meta) -> AsyncIterator[RemoteDirectory]:
+    cache = RouteCache([each.address for each in metas], BROKER)
+    async with remote_directory(cache) as made:
+        yield made
+    await cache.close()
+
+
+async def test_members_agree_through_different_meta_servers_in_under_a_second(
+    tmp_path: Path,
+) -> None:
+    """Q10, Q12: any of them serves a change, and every one tells it."""
+    path = tmp_path / "r.db"
+    async with meta(path) as a, meta(path) as b, directory(a) as one, directory(b) as two:
+        heard: asyncio.Queue[Standing] = asyncio.Queue()
+        two.on_standing_changed(heard.put_nowait)
+        directory_of_one: ClusterDirectory = one
+        await directory_of_one.join_group("main", "realtime", ONE)
+        await two.join_group("main", "realtime", TWO)
+        led = await one.lead("main", ONE.id)
+        both = [ONE.id, TWO.id]
+        for _ in range(3):
+            wide = await one.change_in_sync(
+                "main", epoch=led.epoch, in_sync=both, version=led.version
+            )
+            async with asyncio.timeout(1):
+                while await heard.get() != wide:
+                    pass
+            assert two.standing("main") == wide
+            led = await two.leave_in_sync("main", TWO.id, epoch_seen=led.epoch)
+
+        async with directory(b, a) as late:
+            assert late.standings() == [led]
+
+
+async def test_what_is_refused_says_so_over_the_network(tmp_path: Path) -> None:
+    async with meta(tmp_path / "r.db") as a, directory(a) as one:
+        assert await one.read_standing("main") is None
+        with pytest.raises(BadRequest, match="nobody joined"):
+            await one.lead("main", ONE.id)
+        await one.join_group("main", "realtime", ONE)
+        await one.join_group("main", "realtime", TWO)
+        led = await one.lead("main", ONE.id)
+        with pytest.raises(NotInSync):
+            await one.lead("main", TWO.id, force=True)
+        with pytest.raises(MasterAlive):
+            await one.lead("main", TWO.id, accept_loss=True)
+        with pytest.raises(Conflict) as raised:
+            await one.change_in_sync("main", epoch=9, in_sync=[ONE.id], version=led.version)
+        assert standing_of(raised.value) == led
+        with pytest.raises(Conflict, match="last in-sync"):
+            await one.leave_in_sync("main", ONE.id, epoch_seen=led.epoch)
+
+
+async def test_applications_may_look_and_not_join(tmp_path: Path) -> None:
+    async with meta(tmp_path / "r.db") as a, directory(a) as one:
+        standing = await one.join_group("main", "realtime", ONE)
+        shop = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0", session=bytes(16))
+        connection = await Connection.open(a.address, shop, timeout=5)
+        found = await request(connection, Command.STANDINGS, StandingFind(), Standings, timeout=5)
+        assert found.standings == [standing]
+        join = GroupJoin(broker_group="main", kind="realtime", member=TWO)
+        with pytest.raises(Unauthorized):
+            await request(connection, Command.GROUP_JOIN, join, Standing, timeout=5)
+        await connection.close()
+
+
+async def test_a_copy_never_goes_back_to_an_older_version(tmp_path: Path) -> None:
+    async with meta(tmp_path / "r.db") as a, directory(a) as one:
+        old = await one.join_group("main", "realtime", ONE)
+        new = await one.lead("main", ONE.id)
+        told: list[Standing] = []
+        one.on_standing_changed(told.append)
+        one.learn_standings([old, new])
+
+        assert one.standing("main") == new and told == []
+        one.learn_standings([old], another=True)
+        assert told == [old], "another registry counts anew"
