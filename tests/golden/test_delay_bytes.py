@@ -44,6 +44,7 @@ CHECKPOINT = Checkpoint(
     ],
     topics=[KnownTopic(id=12, name="t", accepted=13, dispatched=14, cancelled=15)],
     dropping=[16],
+    taken=[(18, 19, 20)],
 )  # fmt: skip
 
 
@@ -78,15 +79,17 @@ def test_a_flipped_bit_anywhere_is_noticed(name: str) -> None:
 
 
 def test_a_checkpoint_has_these_bytes() -> None:
-    assert checkpoint.encode(CHECKPOINT) == golden("delay_checkpoint_v1_decided.hex")
+    assert checkpoint.encode(CHECKPOINT) == golden("delay_checkpoint_v1_taken.hex")
     assert checkpoint.decode(checkpoint.encode(CHECKPOINT)) == CHECKPOINT
 
 
 def test_a_checkpoint_of_before_it_said_how_far_decisions_were_is_read() -> None:
     (hour,) = CHECKPOINT.hours
-    old = msgspec.structs.replace(CHECKPOINT, hours=[msgspec.structs.replace(hour, decided=0)])
+    decided = msgspec.structs.replace(CHECKPOINT, taken=[])
+    old = msgspec.structs.replace(decided, hours=[msgspec.structs.replace(hour, decided=0)])
 
     assert checkpoint.decode(golden("delay_checkpoint_v1.hex")) == old
+    assert checkpoint.decode(golden("delay_checkpoint_v1_decided.hex")) == decided
 
 
 def test_a_damaged_checkpoint_is_refused() -> None:

@@ -152,8 +152,8 @@ FILES = {
     "index_v1.hex": index,
     "control_v1.hex": control,
     # A field was added at the end; what was written before is read below.
-    "half_fenced_v1.hex": half,
-    "halves_v2.hex": halves,
+    "half_later_v1.hex": half,
+    "halves_later_v2.hex": halves,
 }
 
 
@@ -249,7 +249,8 @@ def test_golden_half_and_control_batches_are_read_back() -> None:
     assert decision.transactions == [b"T" + bytes(range(16))]
     assert read_info(BatchView(golden("half_v1.hex"))) == HALF_INFO
     assert read_info(BatchView(golden("half_fenced_v1.hex"))) == HALF_INFO
-    for name in ("halves_v1.hex", "halves_fenced_v1.hex", "halves_v2.hex"):
+    assert read_info(BatchView(golden("half_later_v1.hex"))) == HALF_INFO
+    for name in ("halves_v1.hex", "halves_fenced_v1.hex", "halves_v2.hex", "halves_later_v2.hex"):
         table = HalfTable()
         assert table.restore(golden(name)) == 5304
         assert table.open[HALF_INFO.key].halves == [PLACED]

@@ -1,8 +1,8 @@
 """The sink with a driver that stops at a step of its commit; alone, a driver that can be killed.
 
-python -m tests.integration.sinking URL CHECKPOINT STEP MARK: copies topic `from` to topic `to` and
-writes the file MARK when the commit of the first micro-batch has come to the step: `before` or
-`after` the rows are published. Then it waits to be killed.
+python -m tests.integration.sinking URL CHECKPOINT STEP MARK [DELIVER_AT]: copies topic `from` to
+topic `to` and writes the file MARK when the commit of the first micro-batch has come to the step:
+`before` or `after` the rows are published. Then it waits to be killed. DELIVER_AT is SQL.
 """
 
 import sys
@@ -65,9 +65,10 @@ def copy(
     spark: SparkSession,
     url: str,
     checkpoint: Path,
+    *columns: str,
     **options: str,
 ) -> StreamingQuery:
-    """Everything of topic `from` to topic `to`, with keys, in micro-batches of 1,000."""
+    """Everything of topic `from` to topic `to`, with keys (and more columns), by 1,000."""
     wanted = {"topic": "to", "format": "tern"} | options
     source = spark.readStream.format("tern").options(
         url=url, subscribe="from", startingOffsets="earliest", maxOffsetsPerTrigger="1000",
@@ -75,7 +76,7 @@ def copy(
     )  # fmt: skip
     return (
         source.load()
-        .select("body", "key")
+        .selectExpr("body", "key", *columns)
         .writeStream.format(wanted.pop("format"))
         .options(url=url, checkpointLocation=str(checkpoint), **wanted)
         .trigger(availableNow=True)
@@ -83,13 +84,13 @@ def copy(
     )
 
 
-def main(url: str, checkpoint: Path, step: str, mark: str) -> None:
+def main(url: str, checkpoint: Path, step: str, mark: str, *columns: str) -> None:
     quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     spark = spark_session("sinking", master="local[2]", conf=quick)
     spark.dataSource.register(StoppingSource)
     options = {"format": "stopping", STEP: step, MARK: mark}
-    copy(spark, url, checkpoint, **options).awaitTermination()
+    copy(spark, url, checkpoint, *columns, **options).awaitTermination()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

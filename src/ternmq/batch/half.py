@@ -53,6 +53,8 @@ class HalfInfo(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     fenced: bool = True
     """Detached: a higher attempt shuts out lower ones. Else attempts stand side by side, each of
     one producer, and a commit says which of them count."""
+    later: str = ""
+    """Rows with due times: the delay server that takes them once they are committed."""
 
     @property
     def key(self) -> bytes:

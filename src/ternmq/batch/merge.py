@@ -27,7 +27,7 @@ from ternmq.batch.gather import (
 from ternmq.batch.layout import Attribute, Column, Encoding, Part, Type
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
-from ternmq.core.ids import RANDOM_BITS
+from ternmq.core.ids import RANDOM_BITS, ProducerId
 
 _WIDTHS: dict[int, str] = {Type.INT64: "<i8", Type.UINT8: "u1"}
 _KEPT = int(Attribute.EXPIRES | Attribute.RELATIVE)
@@ -66,6 +66,21 @@ def merge(sources: Sequence[Chosen], *, origin: Origin, first_sequence: int) -> 
         drop=frozenset({int(Column.DUE)}),
         with_ids=True,
         with_origins=True,
+    )
+
+
+def adopt(chosen: Chosen, *, producer: ProducerId, first_sequence: int) -> bytearray:
+    """Rows of a committed half batch as a batch of their own, with their ids and due times, under
+    another producer's numbers."""
+    view = chosen.view
+    return _build(
+        [chosen],
+        origin=Origin(topic=view.topic, app=view.app, producer=producer),
+        first_sequence=first_sequence,
+        attributes=view.attributes & _KEPT,
+        drop=frozenset({int(Column.TRANSACTION)}),
+        with_ids=True,
+        with_origins=False,
     )
 
 

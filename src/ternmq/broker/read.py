@@ -14,6 +14,7 @@ from ternmq.batch.layout import Buffer
 from ternmq.broker.deliver import SIZE_MAX, enveloped
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.handout import Slice
+from ternmq.broker.topics import from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
@@ -47,9 +48,13 @@ class Reader:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
         self._reading: set[asyncio.Task[None]] = set()
+        self.taken: dict[int, int] = {}
+        """Up to which sequence delay servers have taken their own topics: where they read on."""
 
     def read(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> None:
         """Answer now if there is something, else when there is, else after `wait_ms`."""
+        if from_delay_server(peer):
+            self.taken[topic_id] = max(request.sequence, self.taken.get(topic_id, 0))
         if self._serve(peer, correlation, topic_id, request):
             return
         waiting = peer.attachments.get("reads", 0)

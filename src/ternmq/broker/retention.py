@@ -3,7 +3,8 @@
 Every few seconds, off the loop where it waits: topics with a time of their own, dead letters among
 them, are trimmed (nobody finds the rows any more; the bytes go with their segment). Then the oldest
 segments go, one at a time with a pause between them. One that is being read, or whose messages are
-with consumers, is put off for a while. With `keep_unread` one that a group still needs stays, and
+with consumers, is put off for a while; one with messages that a delay server has still to take
+stays. With `keep_unread` one that a group still needs stays, and
 when the disk is full then, messages are refused instead.
 """
 
@@ -23,7 +24,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.own_topics import REFUSED_PREFIX
+from ternmq.discovery.own_topics import LATER_PREFIX, REFUSED_PREFIX
 from ternmq.storage.disk import Disk
 from ternmq.storage.retention import (
     Moment,
@@ -61,6 +62,8 @@ class Stored:
     disk: Disk
     fetcher: Fetcher
     committer: Committer
+    taken: dict[int, int]
+    """How far delay servers have taken their topics; none has since the start: not at all."""
 
 
 class Retention:
@@ -174,6 +177,9 @@ class Retention:
             return False
         # From here on no commit can reach into it: it takes no more half messages, and has none.
         firsts = await stored.fetcher.run(partial(stored.store.firsts_without, segment))
+        if (server := self._untaken(firsts)) is not None:
+            self._say(f"a segment stays: the delay server {server!r} has not taken all of it")
+            return False
         if plan.keep_unread and (group := self._leaving.needed_by(firsts)) is not None:
             self._say(f"a segment stays: group {group.name} on {group.topic} still needs it")
             return False
@@ -190,6 +196,15 @@ class Retention:
             used_percent=round(moment.used_percent, 1),
         )  # fmt: skip
         return True
+
+    def _untaken(self, firsts: dict[int, int]) -> str | None:
+        """The delay server that still needs rows below these sequences, if any does."""
+        for topic in self._directory.topics():
+            if topic.name.startswith(LATER_PREFIX) and topic.id in firsts:
+                needed = max(self._stored.taken.get(topic.id, 0), self._consume.bounds(topic.id)[0])
+                if needed < firsts[topic.id]:
+                    return topic.name.removeprefix(LATER_PREFIX)
+        return None
 
     def _wait_for_readers(self, segment: Segment, firsts: dict[int, int]) -> bool:
         """In use: put off, but not for ever."""

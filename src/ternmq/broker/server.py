@@ -300,8 +300,9 @@ class Parts:
             committer=self.committer, writer=writer,
         )  # fmt: skip
         stored = Stored(
-            store=self.store, disk=self._disk, fetcher=self.fetcher, committer=self.committer
-        )
+            store=self.store, disk=self._disk, fetcher=self.fetcher, committer=self.committer,
+            taken=self.reader.taken,
+        )  # fmt: skip
         return Retention(
             retention_plan(self._config), stored, directory=self._directory, groups=self.groups,
             members=self.members, leaving=leaving, clock=self._clock,

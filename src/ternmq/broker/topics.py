@@ -4,7 +4,7 @@ from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.own_topics import refused_topic
+from ternmq.discovery.own_topics import later_topic, refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import DISPATCHER, Topic, TopicSettings
 
@@ -64,6 +64,13 @@ class Topics:
     async def lane_of(self, topic: Topic, group: str) -> Topic:
         """Made on first use."""
         name = lane_topic(topic.id, group)
+        found = self._directory.topic(name)
+        return found or await self._directory.create_topic(name, TopicSettings())
+
+    async def later_of(self, delay_server: str) -> Topic:
+        """Made on first use."""
+        check_name("delay server", delay_server)
+        name = later_topic(delay_server)
         found = self._directory.topic(name)
         return found or await self._directory.create_topic(name, TopicSettings())
 

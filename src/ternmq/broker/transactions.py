@@ -86,11 +86,13 @@ class Transactions:
         """Store one half batch; nobody sees it."""
         batch = frame.payload
         incoming = check_incoming(batch, half=True)
-        if incoming.delayed:
-            raise BadRequest("a transaction cannot hold delayed messages: send them after it")
         info = read_info(BatchView(batch))
+        if incoming.delayed != bool(info.later):
+            raise BadRequest("a transaction cannot hold delayed messages: send them after it")
         topic = await self._topics.get_or_create(incoming.topic)
         self._publisher.admit(peer, batch, incoming, topic)
+        # Delayed rows lie in a topic of their delay server, and say themselves which they are for.
+        place = await self._topics.later_of(info.later) if info.later else topic
         own = (incoming.producer, incoming.first_sequence)
         while info.key in self._ending or own in self._staging.get(info.key, {}):
             await self._settled(info.key)
@@ -103,7 +105,7 @@ class Transactions:
         over = self._publisher.turn_away(peer, batch, incoming, topic)
         if over is not None:
             raise over
-        append = self._publisher.to_append(peer, batch, incoming, topic.id)
+        append = self._publisher.to_append(peer, batch, incoming, place.id)
         append.special = HalfMark(info=info, app=incoming.app)
         done = self._new_future()
         self._staging.setdefault(info.key, {})[own] = done

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
+import msgspec
+
 from ternmq.batch.encoder import Columns
 from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
 from ternmq.client.config import nearest_text
@@ -117,11 +119,16 @@ class Detached:
         self.rows += len(receipts)
         return receipts
 
-    async def send_columns(self, topic: str, columns: Columns) -> Staged:
-        """Stage one batch of columns; several calls may be under way, and keep their order."""
+    async def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> Staged:
+        """Stage one batch of columns; several calls may be under way, and keep their order.
+
+        Rows with due times (a DUE column) need `later`: the delay server that takes them after the
+        commit and keeps them until then.
+        """
         if not self.broker_group:
             self.broker_group = await self._sender.group(None)
-        stored = await self._sender.store_columns(self.broker_group, topic, columns, self._info)
+        info = msgspec.structs.replace(self._info, later=later) if later else self._info
+        stored = await self._sender.store_columns(self.broker_group, topic, columns, info)
         rows = 0 if stored.committed else columns.count
         self.rows += rows
         return Staged(rows=rows, committed=stored.committed)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.due import due_times
-from ternmq.batch.layout import BATCH_SIZE_MAX, Column, Part
+from ternmq.batch.layout import BATCH_SIZE_MAX, STORED_SIZE_MAX, Column, Part, Stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -46,13 +46,15 @@ Key = tuple[tuple[int, int], int]
 class Pending:
     """A batch on its way to the disk, and who waits for it."""
 
-    __slots__ = ("append", "key", "size", "waiting")
+    __slots__ = ("append", "done", "key", "size", "waiting")
 
-    def __init__(self, append: Append, key: Key, peer: Peer, correlation: int) -> None:
+    def __init__(self, append: Append, key: Key, peer: Peer | None, correlation: int = 0) -> None:
         self.append = append
         self.key = key
         self.size = len(append.batch)
-        self.waiting = [(peer, correlation)]
+        self.waiting = [] if peer is None else [(peer, correlation)]
+        self.done: asyncio.Future[None] | None = None
+        """Where this server brought it itself."""
 
 
 class Acceptor:
@@ -169,6 +171,29 @@ class Acceptor:
         peer.hold(pending.size)
         self.rounds.put(pending)
 
+    async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
+        """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return."""
+        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
+        append = Append(
+            batch=batch, topic_id=topic.id, count=incoming.row_count,
+            received_at_ms=stamp.received_at_ms, client_ip=stamp.client_ip,
+            client_port=stamp.client_port, server_ip=stamp.server_ip,
+            server_port=stamp.server_port, producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
+        )  # fmt: skip
+        self._store.names[topic.id] = topic.name
+        pending = Pending(append, (incoming.producer, incoming.first_sequence), None)
+        pending.done = asyncio.get_running_loop().create_future()
+        self.rounds.put(pending)
+        await asyncio.shield(pending.done)
+
+    async def topic_of(self, name: str) -> Topic | None:
+        """The topic of that name, made if that is allowed."""
+        topic = self._directory.topic(name)
+        if topic is None and self._auto_create and not name.startswith("%"):
+            topic = await self._directory.create_topic(name, TopicSettings())
+        return topic
+
     def _finish(self, items: list[Pending], staged: Staged | None, error: TernError | None) -> None:
         if staged is not None:
             if error is None:
@@ -182,7 +207,12 @@ class Acceptor:
 
     def _tell(self, item: Pending, error: TernError | None) -> None:
         self._pending.pop(item.key, None)
-        item.waiting[0][0].release(item.size)
+        if item.waiting:
+            item.waiting[0][0].release(item.size)
+        if item.done is not None and error is None:
+            item.done.set_result(None)
+        elif item.done is not None and error is not None:
+            item.done.set_exception(error)
         append, flags = item.append, 0
         for peer, correlation in item.waiting:
             if error is not None:

@@ -61,6 +61,8 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     topics: list[KnownTopic] = []
     dropping: list[int] = []
     """Hours whose rows are counted in `topics` and whose files are being removed."""
+    taken: list[tuple[int, int, int]] = []
+    """How far brokers' topics were taken: the producer that stands for one, and its position."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

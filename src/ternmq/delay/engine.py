@@ -399,6 +399,7 @@ class Engine:
                 for topic_id, accepted in self.store.wal.counts.ends.items()
             ],
             dropping=sorted(self._dropping),
+            taken=[(*producer, upto) for producer, upto in self.store.taken.items()],
         )  # fmt: skip
 
     def _decided(self, start: int) -> int:

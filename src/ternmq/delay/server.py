@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.client.links import Links
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TernError
@@ -32,6 +33,7 @@ from ternmq.delay.paths import DelayPaths
 from ternmq.delay.router import DelayRouter
 from ternmq.delay.scrape import delay_figures
 from ternmq.delay.store import DelayStore
+from ternmq.delay.taker import Taker
 from ternmq.delay.ticker import Ticker
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.metrics.samples import Samples, Source
@@ -48,6 +50,7 @@ from ternmq.wire.frame import Frame
 log = get_logger()
 
 STOP_WITHIN_S = 5.0
+TAKE_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -120,6 +123,7 @@ async def serving_delay(
                 loader=parts.loader.run,
                 ticker=parts.ticker.run,
                 brokers=parts.brokers.run,
+                taker=parts.taker.run,
                 **workers,
             ):
                 log.info("delay server ready", address=join_address(*listener.address))
@@ -155,6 +159,10 @@ class Parts:
             store, directory=directory, clock=clock, max_days=config.delay_max_days,
             auto_create=config.auto_create_topics, on_safe=self.loader.wake,
         )  # fmt: skip
+        self.taker = Taker(
+            config.broker_group, links=Links(url, app=wire.DISPATCHER, timeout=TAKE_TIMEOUT_S),
+            directory=directory, acceptor=self.acceptor, store=store,
+        )  # fmt: skip
         self.decisions = Decisions(self.engine, clock)
         self.brokers = Brokers(url, clock=clock)
         self.dispatcher = Dispatcher(
@@ -187,6 +195,7 @@ class Parts:
 
     async def close(self) -> None:
         await self.brokers.close()
+        await self.taker.close()
         await self.acceptor.close()
         await self.decisions.close()
         self.dispatcher.close()

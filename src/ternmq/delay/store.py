@@ -76,6 +76,8 @@ class DelayStore:
         self.names: dict[int, str] = {}
         """Topic names by id, for people; filled in by whoever accepts messages."""
         self.known = Checkpoint()
+        self.taken: dict[tuple[int, int], int] = {}
+        """How far brokers' topics were taken, by producer: what `Taker` has made safe."""
         self.scheduled_to = 0
         self.undecided: dict[int, str] = {}
         """Hours of which it is not known any more what was decided, and why."""

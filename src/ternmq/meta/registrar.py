@@ -10,6 +10,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import AlreadyExists
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.discovery.own_topics import later_topic
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
 from ternmq.wire.commands import Empty, Route
@@ -64,6 +65,8 @@ class Registrar:
                     f"{route.broker_group!r} is running; stop it before you forget it"
                 )
             await self._service.forget_server(route)
+            if self._service.topic(later_topic(route.broker_group)) is not None:
+                await self._service.delete_topic(later_topic(route.broker_group))
         return Empty()
 
     def silent(self) -> list[tuple[Route, float]]:

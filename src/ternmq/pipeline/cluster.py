@@ -78,6 +78,10 @@ class Cluster:
     def broker_groups(self) -> list[str]:
         return loop_thread().run(self._client.links.some_masters())
 
+    def delay_servers(self) -> list[str]:
+        """At least one; `Unavailable` when there is none."""
+        return loop_thread().run(self._client.links.some_masters("delay"))
+
     def recent_bounds(self, place: Place) -> Bounds | None:
         """First and end, perhaps a moment old; None when there is no such topic."""
         known = self._bounds.get(place)

@@ -65,14 +65,20 @@ class TaskWriter:
         try:
             for batch in rows:
                 now_ms = time.time_ns() // 1_000_000
-                sink_rows.check_due(batch, now_ms)
-                for topic, part in sink_rows.split_topics(batch, self._options.topic):
-                    for columns in sink_rows.batches(part, now_ms):
-                        stage.add(topic, columns)
+                for later, rest in sink_rows.split_due(batch, now_ms):
+                    server = self._delay_server(partition) if later else ""
+                    for topic, part in sink_rows.split_topics(rest, self._options.topic):
+                        for columns in sink_rows.batches(part, now_ms):
+                            stage.add(topic, columns, server)
             return stage.finish()
         except BaseException:
             stage.give_up()
             raise
+
+    def _delay_server(self, partition: int) -> str:
+        """Who keeps the rows of this task that are for later."""
+        servers = sorted(self.cluster.delay_servers())
+        return servers[partition % len(servers)]
 
 
 class BatchWriter(DataSourceArrowWriter):

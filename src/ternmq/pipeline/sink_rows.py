@@ -17,7 +17,7 @@ from ternmq.batch.layout import BATCH_SIZE_MAX, Attribute, Buffer, Column, Encod
 from ternmq.batch.properties import STRING
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
-from ternmq.core.units import KIB
+from ternmq.core.units import DAY_MS, KIB
 
 ROWS_MAX = 16_384
 SIZE_MAX = 1024 * 1024
@@ -25,6 +25,9 @@ SIZE_MAX = 1024 * 1024
 
 BATCH_SIZE_FINE = BATCH_SIZE_MAX - 64 * KIB
 """Of all columns together, which leaves room for the header."""
+
+AHEAD_MAX_DAYS = 731
+"""As far as delay servers take messages unless they are told otherwise."""
 
 TEXTS = {"key": Column.KEY, "order_key": Column.ORDER_KEY}
 COLUMNS = ("body", "key", "tag", "order_key", "properties", "id", "born_at", "topic", "deliver_at")
@@ -48,17 +51,21 @@ def check_columns(names: list[str], *, topic: str) -> None:
             raise BadRequest(f"the tern sink has no column {name!r}; {hint}")
 
 
-def check_due(batch: pa.RecordBatch, now_ms: int) -> None:
-    """Refuse what is to be delivered later: that cannot be part of an exactly-once write."""
+def split_due(batch: pa.RecordBatch, now_ms: int) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    """The rows for now (without `deliver_at`), then those for later: (are they for later, rows)."""
     at = batch.schema.get_field_index("deliver_at")
     if at < 0:
+        yield False, batch
         return
-    latest = pc.max(pc.cast(batch.column(at), pa.timestamp("us", tz="UTC")).cast(pa.int64()))
-    if latest.is_valid and latest.as_py() > now_ms * 1000:
-        raise BadRequest(
-            "a deliver_at lies in the future: delayed messages cannot be part of an exactly-once "
-            "write; send them with a client, or write them when they are due"
-        )
+    due = pc.cast(batch.column(at), pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    later = pc.fill_null(pc.greater(due, now_ms * 1000), False)
+    if pc.any(pc.greater(due, (now_ms + AHEAD_MAX_DAYS * DAY_MS) * 1000)).as_py():
+        raise BadRequest(f"a deliver_at lies more than {AHEAD_MAX_DAYS} days ahead")
+    now, waiting = batch.filter(pc.invert(later)), batch.filter(later)
+    if now.num_rows:
+        yield False, now.drop_columns(["deliver_at"])
+    if waiting.num_rows:
+        yield True, waiting
 
 
 def split_topics(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -116,7 +123,16 @@ def _batch(rows: pa.RecordBatch, now_ms: int) -> Columns:
         born = pc.cast(columns["born_at"], pa.timestamp("us", tz="UTC")).cast(pa.int64())
         filled = pc.fill_null(born, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
         pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, filled.astype("<i8").tobytes()))
+    if "deliver_at" in columns:
+        pieces.append(_due(columns["deliver_at"]))
     return Columns(pieces, rows.num_rows, body_size, now_ms, attributes)
+
+
+def _due(times: pa.Array) -> Piece:
+    """To the millisecond, never before its time."""
+    us = pc.cast(times, pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    ms = -(-us.to_numpy(zero_copy_only=False) // 1000)
+    return Piece(Column.DUE, Part.VALUES, Type.INT64, ms.astype("<i8").tobytes())
 
 
 def ids(texts: pa.Array) -> pa.Array:

@@ -64,15 +64,16 @@ class Stage:
         if done.group != done.groups[0]:
             done.committed = cluster.look(done.name, done.groups[0]).state == "committed"
 
-    def add(self, topic: str, columns: Columns) -> None:
-        """Stage one batch; waits while too many are under way."""
+    def add(self, topic: str, columns: Columns, delay_server: str = "") -> None:
+        """Stage one batch; waits while too many are under way. Rows that are for later name the
+        delay server that takes them once they are committed."""
         if self.done.committed:
             return
         if self._attempt is None or self._batches >= BATCHES_MAX:
             self._begin()
         assert self._attempt is not None
         self._batches += 1
-        sending = self._attempt.send_columns(topic, columns)
+        sending = self._attempt.send_columns(topic, columns, later=delay_server)
         self._under_way.append(asyncio.run_coroutine_threadsafe(sending, loop_thread().loop))
         self._wait(UNDER_WAY_MAX - 1)
 

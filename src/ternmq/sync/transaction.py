@@ -100,5 +100,5 @@ class Detached:
     ) -> HalfReceipts:
         return run(self._detached.send_many(topic, bodies, **options))
 
-    def send_columns(self, topic: str, columns: Columns) -> Staged:
-        return run(self._detached.send_columns(topic, columns))
+    def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> Staged:
+        return run(self._detached.send_columns(topic, columns, later=later))

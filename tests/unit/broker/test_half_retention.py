@@ -6,6 +6,7 @@ from typing import Any
 import ternmq
 from ternmq.testing import TurnedClock
 from tests.unit.broker.test_retention import HOURS, broker, fill, first_of, lines, until
+from tests.unit.delay.test_taker import columns
 
 AGE: dict[str, Any] = {"retention_ms": 3_600_000}
 
@@ -64,3 +65,32 @@ async def test_a_segment_that_must_go_takes_its_late_commits_along(tmp_path: Pat
         assert [message.body async for message in mq.read("orders")] == [b"after"]
         line = (await lines(mq, "g"))["topic"]
         assert (line.total, line.expired, line.ready) == (3, 2, 1)
+
+
+async def test_a_segment_with_messages_that_a_delay_server_has_still_to_take_stays(
+    tmp_path: Path,
+) -> None:
+    """P2: committed with a due time, and the delay server was away for longer than messages are
+    kept."""
+    clock = TurnedClock()
+    small: dict[str, Any] = {**AGE, "data_dir": tmp_path, "clock": clock}
+    async with broker(delay_server=False, **small) as mq:
+        task = mq.detached("job", attempt=1, fenced=False)
+        await task.send_columns("orders", columns(clock, b"x", after_ms=86_400_000), later="main")
+        await mq.commit_detached("job", [1], "main", fenced=False)
+        await fill(mq, "filler", 3)
+        clock.turn(5 * HOURS)
+        await fill(mq, "other", 1)
+        assert (await log_start(mq), await first_of(mq, "filler")) == (0, 0)
+    async with broker(**small) as mq:
+        await until(lambda: _log_moved(mq))
+        clock.turn(24 * HOURS)
+        await until(lambda: _is_there(mq))
+
+
+async def _log_moved(mq: Any) -> bool:
+    return await log_start(mq) > 0
+
+
+async def _is_there(mq: Any) -> bool:
+    return [message.body async for message in mq.read("orders")] == [b"x"]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -118,16 +119,23 @@ def test_a_frame_that_cannot_be_sent_is_refused(names: list[str], topic: str, sa
         sink_rows.check_columns(names, topic=topic)
 
 
-def test_only_what_is_due_can_be_written() -> None:
-    def frame(*times: int | None) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict(
-            {"deliver_at": pa.array(times, pa.timestamp("us", "UTC"))}
+def test_rows_for_later_are_told_apart_and_rounded_up() -> None:
+    def split(*times: int | None) -> list[tuple[bool, list[bytes]]]:
+        bodies = [b"%d" % number for number in range(len(times))]
+        batch = pa.RecordBatch.from_pydict(
+            {"body": bodies, "deliver_at": pa.array(times, pa.timestamp("us", "UTC"))}
         )
+        found = list(sink_rows.split_due(batch, now_ms=1_000))
+        assert all(("deliver_at" in rows.schema.names) == later for later, rows in found)
+        return [(later, rows.column(0).to_pylist()) for later, rows in found]
 
-    sink_rows.check_due(frame(None, 1_000_000, 999_999), now_ms=1_000)
-    sink_rows.check_due(frame(None), now_ms=1_000)
-    with pytest.raises(BadRequest, match="deliver_at lies in the future"):
-        sink_rows.check_due(frame(None, 1_000_001), now_ms=1_000)
+    assert split(None, 1_000_000, 999_999) == [(False, [b"0", b"1", b"2"])]
+    assert split(None, 1_000_001, 5) == [(False, [b"0", b"2"]), (True, [b"1"])]
+    assert split(2_000_000) == [(True, [b"0"])]
+    with pytest.raises(BadRequest, match="more than 731 days ahead"):
+        split(732 * 86_400_000_000)
+    due = sink_rows._due(pa.array([1_000_001, 2_000_000], pa.timestamp("us", "UTC")))
+    assert np.frombuffer(due.data, "<i8").tolist() == [1_001, 2_000]
 
 
 def test_keys_and_properties_count_for_the_size_of_a_batch() -> None:
