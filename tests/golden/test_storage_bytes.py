@@ -18,7 +18,7 @@ from ternmq.batch.half import (
 )
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
-from ternmq.storage import checkpoint, floor, pull_record
+from ternmq.storage import checkpoint, epoch_table, floor, member, pull_record
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.consume_entry import (
     ENTRY,
@@ -31,6 +31,7 @@ from ternmq.storage.consume_entry import (
 from ternmq.storage.consume_runs import pack
 from ternmq.storage.consume_table import INDEX, Contents, Table, write_table
 from ternmq.storage.consume_tail import pack_block, read_tail
+from ternmq.storage.epoch_table import Epoch, Epochs, EpochTable
 from ternmq.storage.halves import HalfTable
 from ternmq.storage.index_file import IDS, KEYS, IndexFile, write_index
 from ternmq.storage.index_rows import PLACE, Columns, hash_values, ranges_of
@@ -84,6 +85,8 @@ def marks() -> bytes:
             pull_durable=160,
             pull_replay_from=96,
             stored_at_ms=1_700_000_000_456,
+            message_safe=5000,
+            pull_safe=128,
         )
     )
 
@@ -92,6 +95,16 @@ def producers() -> bytes:
     windows = ProducerTable()
     windows.remember((11, 22), 33, 7, Stored(42, 100, 1_700_000_000_123))
     return windows.snapshot(covers=4096)
+
+
+EPOCHS = Epochs(
+    messages=EpochTable((Epoch(0, 0, own=False), Epoch(3, 4096, own=True))),
+    pulls=EpochTable((Epoch(3, 96, own=True),)), message_cut=5304,
+)  # fmt: skip
+
+
+def epochs() -> bytes:
+    return epoch_table.encode(EPOCHS)
 
 
 def index() -> bytes:
@@ -147,7 +160,8 @@ FILES = {
     "consume_tail_v1.hex": lambda: pack_block(4096, 5304, records()),
     "consume_table_v1.hex": table,
     "pull_record_v1.hex": pull,
-    "checkpoint_v1.hex": marks,
+    "checkpoint_v2.hex": marks,
+    "epochs_v1.hex": epochs,
     "producers_v1.hex": producers,
     "index_v1.hex": index,
     "control_v1.hex": control,
@@ -201,7 +215,10 @@ def test_a_golden_pull_record_is_read_back() -> None:
 
 
 def test_golden_checkpoint_and_producers_are_read_back() -> None:
-    assert checkpoint.decode(golden("checkpoint_v1.hex")).pull_replay_from == 96
+    now = checkpoint.decode(golden("checkpoint_v2.hex"))
+    assert (now.pull_replay_from, now.message_safe, now.pull_safe) == (96, 5000, 128)
+    old = checkpoint.decode(golden("checkpoint_v1.hex"))  # All that was durable was safe.
+    assert (old.pull_replay_from, old.message_safe, old.pull_safe) == (96, 5304, 160)
     windows = ProducerTable()
     assert windows.restore(golden("producers_v1.hex")) == 4096
     assert windows.find((11, 22), 33, 7) == (42, 100, 1_700_000_000_123)
@@ -234,6 +251,12 @@ def test_a_golden_index_is_read_back() -> None:
     [found] = file.range_with(opened, guide, producer, 39)
     assert found.tolist()[1:5] == (33, 42, 100, 7)
     assert not len(file.range_with(opened, guide, producer, 41))
+
+
+def test_the_epochs_and_member_files() -> None:
+    assert epoch_table.decode(golden("epochs_v1.hex")) == EPOCHS
+    assert member.encode("0123456789abcdef", 7) == golden("member_v1.hex")
+    assert member.decode(golden("member_v1.hex"), Path("member")) == ("0123456789abcdef", 7)
 
 
 def test_the_floor_file() -> None:

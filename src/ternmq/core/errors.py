@@ -163,6 +163,12 @@ class Conflict(TernError):
     code = "conflict"
 
 
+class Diverged(TernError):
+    """The master lacks what was acknowledged here: nothing is cut off, a person has to look."""
+
+    code = "diverged"
+
+
 class DiskFull(TernError):
     """No space left on the broker; consuming goes on, sending works again when space returns."""
 

@@ -4,8 +4,8 @@ Little-endian.
 
     at  size  field
      0     4  magic             b"CKPT"
-     4     4  crc               CRC-32C of bytes 8..64
-     8     4  version           1
+     4     4  crc               CRC-32C of bytes 8..80
+     8     4  version           2; 1 ends after stored_at_ms: all that was durable was safe
     12     4  clean             1 when the store was closed, 0 while it ran
     16     8  epoch
     24     8  message_durable   the message log was on disk up to here
@@ -13,6 +13,8 @@ Little-endian.
     40     8  pull_durable      the pull log was on disk up to here
     48     8  pull_replay_from  the oldest pull record that a group needs
     56     8  stored_at_ms      of the last batch
+    64     8  message_safe      the message log was safe up to here: on every member in sync
+    72     8  pull_safe         the same of the pull log
 
 Losing it costs time, not data: the logs are then read from where their own marks say.
 """
@@ -25,12 +27,14 @@ from crc32c import crc32c
 from ternmq.core.errors import Corrupt
 
 MAGIC = b"CKPT"
-VERSION = 1
+VERSION = 2
 FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<IIQQQQQq")
-SIZE = 64
+SAFE = struct.Struct("<QQ")
+SIZES = {1: 64, 2: 80}
 
-assert FRAME.size + FIELDS.size == SIZE
+assert FRAME.size + FIELDS.size == SIZES[1]
+assert SIZES[1] + SAFE.size == SIZES[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,9 @@ class Checkpoint:
     pull_durable: int = 0
     pull_replay_from: int = 0
     stored_at_ms: int = 0
+    message_safe: int = 0
+    """Never above `message_durable`."""
+    pull_safe: int = 0
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -51,23 +58,25 @@ def encode(checkpoint: Checkpoint) -> bytes:
         VERSION, checkpoint.clean, checkpoint.epoch, checkpoint.message_durable,
         checkpoint.consume_covered, checkpoint.pull_durable, checkpoint.pull_replay_from,
         checkpoint.stored_at_ms,
-    )  # fmt: skip
+    ) + SAFE.pack(checkpoint.message_safe, checkpoint.pull_safe)  # fmt: skip
     return FRAME.pack(MAGIC, crc32c(fields)) + fields
 
 
 def decode(content: bytes) -> Checkpoint:
     """Raises `Corrupt` when this is not a whole checkpoint."""
-    if len(content) != SIZE:
-        raise Corrupt(f"the checkpoint file has {len(content)} bytes, not {SIZE}")
+    if len(content) not in SIZES.values():
+        raise Corrupt(f"the checkpoint file has {len(content)} bytes, not {SIZES[VERSION]}")
     magic, crc = FRAME.unpack_from(content)
     if magic != MAGIC or crc != crc32c(content[FRAME.size :]):
         raise Corrupt("the checkpoint file does not match its checksum")
     version, clean, epoch, message, consume, pull, replay, stored = FIELDS.unpack_from(
         content, FRAME.size
     )
-    if version != VERSION:
+    if SIZES.get(version) != len(content):
         raise Corrupt(f"the checkpoint file has version {version}, this is version {VERSION}")
+    safe = (message, pull) if version == 1 else SAFE.unpack_from(content, SIZES[1])
     return Checkpoint(
         clean=bool(clean), epoch=epoch, message_durable=message, consume_covered=consume,
         pull_durable=pull, pull_replay_from=replay, stored_at_ms=stored,
+        message_safe=safe[0], pull_safe=safe[1],
     )  # fmt: skip

@@ -62,6 +62,9 @@ class Location(IntEnum):
     LOST = 255
 
 
+WITHOUT_SEQUENCE = (int(Location.HALF), int(Location.CONTROL))
+
+
 class Entry(NamedTuple):
     """One batch of a topic."""
 

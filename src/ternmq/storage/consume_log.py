@@ -142,6 +142,8 @@ class ConsumeLog:
     def commit(self, appends: list[Append], ends: dict[int, int], rolls: list[int]) -> bytearray:
         """Make the entries of a group visible; returns their packed records."""
         records = bytearray()
+        if rolls:
+            rolls = [base for base in rolls if base > self._active.base]
         next_roll = rolls[0] if rolls else 2**63
         runs = self._active.runs
         for append in appends:

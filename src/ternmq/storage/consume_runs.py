@@ -14,6 +14,7 @@ from ternmq.storage.consume_entry import (
     ENTRY_SIZE,
     RECORD,
     RECORD_SIZE,
+    WITHOUT_SEQUENCE,
     Entry,
     Location,
 )
@@ -21,7 +22,6 @@ from ternmq.storage.disk import Buffer
 from ternmq.storage.report import LostRows
 
 _SIZE_MAX = 2**32 - 1
-_WITHOUT_SEQUENCE = (int(Location.HALF), int(Location.CONTROL))
 _LOST = int(Location.LOST)  # A plain number: comparing enum members is slow.
 
 
@@ -107,7 +107,7 @@ class Runs:
         at = 0
         for fields in RECORD.iter_unpack(records):
             topic_id, base = fields[0], fields[1]
-            if fields[8] in _WITHOUT_SEQUENCE:
+            if fields[8] in WITHOUT_SEQUENCE:
                 at += RECORD_SIZE
                 continue
             run = runs.get(topic_id)

@@ -33,7 +33,7 @@ from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.storage.append import Append, Ending, HalfMark
-from ternmq.storage.consume_entry import RECORD, Location
+from ternmq.storage.consume_entry import RECORD, WITHOUT_SEQUENCE, Location
 from ternmq.storage.disk import Buffer
 from ternmq.storage.lent import LentRows, LentState
 
@@ -265,7 +265,7 @@ class HalfTable:
         """Apply the half and control batches that packed records name; return bytes read."""
         size = 0
         for fields in RECORD.iter_unpack(records):
-            if fields[8] not in _OURS or fields[2] < from_offset:
+            if fields[8] not in WITHOUT_SEQUENCE or fields[2] < from_offset:
                 continue
             try:
                 batch = bytearray(read(fields[2], fields[3]))
@@ -297,6 +297,3 @@ def _split(key: bytes) -> tuple[str, int]:
     if key[:1] != b"D":
         return "", 0
     return key[5:].decode(), int.from_bytes(key[1:5], "big")
-
-
-_OURS = (int(Location.HALF), int(Location.CONTROL))

@@ -76,7 +76,7 @@ class _Round(NamedTuple):
 class MessageIndex:
     """Ids and keys of everything in the message log."""
 
-    def __init__(self, disk: Disk, paths: Paths, source: SegmentedLog) -> None:
+    def __init__(self, disk: Disk, paths: Paths, source: SegmentedLog, safe_offset: int) -> None:
         self._disk = disk
         self._paths = paths
         self._source = source
@@ -85,8 +85,8 @@ class MessageIndex:
         self._held_in = self._held_out = 0  # Bytes; one thread counts up each.
         self._levels: tuple[Columns, ...] = ()
         self._times = (0, 0)
-        self._base = self._folded = source.end  # Memory covers the log between these.
-        self._added = source.end
+        self._base = self._folded = safe_offset  # Memory covers the log between these.
+        self._added = safe_offset
         self._guides: dict[int, Guide] = {}
         self._files: list[IndexFile] = self._load()
         self._gaps: list[tuple[int, int]] = self._uncovered()
@@ -103,7 +103,7 @@ class MessageIndex:
                 log.error("an index file is bad and is made again", error=error.message)
                 self._disk.unlink(path)
                 continue
-            if file.end > self._source.end or file.end <= self._source.start:
+            if file.end > self._added or file.end <= self._source.start:
                 self._disk.unlink(path)  # Of a log that was cut, or that is gone.
                 continue
             files.append(file)
@@ -116,8 +116,8 @@ class MessageIndex:
             if file.base > at:
                 gaps.append((at, file.base))
             at = max(at, file.end)
-        if at < self._source.end:
-            gaps.append((at, self._source.end))
+        if at < self._added:
+            gaps.append((at, self._added))
         return gaps
 
     @property

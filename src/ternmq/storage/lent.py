@@ -67,12 +67,12 @@ class LentRows:
         left so far, which says enough where it is higher."""
         for topic_id, first in self.firsts(end).items():
             self.gone[topic_id] = max(first, self.gone.get(topic_id, 0))
-        self.gone = {
-            topic_id: first
-            for topic_id, first in self.gone.items()
-            if floors.get(topic_id, 0) < first
-        }
-        self._rows = {key: row for key, row in self._rows.items() if key[1] >= end}
+        for topic_id, first in list(self.gone.items()):
+            if floors.get(topic_id, 0) >= first:
+                del self.gone[topic_id]
+        for key in list(self._rows):  # In place: the loop may note rows of a commit meanwhile.
+            if key[1] < end:
+                del self._rows[key]
 
     def state(self) -> LentState:
         rows = [(*key, *row) for key, row in self._rows.items()]

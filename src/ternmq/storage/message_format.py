@@ -70,6 +70,7 @@ class MessageFormat:
     """Batches as records of a segmented log."""
 
     magic = MAGIC
+    header_size = FIXED_SIZE
 
     def size(self, data: memoryview) -> int:
         if len(data) < FIXED_SIZE:

@@ -6,9 +6,14 @@ puts the group on disk with one write and one fdatasync. `commit` (loop) makes i
 entries, producer windows, the index, `safe_offset`. `abandon` instead forgets it as if it had
 never been. One group is in flight at a time, so sequences have no gaps.
 
-Safe means synced with flush=sync and handed to the operating system with flush=async; `durable_to`
-in a stamp always means synced. Reads are checked against the batch's own checksum, and nothing at
-or above `safe_offset` can be read.
+Safe means synced with flush=sync and handed to the operating system with flush=async, here and, in
+a broker group with replicas, on every member that is in sync; a master commits that late.
+`durable_to` in a stamp always means synced. Reads are checked against the batch's own checksum, and
+nothing at or above `safe_offset` can be read.
+
+A replica does not stage: `receive` (loop) checks bytes of the master and gathers them, `take`
+(loop) hands the group to `write`, and `advance` (loop) makes visible what the master says is safe.
+What is written and not safe is the suffix, see `suffix`.
 """
 
 import struct
@@ -33,13 +38,19 @@ from ternmq.core.errors import Corrupt, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.metrics.histogram import Histogram
+from ternmq.storage import recovery
 from ternmq.storage.append import Append, Ending, Staged
 from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_entry import RECORD, WITHOUT_SEQUENCE
 from ternmq.storage.disk import Buffer
 from ternmq.storage.halves import HalfTable
 from ternmq.storage.index import MessageIndex
+from ternmq.storage.message_format import Collector, MessageFormat
 from ternmq.storage.producers import ProducerTable, Stored
+from ternmq.storage.receiving import Received, Receiving
+from ternmq.storage.segment import Plan
 from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.suffix import Suffix, ends_of
 
 __all__ = ["Append", "MessageLog", "Staged"]
 
@@ -82,7 +93,9 @@ class MessageLog:
         clock: Clock,
         epoch: int,
         config: StorageConfig,
+        safe_offset: int | None = None,
     ) -> None:
+        """Without `safe_offset` everything in the log is safe."""
         self._log = source
         self._consume, self._producers = derived.consume, derived.producers
         self._index, self._halves = derived.index, derived.halves
@@ -90,9 +103,11 @@ class MessageLog:
         self.epoch = epoch
         self._config = config
         self._sync_each = config.flush == "sync"
-        self.safe_offset = source.end
+        self.safe_offset = source.end if safe_offset is None else safe_offset
         self.stored_at_ms = 0  # Of the last batch; the next one's is never less.
         self._in_flight: Staged | None = None
+        self._receiving = Receiving(MessageFormat(), source.end)
+        self._suffix = Suffix(source)
         self._synced_at = clock.monotonic()
         self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
         self._free_checked_at = float("-inf")
@@ -101,6 +116,11 @@ class MessageLog:
     @property
     def start_offset(self) -> int:
         return self._log.start
+
+    @property
+    def end(self) -> int:
+        """Everything below is written."""
+        return self._log.end
 
     @property
     def synced_offset(self) -> int:
@@ -123,6 +143,7 @@ class MessageLog:
         """Give every batch its place; memory only. Raises `DiskFailed` once the log has failed."""
         assert self._in_flight is None, "commit or abandon the group before"
         plan = self._log.plan()
+        assert self.safe_offset == plan.end, "the suffix has to be safe first"
         place = plan.place
         ends: dict[int, int] = {}
         safe_ends = self._consume.ends
@@ -174,22 +195,32 @@ class MessageLog:
         """Put the group on disk; blocks. When this raises, none of it is there (or it is said to
         be unknown: `failed` is set, and a restart may find it)."""
         assert self._in_flight is staged
-        self._check_free(staged.plan.end)
+        self._write(staged.plan, sync=self._sync_each)
+        staged.written = True
+
+    def _write(self, plan: Plan, *, sync: bool) -> None:
+        self._check_free(plan.end)
         began = self._clock.monotonic()
-        self._log.write(staged.plan, sync=False)
-        if self._sync_each:
+        self._log.write(plan, sync=False)
+        if sync:
             self.sync()
         else:
             self.sync_due()
         self.append_seconds.observe(self._clock.monotonic() - began)
-        staged.written = True
 
     def commit(self, staged: Staged) -> None:
         """The written group is safe: make it visible."""
         assert self._in_flight is staged
         assert staged.written
+        self._derive(staged.appends, staged.ends, staged.plan.rolls, staged.plan.end)
+        self.stored_at_ms = staged.stored_at_ms
+        self._in_flight = None
+
+    def _derive(
+        self, appends: list[Append], ends: dict[int, int], rolls: list[int], end: int
+    ) -> None:
         remember = self._producers.remember
-        for append in staged.appends:
+        for append in appends:
             if append.special is not None:
                 assert self._halves is not None, "only a broker's log has transactions"
                 self._halves.apply(append)
@@ -198,12 +229,10 @@ class MessageLog:
                 append.producer, append.first_sequence, append.count,
                 Stored(append.topic_id, append.base_sequence, append.stored_at_ms),
             )  # fmt: skip
-        records = self._consume.commit(staged.appends, staged.ends, staged.plan.rolls)
+        records = self._consume.commit(appends, ends, rolls)
         if self._index is not None:
-            self._index.add(staged.appends, bytes(records), staged.plan.end)
-        self.safe_offset = staged.plan.end
-        self.stored_at_ms = staged.stored_at_ms
-        self._in_flight = None
+            self._index.add(appends, bytes(records), end)
+        self.safe_offset = end
 
     def abandon(self, staged: Staged) -> None:
         """Forget a group whose write failed, or that was never written."""
@@ -252,6 +281,78 @@ class MessageLog:
         """How many bytes of a disk of this size are not for messages."""
         beyond = disk_size * max(0, 100 - self._config.full_percent) // 100
         return max(self._config.min_free, beyond)
+
+    # Replication
+
+    def receive(self, offset: int, data: Buffer) -> None:
+        """Check bytes of the master and add them to what `take` gives; memory only. They follow on
+        `received_end`; what they end with need not be whole. Raises `ProtocolError`, `Corrupt`."""
+        assert self._in_flight is None, "a master does not receive"
+        self._suffix.hold(self._receiving.add(offset, data))
+
+    @property
+    def received_end(self) -> int:
+        """Where the next bytes of the master have to begin."""
+        return self._receiving.end
+
+    def take(self) -> Received | None:
+        """Everything received since the last time, to be written; None if there is nothing."""
+        return self._receiving.take()
+
+    def write_received(self, received: Received, *, sync: bool) -> None:
+        """Put what was received on disk, or with `sync=False` into the operating system; blocks.
+        When this raises, none of it is there and `forget_received` has to follow."""
+        plan = self._log.plan()
+        assert received.start == self._log.end
+        for _, batch in received.records:
+            plan.place(batch)
+        self._write(plan, sync=sync)
+        received.written = True
+
+    def forget_received(self) -> None:
+        """Drop what was received and not written: the log goes on at `end`; memory only."""
+        self._receiving.reset(self._log.end)
+        self._suffix.cut(self._log.end)
+
+    def advance(self, to: int) -> list[Append]:
+        """Make visible what is written below `to`, at most a piece of it; returns that. To be
+        called until it returns nothing. Raises `Corrupt` where the suffix is damaged."""
+        assert self._in_flight is None, "a staged group is committed"
+        appends = self._suffix.next(self.safe_offset, min(to, self._log.end))
+        if not appends:
+            return appends
+        end = appends[-1].offset + len(appends[-1].batch)
+        rolls = [base for base in self._log.bases if self.safe_offset <= base < end]
+        self._derive(appends, ends_of(appends, self._consume.ends), rolls, end)
+        self.stored_at_ms = max(self.stored_at_ms, appends[-1].stored_at_ms)
+        return appends
+
+    def written_ends(self) -> dict[int, int]:
+        """Topic id to the sequence after the last one that is written, of topics that have rows in
+        the suffix; blocks. What a group knows beyond that is gone for good."""
+        collector = Collector(self._log.read)
+        recovery.scan(
+            self._log, start=self.safe_offset, durable=0, form=MessageFormat(),
+            visit=collector.visit,
+        )  # fmt: skip
+        return {
+            fields[0]: fields[1] + fields[4]
+            for fields in RECORD.iter_unpack(collector.records)
+            if fields[8] not in WITHOUT_SEQUENCE
+        }
+
+    def read_raw(self, offset: int, size: int) -> bytes:
+        """Up to `size` written bytes as they lie there, unchecked, maybe fewer; any thread. None
+        at the end. Raises `Corrupt` before the start."""
+        return self._log.read_some(offset, size)
+
+    def cut(self, to: int) -> None:
+        """Cut off the suffix from `to` on; blocks. Use `Store.truncate`, which can be redone."""
+        assert to >= self.safe_offset
+        self._in_flight = None  # Written or not, it is of the past.
+        if to < self._log.end:
+            self._log.cut(to)
+        self.forget_received()
 
     # Reading
 

@@ -4,9 +4,16 @@ What is trusted without reading: segments that have a table, and what the tail f
 segment covers. What is read: the message log after that. A sealed segment without a table is
 walked by its headers. So a start after a crash reads what follows the last checkpoint, however
 long the log is. Everything that was read is counted in the report.
+
+A member of a group with replicas opens with a suffix: what lies above the safe mark is checked and
+kept, but nothing is derived from it, so it can be cut off later. The segment with the safe mark
+counts as the active one then, whether the log goes on in later segments or not. No derived file
+covers more than was safe, so each of them is a safe mark too, should the checkpoint be older.
 """
 
 import threading
+from bisect import bisect_right
+from dataclasses import dataclass
 
 from ternmq.batch.layout import FIXED_SIZE, read_stamp
 from ternmq.core.clock import Clock
@@ -23,6 +30,7 @@ from ternmq.storage.consume_table import HEADER_SIZE, Table
 from ternmq.storage.consume_tables import ConsumeTables
 from ternmq.storage.consume_tail import Tail, read_tail
 from ternmq.storage.disk import Disk
+from ternmq.storage.epoch_table import EpochTable
 from ternmq.storage.floor import Floor
 from ternmq.storage.floor import decode as decode_floor
 from ternmq.storage.halves import HalfTable
@@ -34,6 +42,17 @@ from ternmq.storage.report import RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
 
 log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What is known about the log before it is read."""
+
+    checkpoint: Checkpoint
+    epochs: EpochTable
+    suffix: bool
+    """Not everything that is written is safe."""
+
 
 STAMPS_TRIED = 16  # The last batches may be damaged; epochs hardly change between them.
 
@@ -48,14 +67,14 @@ class Opening:
         *,
         source: SegmentedLog,
         config: StorageConfig,
-        checkpoint: Checkpoint,
+        marks: Marks,
         report: RecoveryReport,
     ) -> None:
         self._disk = disk
         self._paths = paths
         self._source = source
         self._config = config
-        self._checkpoint = checkpoint
+        self._marks = marks
         self._report = report
         self._quarantine = Quarantine(disk, paths)
         self.tables = ConsumeTables(
@@ -71,8 +90,11 @@ class Opening:
         self._rebuilding = threading.Lock()
         self.floor = Floor()
         self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
-        self.stored_at_ms = checkpoint.stored_at_ms
-        self.epoch = checkpoint.epoch  # The latest that wrote here.
+        self.stored_at_ms = marks.checkpoint.stored_at_ms
+        self.epoch = marks.checkpoint.epoch  # The latest that wrote here.
+        self.safe_offset = 0
+        self.suffix_topic_ids: set[int] = set()
+        self._counts: dict[int, int] = {}  # Records that the scan saw, by segment.
 
     def run(self, clock: Clock) -> ConsumeLog:
         """Recover; returns the consume log. The message log's end is settled afterwards."""
@@ -80,15 +102,33 @@ class Opening:
         self._load_floor()
         self._load_halves()
         self._load_tables()
-        for number in range(len(self._source.bases) - 1):
+        active = self._find_active()
+        for number in range(active):
             self._open_sealed(number, clock)
         if self.tables.tables:
             self.stored_at_ms = max(
                 self.stored_at_ms, *(table.last_stored_at_ms for table in self.tables.tables)
             )
-        consume = self._open_active()
+        consume = self._open_active(self._source.bases[active])
         self._report.bytes_read += self.tables.bytes_read
         return consume
+
+    def _find_active(self) -> int:
+        """Number of the segment from which on not everything is safe and sealed."""
+        bases = self._source.bases
+        if not self._marks.suffix:
+            self.safe_offset = 2**63  # Whatever the scan finds.
+            return len(bases) - 1
+        ends = [table.end for table in self.tables.tables]
+        known = self._marks.checkpoint.message_safe
+        safe = max(known, bases[0], self.producers_from, self._halves_from, *ends)
+        while True:
+            active = bisect_right(bases, safe) - 1
+            covered = self._read_tail(bases[active]).end
+            if covered <= safe:
+                self.safe_offset = safe
+                return active
+            safe = covered
 
     # Producers
 
@@ -228,24 +268,44 @@ class Opening:
             self._report.notes.append(
                 f"{path.name}: {len(content) - tail.size} bytes at its end are no whole checkpoint"
             )
-        self._report.tail_records += len(tail.records) // RECORD_SIZE
         return tail
 
-    def _open_active(self) -> ConsumeLog:
-        source = self._source
-        base = source.active_base
+    def _open_active(self, base: int) -> ConsumeLog:
+        source, marks = self._source, self._marks
         tail = self._read_tail(base)
+        self._report.tail_records = len(tail.records) // RECORD_SIZE
+        self._counts[base] = self._report.tail_records
         collector = Collector(source.read)
-        durable = max(self._checkpoint.message_durable, tail.end)
+        durable = max(marks.checkpoint.message_durable, tail.end)
+        if marks.suffix:
+            durable = max(durable, self.safe_offset)
         found = recovery.scan(
-            source, start=tail.end, durable=durable, form=MessageFormat(), visit=collector.visit
-        )
+            source, start=tail.end, durable=durable, visit=self._visiting(collector),
+            form=recovery.OwnMarks(MessageFormat(), marks.epochs.is_own),
+        )  # fmt: skip
         self._report.bytes_read += found.bytes_read
         verdict = recovery.decide(found)
         recovery.repair(source, found, verdict, self._paths, self._report)
         scanned = _below(collector.records, verdict.end)
         self._report.scanned_records = len(scanned) // RECORD_SIZE
+        self.safe_offset = min(self.safe_offset, source.end)
+        source.count = self._counts.get(source.active_base, 0)
         return self._take_over(base, tail, scanned)
+
+    def _visiting(self, collector: Collector) -> recovery.Visit:
+        bases, counts, safe = self._source.bases, self._counts, self.safe_offset
+
+        def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+            base = bases[bisect_right(bases, offset) - 1]
+            counts[base] = counts.get(base, 0) + 1
+            if offset < safe:
+                collector.visit(offset, data, problem)
+            elif problem is None:
+                stamp = read_stamp(data)
+                self.epoch = max(self.epoch, stamp.epoch)
+                self.suffix_topic_ids.add(stamp.topic_id)
+
+        return visit
 
     def _take_over(self, base: int, tail: Tail, scanned: bytearray) -> ConsumeLog:
         records = bytearray(tail.records) + scanned
@@ -272,10 +332,8 @@ class Opening:
             last = RECORD.unpack_from(records, len(records) - RECORD_SIZE)
             self.stored_at_ms = max(self.stored_at_ms, last[5])
             self.epoch = max(self.epoch, self._last_epoch(records))
-        if self._source.active_base != base:
+        if base < self._source.active_base <= self.safe_offset:
             consume.seal(self._source.active_base)
-        else:
-            self._source.count = len(records) // RECORD_SIZE
         return consume
 
     def _last_epoch(self, records: bytearray) -> int:

@@ -9,6 +9,8 @@
     producers                            which batches each producer has already sent
     halves                               open transactions, and how others ended
     checkpoint                           how far all of it is on disk
+    epochs                               which master wrote which part of the logs
+    member                               who this is in its broker group, see member.py
     floor                                where the message log begins since segments were removed
     unclean                              there while a broker runs; found at start means it crashed
     quarantine/                          bytes that should have been good and were not, with reports
@@ -30,8 +32,8 @@ class Paths:
     """Names of all files below one data directory."""
 
     __slots__ = (
-        "checkpoint", "consume", "directory", "floor", "halves", "index", "message", "producers",
-        "pull", "quarantine", "unclean",
+        "checkpoint", "consume", "directory", "epochs", "floor", "halves", "index", "message",
+        "producers", "pull", "quarantine", "unclean",
     )  # fmt: skip
 
     def __init__(self, directory: Path) -> None:
@@ -44,6 +46,7 @@ class Paths:
         self.producers = directory / "producers"
         self.halves = directory / "halves"
         self.checkpoint = directory / "checkpoint"
+        self.epochs = directory / "epochs"
         self.floor = directory / "floor"
         self.unclean = directory / "unclean"
 

@@ -7,16 +7,27 @@ oldest record that any living group needs are removed, except the newest `keep` 
 for the archive and the trace.
 
 Like the message log: `stage` in memory, `write` on the writer thread, `commit` or `abandon` in
-memory, one group in flight at a time. `replay` must run once, to its end, before the first `trim`.
+memory, one group in flight at a time. `replay` must run once, to its end, before the first `trim`;
+on a replica, where nobody replays, `take_stock` takes its place.
+
+In a broker group with replicas `commit(safe=False)` lets the next group be staged while members are
+still getting this one; `advance` follows when they have it. A replica receives as the message log
+does. Replay gives everything that is written; which records are needed, and so what may be trimmed,
+counts only what is safe: the rest may still be cut off.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
+from ternmq.storage.disk import Buffer
 from ternmq.storage.pull_page import PullPage, read_page
 from ternmq.storage.pull_record import (
+    FIELDS,
+    FRAME,
     HEADER_SIZE,
     Kind,
     PullFormat,
@@ -26,7 +37,8 @@ from ternmq.storage.pull_record import (
     encode,
     encoded_size,
 )
-from ternmq.storage.recovery import Gap, scan
+from ternmq.storage.receiving import Received, Receiving
+from ternmq.storage.recovery import Gap, Visit, scan
 from ternmq.storage.segment import Plan
 from ternmq.storage.segmented_log import SegmentedLog
 
@@ -41,6 +53,15 @@ class StagedPulls:
     offsets: list[int]
     plan: Plan
     written: bool = False
+
+
+class Needed(NamedTuple):
+    """A record that says from where on a group is needed."""
+
+    offset: int
+    kind: int
+    group_id: int
+    lane_id: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +89,9 @@ class PullLog:
         keep: int = 0,
         replay_from: int,
         damaged: Damaged,
+        safe_offset: int | None = None,
     ) -> None:
+        """Without `safe_offset` everything in the log is safe."""
         self._log = source
         self._clock = clock
         self._flush_interval_ms = flush_interval_ms
@@ -76,11 +99,22 @@ class PullLog:
         self._replay_from = replay_from
         self._damaged = damaged
         self._survey: Survey | None = None
-        self._replayed = False
+        self._counted = False  # Is all of `_needed` known?
         self._in_flight: StagedPulls | None = None
         self._synced_at = clock.monotonic()
         self._needed: dict[int, dict[int, int]] = {}
-        self.safe_offset = source.end
+        self._waiting: deque[Needed] = deque()  # Of the suffix.
+        self._receiving = Receiving(PullFormat(), source.end)
+        self.safe_offset = source.end if safe_offset is None else safe_offset
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.start
+
+    @property
+    def end(self) -> int:
+        """Everything below is written."""
+        return self._log.end
 
     @property
     def synced_offset(self) -> int:
@@ -114,14 +148,18 @@ class PullLog:
         self._log.write(staged.plan, sync=sync)
         staged.written = True
 
-    def commit(self, staged: StagedPulls) -> None:
+    def commit(self, staged: StagedPulls, *, safe: bool = True) -> None:
+        """With `safe=False` it is only written: `advance` says when the members have it."""
         assert self._in_flight is staged
         assert staged.written
         self._survey = None  # No longer all there is.
         for offset, record in zip(staged.offsets, staged.records, strict=True):
-            self._note(offset, record)
-        self.safe_offset = staged.plan.end
+            if record.kind in _TELLING:
+                needed = Needed(offset, record.kind, record.group_id, record.lane_id)
+                self._waiting.append(needed)
         self._in_flight = None
+        if safe:
+            self.advance(staged.plan.end)
 
     def abandon(self, staged: StagedPulls) -> None:
         assert self._in_flight is staged
@@ -139,6 +177,73 @@ class PullLog:
             if waited_ms >= self._flush_interval_ms:
                 self.sync()
 
+    # Replication
+
+    def receive(self, offset: int, data: Buffer) -> None:
+        """Check bytes of the master and add them to what `take` gives; see the message log."""
+        assert self._in_flight is None, "a master does not receive"
+        self._waiting += _telling(self._receiving.add(offset, data))
+
+    @property
+    def received_end(self) -> int:
+        """Where the next bytes of the master have to begin."""
+        return self._receiving.end
+
+    def take(self) -> Received | None:
+        """Everything received since the last time, to be written; None if there is nothing."""
+        return self._receiving.take()
+
+    def write_received(self, received: Received, *, sync: bool) -> None:
+        """Put what was received on disk; blocks. When this raises, none of it is there and
+        `forget_received` has to follow."""
+        plan = self._log.plan()
+        assert received.start == self._log.end
+        for _, record in received.records:
+            plan.place(record)
+        self._survey = None
+        self._log.write(plan, sync=sync)
+        received.written = True
+
+    def forget_received(self) -> None:
+        """Drop what was received and not written: the log goes on at `end`; memory only."""
+        self._receiving.reset(self._log.end)
+        while self._waiting and self._waiting[-1].offset >= self._log.end:
+            self._waiting.pop()
+
+    def advance(self, to: int) -> None:
+        """What is written below `to` is safe."""
+        to = min(to, self._log.end)
+        while self._waiting and self._waiting[0].offset < to:
+            self._note(self._waiting.popleft())
+        self.safe_offset = max(self.safe_offset, to)
+
+    def read_raw(self, offset: int, size: int) -> bytes:
+        """Up to `size` written bytes as they lie there, unchecked; any thread. None at the end.
+        Raises `Corrupt` before the start."""
+        return self._log.read_some(offset, size)
+
+    def cut(self, to: int) -> None:
+        """Cut off the suffix from `to` on; blocks. Use `Store.truncate`, which can be redone."""
+        assert to >= self.safe_offset
+        self._in_flight = self._survey = None
+        if to < self._log.end:
+            self._log.cut(to)
+        self.forget_received()
+
+    def take_stock(self) -> None:
+        """Find out what groups need without replaying them; blocks."""
+        gaps: list[Gap] = []
+
+        def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+            if problem is None:
+                self._waiting += _telling([(offset, data)])
+
+        gaps = self._scan(visit)
+        self._counted = True
+        self.advance(self.safe_offset)
+        if gaps:
+            self._damaged(gaps, [])
+
     # Reading
 
     def replay(self) -> Iterator[tuple[int, PullRecord]]:
@@ -150,30 +255,23 @@ class PullLog:
             self.survey()
         assert self._survey is not None
         survey, self._survey = self._survey, None  # Read once: the groups have it from here on.
-        self._replayed = True
         yield from survey.records
 
     def survey(self) -> "Survey":
         """Read what `replay` will give, and say which ids are in it. Blocks."""
         found = Survey()
-        gaps: list[Gap] = []
-        form = PullFormat()
 
         def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
             if problem is None:
                 found.records.append((offset, decode(data)))
+                if not self._counted:
+                    self._waiting += _telling([(offset, data)])
 
-        for number, base in enumerate(self._log.bases):
-            end = self._log.segment_end(number)
-            if end <= self._replay_from and number + 1 < len(self._log.bases):
-                continue
-            start = max(base, self._replay_from)
-            gaps += scan(
-                self._log, start=start, durable=0, form=form, visit=visit, segment=number
-            ).gaps
+        gaps = self._scan(visit)
+        self._counted = True
+        self.advance(self.safe_offset)
         known: set[int] = set()
-        for offset, record in found.records:
-            self._note(offset, record)
+        for _, record in found.records:
             found.group_ids.add(record.group_id)
             found.lane_ids.add(record.lane_id)
             if record.kind in (Kind.GROUP_MADE, Kind.SNAPSHOT, Kind.GROUP_DELETED):
@@ -183,13 +281,26 @@ class PullLog:
         self._survey = found
         return found
 
+    def _scan(self, visit: Visit) -> list[Gap]:
+        """Everything from the oldest record that is needed to the end; returns what is damaged."""
+        gaps: list[Gap] = []
+        first = self.replay_from()
+        for number, base in enumerate(self._log.bases):
+            if self._log.segment_end(number) <= first and number + 1 < len(self._log.bases):
+                continue
+            gaps += scan(
+                self._log, start=max(base, first), durable=0, form=PullFormat(), visit=visit,
+                segment=number,
+            ).gaps  # fmt: skip
+        return gaps
+
     def bounds(self) -> tuple[int, int]:
         """Where the log begins and where its safe part ends."""
-        return self._log.start, self._log.synced
+        return self._log.start, min(self._log.synced, self.safe_offset)
 
     def page(self, position: int, end: int, size_max: int) -> PullPage:
         """Records for those who want to know what happened; blocks."""
-        return read_page(self._log, position, end, size_max)
+        return read_page(self._log, position, end, size_max, safe=self.bounds()[1])
 
     def read(self, offset: int) -> PullRecord:
         """One record; blocks. Raises `Corrupt` where it is not, or no longer, there."""
@@ -207,7 +318,7 @@ class PullLog:
 
     def replay_from(self) -> int:
         """Where the next replay may start: the oldest record that a living group needs."""
-        if not self._replayed:
+        if not self._counted:
             return self._replay_from
         needed = (offset for lanes in self._needed.values() for offset in lanes.values())
         return min(needed, default=self.safe_offset)
@@ -226,15 +337,26 @@ class PullLog:
 
     def trim(self) -> int:
         """Remove segments that no group needs; return how many. Blocks."""
-        if not self._replayed or self._log.failed is not None:
+        if not self._counted or self._log.failed is not None:
             return 0
         kept_for_readers = self._log.end - self._keep
-        return self._log.drop_before(min(self.replay_from(), self._log.synced, kept_for_readers))
+        return self._log.drop_before(min(self.replay_from(), self.bounds()[1], kept_for_readers))
 
-    def _note(self, offset: int, record: PullRecord) -> None:
-        kind, group_id = record.kind, record.group_id
-        if kind == Kind.GROUP_DELETED:
-            self._needed.pop(group_id, None)
-        elif kind in (Kind.GROUP_MADE, Kind.SNAPSHOT):
-            # Nothing else: late records of a deleted group would hold their segment for ever.
-            self._needed.setdefault(group_id, {})[record.lane_id] = offset
+    def _note(self, needed: Needed) -> None:
+        if needed.kind == Kind.GROUP_DELETED:
+            self._needed.pop(needed.group_id, None)
+        else:
+            self._needed.setdefault(needed.group_id, {})[needed.lane_id] = needed.offset
+
+
+# Nothing else: late records of a deleted group would hold their segment for ever.
+_TELLING = (int(Kind.GROUP_MADE), int(Kind.SNAPSHOT), int(Kind.GROUP_DELETED))
+
+
+def _telling(records: list[tuple[int, memoryview]]) -> list[Needed]:
+    found: list[Needed] = []
+    for offset, data in records:
+        fields = FIELDS.unpack_from(data, FRAME.size)
+        if fields[1] in _TELLING:
+            found.append(Needed(offset, fields[1], fields[6], fields[7]))
+    return found

@@ -26,9 +26,9 @@ class PullPage:
     group_ids: set[int] = field(default_factory=set)
 
 
-def read_page(log: SegmentedLog, position: int, end: int, size_max: int) -> PullPage:
-    """About `size_max` bytes of records from `position` to `end` (0: what there is). Blocks."""
-    first, safe = log.start, log.synced
+def read_page(log: SegmentedLog, position: int, end: int, size_max: int, *, safe: int) -> PullPage:
+    """About `size_max` bytes of records from `position` to `end` (0: what is safe). Blocks."""
+    first = log.start
     stop = min(end, safe) if end else safe
     at = min(max(position, first), stop)
     page = PullPage(first=first, end=safe, following=at)

@@ -165,6 +165,7 @@ class PullFormat:
     """Pull records as records of a segmented log."""
 
     magic = MAGIC
+    header_size = HEADER_SIZE
 
     def size(self, data: memoryview) -> int:
         if len(data) < HEADER_SIZE:

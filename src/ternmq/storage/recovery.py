@@ -43,6 +43,23 @@ class Format(Protocol):
         """Check everything of the record at the start of `data`; return its `durable_to`."""
 
 
+class OwnMarks:
+    """A format whose `durable_to` counts only in records that this member wrote as master: one that
+    came from another member speaks of that member's disk, and may be ahead of this one."""
+
+    def __init__(self, form: Format, is_own: Callable[[int], bool]) -> None:
+        self._form = form
+        self._is_own = is_own
+        self.magic = form.magic
+
+    def size(self, data: memoryview) -> int:
+        return self._form.size(data)
+
+    def check(self, data: memoryview, offset: int) -> int:
+        mark = self._form.check(data, offset)
+        return mark if self._is_own(offset) else 0
+
+
 class Segments(Protocol):
     """The files of one log: `SegmentedLog`, or a log that is a single file."""
 

@@ -59,5 +59,5 @@ class Plan:
 
     @property
     def rolls(self) -> list[int]:
-        """Where new segments begin, if any do."""
-        return [part.base for part in self.parts[1:]]
+        """Where segments begin that have nothing before this plan, if any do."""
+        return [part.base for part in self.parts if part.start == part.base]

@@ -190,6 +190,16 @@ class SegmentedLog:
             )  # fmt: skip
         return data
 
+    def read_some(self, offset: int, size: int) -> bytes:
+        """Up to `size` written bytes from `offset`, fewer at the end of the log or of a file; none
+        at the end. Any thread. Raises `Corrupt` before the start."""
+        bases, end = self.bases, self.end
+        at = bisect_right(bases, offset) - 1
+        if at < 0:
+            raise Corrupt(f"offset {offset} is before the start of the log, {bases[0]}")
+        limit = bases[at + 1] if at + 1 < len(bases) and bases[at + 1] <= end else end
+        return self.file(bases[at]).pread(max(0, min(size, limit - offset)), offset - bases[at])
+
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
         """The same if the page cache has it all, else None."""
         base = self.base_of(offset)
@@ -210,7 +220,7 @@ class SegmentedLog:
     # Recovery and retention
 
     def cut(self, offset: int) -> None:
-        """Forget everything from `offset` on, durably."""
+        """Forget everything from `offset` on, durably. Done again after a crash it goes on."""
         later = [base for base in self.bases[1:] if base > offset]
         for base in reversed(later):
             self._files.pop(base, None)
@@ -219,10 +229,12 @@ class SegmentedLog:
             self.disk.sync_dir(self.directory)
             self.bases = [base for base in self.bases if base not in later]
             self._active = self.file(self.bases[-1])
+            self.count = self.records_max  # Not known any more: the next record begins a segment.
         if self._active.size > offset - self.bases[-1]:
             self._active.truncate(offset - self.bases[-1])
             self._active.sync()
         self.end = offset
+        self.synced = min(self.synced, offset)
 
     def continue_at(self, offset: int) -> None:
         """Go on in a new segment after a part that cannot be read; what is there stays there."""

@@ -6,13 +6,17 @@ everything checkpointed, marker removed. Who may open the directory is decided e
 
 `checkpoint` is called every few seconds on the writer thread. It makes a later start cheap and is
 never needed for safety, so a full disk there is logged and otherwise ignored.
+
+A member of a group with replicas opens with `suffix=True`: only what the last checkpoint knew to be
+safe is visible, the rest waits for `advance`. Nothing derived ever covers the suffix, so `truncate`
+has only raw bytes to cut. A member that is alone in sync opens without: all it has is safe.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
+from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
 from ternmq.core.log import get_logger
 from ternmq.storage import checkpoint as checkpoint_file
 from ternmq.storage import floor as floor_file
@@ -21,11 +25,13 @@ from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.storage.disk import Disk
+from ternmq.storage.epoch_table import Starts
 from ternmq.storage.floor import Floor
 from ternmq.storage.halves import SNAPSHOT_AFTER, HalfTable
+from ternmq.storage.history import History
 from ternmq.storage.index import MessageIndex
 from ternmq.storage.message_log import Derived, MessageLog
-from ternmq.storage.opening import Opening
+from ternmq.storage.opening import Marks, Opening
 from ternmq.storage.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
 from ternmq.storage.producers import ProducerTable
 from ternmq.storage.pull_log import PullLog
@@ -66,6 +72,7 @@ class Store:
         """Use `Store.open`."""
         self._disk = disk
         self._paths = Paths(directory)
+        self._history = History(disk, self._paths)
         self._clock = clock
         self._config = config
         self.report = RecoveryReport()
@@ -78,14 +85,26 @@ class Store:
 
     @classmethod
     def open(
-        cls, disk: Disk, directory: Path, *, clock: Clock, epoch: int, config: StorageConfig
+        cls,
+        disk: Disk,
+        directory: Path,
+        *,
+        clock: Clock,
+        epoch: int,
+        config: StorageConfig,
+        suffix: bool = False,
     ) -> "Store":
-        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`."""
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`.
+
+        With `suffix` what is not known to be safe stays invisible until `advance`.
+        """
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
         store._prepare()
         known = store._read_checkpoint()
-        store._open_messages(known)
-        store._open_pulls(known)
+        store._history.load(store.report)
+        store._open_messages(known, suffix=suffix)
+        store._open_pulls(known, suffix=suffix)
+        store._history.cut_done()
         disk.write_atomic(store._paths.unclean, b"a broker runs here, or crashed\n")
         store._last = known
         store._remove_old_tails()
@@ -123,51 +142,63 @@ class Store:
             self.report.notes.append(error.message)
             return Checkpoint()
 
-    def _open_messages(self, known: Checkpoint) -> None:
+    def _open_messages(self, known: Checkpoint, *, suffix: bool) -> None:
         self._message_segments = SegmentedLog(
             self._disk, self._paths.message, segment_size=self._config.segment_size,
             records_max=self._config.segment_batches_max,
             files_open_max=self._config.files_open_max,
         )  # fmt: skip
+        epochs = self._history.epochs
+        self._history.redo_cut(self._message_segments, epochs.message_cut)
         opening = Opening(
             self._disk, self._paths, source=self._message_segments, config=self._config,
-            checkpoint=known, report=self.report,
+            marks=Marks(known, epochs.messages, suffix), report=self.report,
         )  # fmt: skip
         self.consume = opening.run(self._clock)
         self.producers = opening.producers
         self.halves = opening.halves
-        self.index = MessageIndex(self._disk, self._paths, self._message_segments)
+        self.index = MessageIndex(
+            self._disk, self._paths, self._message_segments, opening.safe_offset
+        )
         self._floor, self._producers_cover = opening.floor, opening.producers_from
         derived = Derived(self.consume, self.producers, self.index, self.halves)
         self.messages = MessageLog(
             self._message_segments, derived, clock=self._clock, epoch=self._epoch,
-            config=self._config,
+            config=self._config, safe_offset=opening.safe_offset,
         )  # fmt: skip
         self.messages.stored_at_ms = opening.stored_at_ms
         self.search = Search(self.index, self.consume, self.messages)
-        self._epoch_before = opening.epoch
+        self._epoch_before = max(opening.epoch, epochs.last)
+        self._suffix_topic_ids = opening.suffix_topic_ids
 
-    def _open_pulls(self, known: Checkpoint) -> None:
+    def _open_pulls(self, known: Checkpoint, *, suffix: bool) -> None:
         segments = self._pull_segments = SegmentedLog(
             self._disk, self._paths.pull, segment_size=self._config.pull_segment_size,
             files_open_max=self._config.files_open_max,
         )  # fmt: skip
+        epochs = self._history.epochs
+        self._history.redo_cut(segments, epochs.pull_cut)
         start = max(known.pull_durable, segments.active_base)
         if start > segments.end:
             start = segments.active_base  # Shorter than it was: find out what is left.
         found = recovery.scan(
-            segments, start=start, durable=known.pull_durable, form=PullFormat(),
+            segments, start=start, durable=known.pull_durable,
+            form=recovery.OwnMarks(PullFormat(), epochs.pulls.is_own),
             visit=lambda offset, data, problem: None,
         )  # fmt: skip
         self.report.bytes_read += found.bytes_read
         verdict = recovery.decide(found)
         recovery.repair(segments, found, verdict, self._paths, self.report)
+        safe = max(segments.start, min(known.pull_safe, segments.end))
         self.pulls = PullLog(
             segments, clock=self._clock, flush_interval_ms=self._config.pull_flush_interval_ms,
             keep=self._config.pull_keep,
             replay_from=max(segments.start, min(known.pull_replay_from, segments.end)),
             damaged=self._pulls_damaged,
+            safe_offset=safe if suffix else None,
         )  # fmt: skip
+        if suffix:
+            self.pulls.take_stock()
 
     def _pulls_damaged(self, gaps: list[recovery.Gap], group_ids: list[int]) -> None:
         """Damage that only reading the pull log shows, because a checkpoint covers those bytes.
@@ -203,7 +234,13 @@ class Store:
         survey = self.pulls.survey()
         return Known(
             topic_ids=frozenset(
-                {*self.consume.topic_ids(), *self.halves.topic_ids(), *survey.lane_ids} - {0}
+                {
+                    *self.consume.topic_ids(),
+                    *self.halves.topic_ids(),
+                    *self._suffix_topic_ids,
+                    *survey.lane_ids,
+                }
+                - {0}
             ),
             group_id=max(survey.group_ids, default=0),
             epoch=self._epoch_before,
@@ -218,6 +255,69 @@ class Store:
         """Write under this epoch, not the one it was opened with; before the first append."""
         assert epoch > self._epoch_before, "an epoch is never used twice"
         self._epoch = self.messages.epoch = epoch
+
+    # Members of a group
+
+    def tables(self) -> dict[int, list[tuple[int, int]]]:
+        """(epoch, start) of every epoch, by log: 0 the message log, 1 the pull log."""
+        return self._history.tables()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Lead under this epoch from the end of both logs on; before the first append. Blocks."""
+        self._history.begin(epoch, self.messages.end, self.pulls.end)
+        self.use_epoch(epoch)
+
+    def adopt_epochs(self, tables: dict[int, Starts]) -> None:
+        """Follow the master that has these tables; after `truncate`, before the first `receive`.
+        Blocks."""
+        empty = self.messages.end == self.messages.start_offset
+        self._history.adopt(tables, empty=empty and self.pulls.end == self.pulls.start_offset)
+
+    def truncate(self, message_to: int, pull_to: int) -> None:
+        """Cut both logs off here; blocks, on the writer thread, while nothing is written. Killed in
+        the middle, the next start finishes it. Raises `Diverged` and leaves everything as it is
+        where that would touch what is safe."""
+        safe = self.messages.safe_offset, self.pulls.safe_offset
+        if message_to < safe[0] or pull_to < safe[1]:
+            raise Diverged(
+                f"the master's history ends at {message_to} (messages) and {pull_to} (records); "
+                f"{safe[0]} and {safe[1]} were acknowledged here, so it lacks some of it. Nothing "
+                "is deleted. Promote a member that has it, or move this directory aside",
+                message_to=message_to, pull_to=pull_to, message_safe=safe[0], pull_safe=safe[1],
+            )  # fmt: skip
+        if message_to >= self.messages.end and pull_to >= self.pulls.end:
+            self.messages.cut(self.messages.end)
+            self.pulls.cut(self.pulls.end)
+            return
+        log.warning(
+            "the logs are cut where the master's history differs",
+            message_from=self.messages.end, message_to=message_to,
+            pull_from=self.pulls.end, pull_to=pull_to,
+        )  # fmt: skip
+        self._write_checkpoint(
+            replace(
+                self._last,
+                message_durable=min(self._last.message_durable, message_to),
+                pull_durable=min(self._last.pull_durable, pull_to),
+            )
+        )
+        self._history.intend_cut(message_to, pull_to)
+        self.messages.cut(message_to)
+        self.pulls.cut(pull_to)
+        self._history.cut_done()
+
+    def drop_before(self, start: int) -> int:
+        """A replica: remove whole segments that the master has removed, as far as nothing here
+        needs them; returns how many. Blocks, on the writer thread."""
+        gone = 0
+        while sealed := self.consume.sealed():
+            hold = self.halves.hold_offset()
+            if sealed[0].end > start or (hold is not None and hold < sealed[0].end):
+                break
+            self.consume.trim(self.firsts_without(sealed[0]))
+            self.drop_oldest(sealed[0].base)
+            gone += 1
+        return gone
 
     def checkpoint(self) -> None:
         """Write down how far everything is; blocks. Called on the writer thread."""
@@ -250,11 +350,16 @@ class Store:
             pull_durable=self.pulls.synced_offset,
             pull_replay_from=self.pulls.replay_from(),
             stored_at_ms=self.messages.stored_at_ms,
+            message_safe=min(self.messages.safe_offset, self.messages.synced_offset),
+            pull_safe=self.pulls.bounds()[1],
         )
+        self._write_checkpoint(now)
+        self.pulls.trim()
+
+    def _write_checkpoint(self, now: Checkpoint) -> None:
         if now != self._last:
             self._disk.write_atomic(self._paths.checkpoint, checkpoint_file.encode(now))
             self._last = now
-        self.pulls.trim()
 
     def upkeep_index(self) -> None:
         """Bring the index up to date; blocks, not on the writer thread."""

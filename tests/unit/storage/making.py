@@ -77,9 +77,16 @@ class Maker:
 
 
 def open_store(
-    disk: Disk, config: StorageConfig = SMALL, *, clock: TurnedClock | None = None, epoch: int = 1
+    disk: Disk,
+    config: StorageConfig = SMALL,
+    *,
+    clock: TurnedClock | None = None,
+    epoch: int = 1,
+    suffix: bool = False,
 ) -> Store:
-    return Store.open(disk, DATA, clock=clock or TurnedClock(), epoch=epoch, config=config)
+    return Store.open(
+        disk, DATA, clock=clock or TurnedClock(), epoch=epoch, config=config, suffix=suffix
+    )
 
 
 def fresh(config: StorageConfig = SMALL) -> tuple[SimulatedDisk, Store, Maker]:

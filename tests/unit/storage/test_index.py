@@ -220,7 +220,7 @@ def test_a_cut_log_voids_the_files_beyond() -> None:
     maker.put(store, named(6, 6, prefix="gone"))
     store.index.close(store.messages.synced_offset)
     store._message_segments.cut(kept)
-    fresh_index = index_module.MessageIndex(disk, store._paths, store._message_segments)
+    fresh_index = index_module.MessageIndex(disk, store._paths, store._message_segments, kept)
     assert not fresh_index.whole
     assert disk.names(INDEX) == []
 

@@ -26,7 +26,7 @@ def acked(number: int, text: bytes = b"") -> PullRecord:
 def all_pages(log: SegmentedLog, size_max: int) -> bytes:
     at, found = 0, b""
     while True:
-        page = read_page(log, at, 0, size_max)
+        page = read_page(log, at, 0, size_max, safe=log.synced)
         if page.following == at:
             return found
         at = page.following
@@ -38,7 +38,7 @@ def test_pages_of_any_size_hold_the_same_records_over_segments() -> None:
     log = a_log(SimulatedDisk(), records, segment_size=4096)
     log.sync()
 
-    whole = read_page(log, 0, 0, 1 << 20)
+    whole = read_page(log, 0, 0, 1 << 20, safe=log.synced)
 
     assert whole.following == log.end and whole.group_ids == {7}
     assert whole.records.count(b"PULL") == 200
@@ -48,7 +48,7 @@ def test_pages_of_any_size_hold_the_same_records_over_segments() -> None:
 def test_what_is_not_on_disk_yet_is_not_seen() -> None:
     log = a_log(SimulatedDisk(), [acked(1)], segment_size=4096)
 
-    assert read_page(log, 0, 0, 1 << 20).records == b""
+    assert read_page(log, 0, 0, 1 << 20, safe=log.synced).records == b""
 
 
 def test_snapshots_are_passed_over_however_long_they_are() -> None:
@@ -66,7 +66,7 @@ def test_damage_is_passed_over() -> None:
     file = log.file(0)
     file.pwritev([b"\xff\xff"], 4 * size + 60)
 
-    page = read_page(log, 0, 0, 1 << 20)
+    page = read_page(log, 0, 0, 1 << 20, safe=log.synced)
 
     assert page.following == log.end
     assert page.records.count(b"PULL") == 9

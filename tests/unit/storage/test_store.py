@@ -63,6 +63,7 @@ def test_the_checkpoint_tells_how_far_each_log_is_on_disk() -> None:
         clean=False, epoch=1, message_durable=store.messages.safe_offset,
         consume_covered=store.messages.safe_offset, pull_durable=store.pulls.safe_offset,
         pull_replay_from=0, stored_at_ms=maker.kept[-1].stored_at_ms,
+        message_safe=store.messages.safe_offset, pull_safe=store.pulls.safe_offset,
     )  # fmt: skip
     before = disk.faults.write_count
     store.checkpoint()
