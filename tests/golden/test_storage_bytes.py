@@ -18,7 +18,8 @@ from ternmq.batch.half import (
 )
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
-from ternmq.storage import checkpoint, epoch_table, floor, member, pull_record
+from ternmq.storage import base_state, checkpoint, epoch_table, floor, member, pull_record
+from ternmq.storage.base_state import BaseState
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.consume_entry import (
     ENTRY,
@@ -103,6 +104,15 @@ EPOCHS = Epochs(
 )  # fmt: skip
 
 
+BASE = BaseState(
+    message_start=4096, pull_start=96, floor=b"floor", producers=b"producers", halves=b"halves"
+)
+
+
+def base() -> bytes:
+    return base_state.encode(BASE)
+
+
 def epochs() -> bytes:
     return epoch_table.encode(EPOCHS)
 
@@ -162,6 +172,7 @@ FILES = {
     "pull_record_v1.hex": pull,
     "checkpoint_v2.hex": marks,
     "epochs_v1.hex": epochs,
+    "base_v1.hex": base,
     "producers_v1.hex": producers,
     "index_v1.hex": index,
     "control_v1.hex": control,
@@ -253,8 +264,9 @@ def test_a_golden_index_is_read_back() -> None:
     assert not len(file.range_with(opened, guide, producer, 41))
 
 
-def test_the_epochs_and_member_files() -> None:
+def test_the_base_epochs_and_member_files() -> None:
     assert epoch_table.decode(golden("epochs_v1.hex")) == EPOCHS
+    assert base_state.decode(golden("base_v1.hex")) == BASE
     assert member.encode("0123456789abcdef", 7) == golden("member_v1.hex")
     assert member.decode(golden("member_v1.hex"), Path("member")) == ("0123456789abcdef", 7)
 

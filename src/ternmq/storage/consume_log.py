@@ -5,11 +5,12 @@ is sealed its entries are frozen and stay in memory until the next checkpoint ha
 table; from then on they are read from there. All of it can be made again from the message log.
 
 Threads: the broker's loop commits and reads; the writer thread checkpoints; reader threads may
-call `entries` for what `entries_nowait` does not have in memory. Nothing is locked: lists and
+call `entries` for what `entries_nowait` does not have in memory. Readers lock nothing: lists and
 tables are replaced rather than changed, and `pending` only grows at its end and shrinks at its
 front, each in one step of the interpreter.
 """
 
+import threading
 from pathlib import Path
 
 from ternmq.batch.half import Placed
@@ -39,6 +40,7 @@ class ConsumeLog:
         self._tables = tables
         self._active = active
         self._frozen: list[tuple[Runs, int]] = []  # With the offset where the segment ends.
+        self._sealing = threading.Lock()  # Both threads replace `_frozen`.
         self.ends = active.ends
         self._firsts: dict[int, int] = {}  # Only where above zero.
         self._forgotten = (0, 0)  # Highest topic id that was forgotten, and where it ended.
@@ -192,7 +194,8 @@ class ConsumeLog:
 
     def seal(self, base: int) -> None:
         """The active segment is complete; the next one starts at `base`."""
-        self._frozen = [*self._frozen, (self._active, base)]
+        with self._sealing:
+            self._frozen = [*self._frozen, (self._active, base)]
         self._active = Runs(base, self.ends, from_zero=self._active.from_zero)
 
     # Opening
@@ -253,7 +256,8 @@ class ConsumeLog:
                 known=self.ends, forgotten=self._forgotten,
             )  # fmt: skip
             self._tables.add(table)
-            self._frozen = self._frozen[1:]
+            with self._sealing:
+                self._frozen = self._frozen[1:]
             written.append(runs.base)
         return written
 

@@ -232,7 +232,8 @@ class HalfTable:
     # Keeping
 
     def snapshot(self, covers: int) -> bytes:
-        """Everything as bytes. Called while nothing is staged, so nothing changes meanwhile."""
+        """Everything as bytes. What is added meanwhile may be in it or not: `covers` was the safe
+        end before, and what comes after it is applied again, which changes nothing."""
         state = _State(
             transactions=list(self.open.values()), outcomes=list(self.outcomes.items()),
             lent=self.lent.state(),

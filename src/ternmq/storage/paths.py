@@ -9,6 +9,7 @@
     producers                            which batches each producer has already sent
     halves                               open transactions, and how others ended
     checkpoint                           how far all of it is on disk
+    base                                 what an empty replica begins with, until it is installed
     epochs                               which master wrote which part of the logs
     member                               who this is in its broker group, see member.py
     floor                                where the message log begins since segments were removed
@@ -32,8 +33,8 @@ class Paths:
     """Names of all files below one data directory."""
 
     __slots__ = (
-        "checkpoint", "consume", "directory", "epochs", "floor", "halves", "index", "message",
-        "producers", "pull", "quarantine", "unclean",
+        "base", "checkpoint", "consume", "directory", "epochs", "floor", "halves", "index",
+        "message", "producers", "pull", "quarantine", "unclean",
     )  # fmt: skip
 
     def __init__(self, directory: Path) -> None:
@@ -45,6 +46,7 @@ class Paths:
         self.quarantine = directory / "quarantine"
         self.producers = directory / "producers"
         self.halves = directory / "halves"
+        self.base = directory / "base"
         self.checkpoint = directory / "checkpoint"
         self.epochs = directory / "epochs"
         self.floor = directory / "floor"

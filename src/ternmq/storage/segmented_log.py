@@ -245,6 +245,21 @@ class SegmentedLog:
         self.end = self.synced = offset
         self.count = 0
 
+    def begin_at(self, offset: int) -> None:
+        """Let a log without a record begin here. Never are there two files, one of them too short:
+        a crash leaves one file, or none, which is an empty log too."""
+        assert self.start == self.end, "the log is not empty"
+        if offset == self.start:
+            return
+        for base in self.bases:
+            self._files.pop(base, None)
+            self.disk.unlink(paths.segment(self.directory, base))
+        self.disk.sync_dir(self.directory)
+        self.bases = []
+        self._create(offset)
+        self.end = self.synced = offset
+        self.count = 0
+
     def drop_before(self, offset: int) -> int:
         """Remove whole sealed segments that end at or before `offset`; return how many."""
         bases = self.bases

@@ -18,9 +18,10 @@ from pathlib import Path
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
 from ternmq.core.log import get_logger
+from ternmq.storage import base_state, recovery
 from ternmq.storage import checkpoint as checkpoint_file
 from ternmq.storage import floor as floor_file
-from ternmq.storage import recovery
+from ternmq.storage.base_state import BaseState
 from ternmq.storage.checkpoint import Checkpoint
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_log import ConsumeLog
@@ -100,6 +101,7 @@ class Store:
         """
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
         store._prepare()
+        base_state.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
         store._open_messages(known, suffix=suffix)
@@ -305,6 +307,19 @@ class Store:
         self.messages.cut(message_to)
         self.pulls.cut(pull_to)
         self._history.cut_done()
+
+    def base_state(self) -> bytes:
+        """What an empty replica needs of what is no longer in the logs; blocks, on the writer
+        thread, while nothing becomes safe. See `base_state.install_base`."""
+        start = self.messages.start_offset
+        changes = self.halves.changes
+        state = BaseState(
+            message_start=start, pull_start=self.pulls.start_offset,
+            floor=floor_file.encode(Floor(start, self._floor.ends)),
+            producers=self.producers.snapshot(start), halves=self.halves.snapshot(start),
+        )  # fmt: skip
+        self.halves.changes = changes  # That was not for our own file.
+        return base_state.encode(state)
 
     def drop_before(self, start: int) -> int:
         """A replica: remove whole segments that the master has removed, as far as nothing here
