@@ -135,7 +135,7 @@ def test_the_flags() -> None:
         (Notice(kind="stopping"), "92a87374 6f707069 6e67a0"),
         (
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
-            "93039194 a161a368 3a31a66d 61737465 72a87265 616c7469 6d6590",
+            "93039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290",
         ),
         (TopicCreate(name="t"), "92a17499 c290ce00 40000000 00a67265 66757365 c2c200"),
         (

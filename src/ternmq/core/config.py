@@ -170,6 +170,12 @@ class NodeConfig:
     heartbeat_ms: Annotated[
         int, About("how often an idle client says that it is there", 100, 60_000)
     ] = 3_000
+    server_heartbeat_ms: Annotated[
+        int, About("meta: how often a server says that it is there", 100, 60_000)
+    ] = 3_000
+    server_dead_after_ms: Annotated[
+        int, About("meta: a server that was silent for so long is dead", 300, 600_000)
+    ] = 10_000
     inbound_max: Annotated[
         int, About("unanswered bytes of one client before reading from it pauses", 8 * MIB, GIB)
     ] = 16 * MIB
@@ -216,6 +222,8 @@ class NodeConfig:
             raise BadConfig("host must not be empty; write 0.0.0.0 to listen on every address")
         if self.inbound_total_max < self.inbound_max:
             raise BadConfig("inbound_total_max must not be less than inbound_max")
+        if self.server_dead_after_ms < 2 * self.server_heartbeat_ms:
+            raise BadConfig("server_dead_after_ms must be at least twice server_heartbeat_ms")
         if self.ports <= self.metrics_port <= self.delay_port:
             raise BadConfig(
                 f"metrics_port {self.metrics_port} is one of the node's own ports "

@@ -51,3 +51,8 @@ def start_worker(name: str) -> Worker:
         asyncio.get_running_loop(), "start_worker", ThreadWorker
     )
     return start(name)
+
+
+def has_threads() -> bool:
+    """False on a loop that does everything by itself, as simulated ones do."""
+    return not hasattr(asyncio.get_running_loop(), "start_worker")

@@ -1,94 +1,161 @@
 """Staying on the routes: a server that is a process of its own registers with every meta server.
 
-One task per meta server says REGISTER, waits a heartbeat, says it again; whatever goes wrong is
-tried again. The tasks run on the server's own loop on purpose: a server whose loop hangs falls
-silent and goes off the routes. Leaving the block withdraws at once.
+Heartbeats come from a thread with a loop of its own, so that a busy server is not taken for a dead
+one. The server's loop leaves a mark several times a second; when the marks stop, the thread falls
+silent and the server goes off the routes. Leaving the block withdraws at once.
+
+A loop that brings its own workers (a simulation) has no threads: there the heartbeats are tasks.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
-from ternmq.core.errors import TernError
-from ternmq.core.log import get_logger
-from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Hello, Record, Route, T
-from ternmq.wire.registering import Register, Registered, Withdraw
+import msgspec
+
+from ternmq.core.clock import SystemClock
+from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.worker import has_threads
+from ternmq.discovery.announcer import Announcer
+from ternmq.wire.commands import Hello, Route
+from ternmq.wire.registering import Register
 
 FIRST_WITHIN_S = 30.0
 """Longer than a server of the same name that was killed counts as running."""
-ANSWER_S = 5.0
-AGAIN_S = 0.5
+MARK_S = 0.25
+HANGS_AFTER_S = 1.0
+"""A loop that did nothing for so long may never do anything again."""
+LEAVE_S = 6.0
 
-log = get_logger()
+
+class Registration:
+    """What is said to the meta servers. `say` is for the server's loop; the rest is for any."""
+
+    def __init__(self, register: Register) -> None:
+        self._register = register
+        self._clock = SystemClock()
+        self._apart = has_threads()
+        self._marked = self._clock.monotonic()
+        self._known = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.wake: Callable[[], None] = lambda: None
+
+    def say(self, *, epoch: int) -> None:
+        """Ready to serve as master at this epoch (0: as a replica); told at once."""
+        self._register = msgspec.structs.replace(self._register, epoch=epoch)
+        self.wake()
+
+    @property
+    def said(self) -> Register:
+        return self._register
+
+    def hangs(self) -> bool:
+        return self._apart and self._clock.monotonic() - self._marked > HANGS_AFTER_S
+
+    def first(self) -> None:
+        if not self._known.is_set():
+            self._loop.call_soon_threadsafe(self._known.set)
+
+    async def known(self) -> None:
+        """Until a meta server has it."""
+        await self._known.wait()
+
+    async def mark(self) -> None:
+        while True:
+            self._marked = self._clock.monotonic()
+            await asyncio.sleep(MARK_S)
 
 
-class _Announcer:
-    """One server at one meta server."""
+class _Announcing:
+    """All announcers of one server, on one loop."""
 
-    def __init__(self, address: str, hello: Hello, route: Route) -> None:
-        self._address = address
+    def __init__(self, addresses: Sequence[str], hello: Hello, registration: Registration) -> None:
+        self._addresses = addresses
         self._hello = hello
-        self._route = route
-        self._connection: Connection | None = None
-        self._lost = asyncio.Event()
-        self.first = asyncio.Event()
-        self.trouble: TernError | None = None
+        self._registration = registration
+        self._announcers: list[Announcer] = []
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
 
     async def run(self) -> None:
-        while True:
-            try:
-                answer = await self._ask(Command.REGISTER, Register(route=self._route), Registered)
-                self.trouble = None
-                self.first.set()
-                await self._rest(answer.heartbeat_ms / 1000)
-            except TernError as error:
-                if self.trouble is None:
-                    log.warning("not registered", meta=self._address, reason=error.message)
-                self.trouble = error
-                await asyncio.sleep(AGAIN_S)
-
-    async def _rest(self, seconds: float) -> None:
-        """Until the next heartbeat, or until meta is lost: it may be back at once, without us."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._lost.wait()
-        except TimeoutError:
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._stopped:  # Before we began.
             return
-        await asyncio.sleep(AGAIN_S)
-
-    async def leave(self) -> None:
+        self._announcers = [
+            Announcer(address, self._hello, self._registration) for address in self._addresses
+        ]
+        tasks = [asyncio.create_task(each.run()) for each in self._announcers]
         try:
-            if self._connection is not None and not self._connection.closed:
-                await self._ask(Command.WITHDRAW, Withdraw(route=self._route), Record)
-        except TernError as error:
-            log.info("not withdrawn", meta=self._address, reason=error.message)
-        if self._connection is not None:
-            await self._connection.close()
+            await self._stop.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await asyncio.gather(*(each.leave() for each in self._announcers))
 
-    async def _ask(self, command: Command, record: Record, answer: type[T]) -> T:
-        if self._connection is None or self._connection.closed:
-            self._connection = await Connection.open(self._address, self._hello, timeout=ANSWER_S)
-            self._lost.clear()
-            self._connection.on_lost = lambda _: self._lost.set()
-        return await request(self._connection, command, record, answer, timeout=ANSWER_S)
+    def wake(self) -> None:
+        """From the server's loop."""
+        for each in self._announcers:
+            self._call(each.wake)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._call(lambda: self._stop.set())
+
+    def trouble(self) -> TernError | None:
+        troubles = (each.trouble for each in self._announcers)
+        return next((each for each in troubles if each is not None), None)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # It has ended.
+                self._loop.call_soon_threadsafe(what)
 
 
 @asynccontextmanager
-async def registered(addresses: Sequence[str], hello: Hello, route: Route) -> AsyncIterator[None]:
+async def registered(
+    addresses: Sequence[str], hello: Hello, route: Route, *, member: str = ""
+) -> AsyncIterator[Registration]:
     """Keep `route` on the routes while the block runs; the block begins when one meta has it."""
-    announcers = [_Announcer(address, hello, route) for address in addresses]
-    tasks = [asyncio.create_task(each.run(), name="tern-register") for each in announcers]
-    firsts = [asyncio.create_task(each.first.wait()) for each in announcers]
+    registration = Registration(Register(route=route, member=member))
+    announcing = _Announcing(addresses, hello, registration)
+    registration.wake = announcing.wake
+    marking = asyncio.create_task(registration.mark(), name="tern-mark")
+    running = asyncio.create_task(_run(announcing), name="tern-register")
     try:
-        done, _ = await asyncio.wait(
-            firsts, timeout=FIRST_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
-        )
-        if not done:
-            raise next(each.trouble for each in announcers if each.trouble is not None)
-        yield
+        await _first(registration, announcing)
+        yield registration
     finally:
-        for task in [*tasks, *firsts]:
-            task.cancel()
-        await asyncio.wait([*tasks, *firsts])
-        await asyncio.gather(*(each.leave() for each in announcers))
+        announcing.stop()
+        await asyncio.wait([running], timeout=LEAVE_S)
+        marking.cancel()
+        await asyncio.wait([marking])
+
+
+async def _first(registration: Registration, announcing: _Announcing) -> None:
+    try:
+        async with asyncio.timeout(FIRST_WITHIN_S):
+            await registration.known()
+    except TimeoutError:
+        raise announcing.trouble() or Unavailable("no meta server answers") from None
+
+
+async def _run(announcing: _Announcing) -> None:
+    """In a thread, or here where there are none."""
+    if not has_threads():
+        await announcing.run()
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def work() -> None:
+        try:
+            asyncio.run(announcing.run())
+        finally:
+            with suppress(RuntimeError):  # The server's loop has ended without waiting.
+                loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=work, name="tern-heartbeat", daemon=True).start()
+    await ended.wait()

@@ -32,6 +32,7 @@ from ternmq.wire.standing import (
     InSyncLeave,
     MemberForget,
     Standing,
+    StandingFind,
 )
 
 ATTEMPTS_MAX = 20
@@ -138,6 +139,16 @@ class Leadership:
                 accept_loss=wanted.accept_loss,
             ),
         )  # fmt: skip
+
+    def drain(self, broker_group: str, kind: GroupKind, draining: bool) -> Standing:
+        this = StandingFind(broker_group=broker_group, kind=kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            standing = _there(held, this)
+            changed = msgspec.structs.replace(standing, draining=draining)
+            return None if changed == standing else changed
+
+        return self._swap(this, decide)
 
     def _refuse_copy(self, member_id: str, address: str) -> None:
         if self.liveness.may_be_alive(member_id):

@@ -6,6 +6,7 @@ an application: its name would have to begin with '%', and people's do not.
 
 from ternmq.core.errors import Unauthorized
 from ternmq.discovery.directory import InUse
+from ternmq.meta.registrar import Registrar
 from ternmq.meta.service import MetaService
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import Empty, Record
@@ -84,8 +85,9 @@ class Naming:
 class StandingDesk:
     """The questions of members of broker groups, and of people about them."""
 
-    def __init__(self, service: MetaService) -> None:
+    def __init__(self, service: MetaService, registrar: Registrar) -> None:
         self._service = service
+        self._registrar = registrar
 
     async def find(self, find: StandingFind) -> Record:
         service, group = self._service, find.broker_group
@@ -96,6 +98,7 @@ class StandingDesk:
         return Standings(standings=[] if found is None else [found])
 
     async def join(self, wanted: GroupJoin) -> Record:
+        self._registrar.check_join(wanted)
         return await self._service.join_group(
             wanted.broker_group, wanted.kind, wanted.member, data_epoch=wanted.data_epoch
         )

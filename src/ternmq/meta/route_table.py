@@ -39,8 +39,9 @@ class RouteTable:
 
     def _change(self, servers: list[Route]) -> None:
         ordered = sorted(servers, key=lambda route: (route.broker_group, route.role, route.address))
-        there = {(route.kind, route.broker_group) for route in servers}
-        away = [each for each in self._remembered if (each.kind, each.broker_group) not in there]
+        there = {(each.kind, each.broker_group) for each in servers if each.role == "master"}
+        gone = {(each.kind, each.broker_group): each for each in self._remembered}
+        away = [gone[key] for key in sorted(gone) if key not in there]
         if ordered != self._routes.servers or away != self._routes.away:
             version = self._routes.version + 1
             self._routes = Routes(version=version, servers=ordered, away=away)

@@ -1,8 +1,8 @@
 """The meta server's handler: routes and topics for clients. Names are decided by the directory.
 
 Answers that are in memory are given at once; what has to be stored runs as a task that answers when
-it is durable. Such requests are held (see `Peer.hold`), so a client that asks faster than the
-registry writes is not read from for a while.
+it is durable (`rpc.answering`), so a client that asks faster than the registry writes is not read
+from for a while.
 """
 
 import asyncio
@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TernError, TooLarge, TopicNotFound
+from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
+from ternmq.meta.liveness import HEARTBEAT_MS
 from ternmq.meta.naming import Naming, StandingDesk, check_server, is_server
 from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
 from ternmq.meta.registrar import Registrar
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
+from ternmq.rpc.answering import Answering
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.commands import (
@@ -31,7 +32,6 @@ from ternmq.wire.commands import (
     DISPATCHER,
     PROTOCOL_VERSION,
     Command,
-    Flag,
     Hello,
     Record,
     RoutesFind,
@@ -58,17 +58,13 @@ from ternmq.wire.standing import (
     StandingFind,
 )
 
-log = get_logger()
-
 Question = tuple[type[Any], Callable[[Any], Coroutine[None, None, Record]]]
 
 EXPIRE_S = 1.0
 """How often silent servers are looked for."""
 ROUTES_WAIT_MS_MAX = 30_000
-WAITING = {Command.ROUTES.name, Command.TOPIC_NEWS.name}
+WAITING = {Command.ROUTES, Command.TOPIC_NEWS}
 """Questions that are answered when something happens."""
-HOLD_SIZE = 4 * KIB
-"""What a request that waits for the registry counts as, besides its payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +77,8 @@ class MetaIdentity:
     data_dir: Path
     started_at_ms: int
     heartbeat_ms: int = 3_000
+    """Of clients."""
+    server_heartbeat_ms: int = HEARTBEAT_MS
 
 
 class MetaHandler:
@@ -93,8 +91,10 @@ class MetaHandler:
         self._routes = routes
         self._identity = identity
         self._clock = clock
-        self.registrar = Registrar(service, routes, clock)
-        naming, desk = Naming(service), StandingDesk(service)
+        self.registrar = Registrar(
+            service, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
+        )
+        naming, desk = Naming(service), StandingDesk(service, self.registrar)
         self._open: dict[int, Question] = {
             Command.STANDINGS: (StandingFind, desk.find),
             Command.GROUP_LEAD: (GroupLead, desk.lead),
@@ -110,7 +110,7 @@ class MetaHandler:
             Command.EPOCH: (EpochNew, naming.new_epoch),
             Command.RESERVE: (Reserve, naming.reserve),
         }
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering = Answering()
         self._connections = 0
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
@@ -170,6 +170,9 @@ class MetaHandler:
         else:
             name = Command(command).name
             raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
+
+    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
+        self._answering.begin(peer, frame, work, waits=frame.command in WAITING)
 
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):
@@ -236,43 +239,10 @@ class MetaHandler:
             cluster=self._service.cluster,
         )
 
-    # Requests that wait.
-
-    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
-        size = HOLD_SIZE + len(frame.payload)
-        peer.hold(size)
-        name = Command(frame.command).name
-        task = asyncio.create_task(self._answer(peer, frame, work, size), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(
-        self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record], size: int
-    ) -> None:
-        wanted = not frame.flags & Flag.ONE_WAY
-        try:
-            record = await work
-            if wanted:
-                peer.answer(frame.command, frame.correlation, pack(record))
-        except TernError as error:
-            if wanted:
-                peer.fail(frame.command, frame.correlation, error)
-        except Exception:
-            log.exception("request failed by a bug", command=frame.command)
-            if wanted:
-                sorry = TernError("the server failed to handle this request; its log says why")
-                peer.fail(frame.command, frame.correlation, sorry)
-        finally:
-            peer.release(size)
-
     async def finish(self) -> None:
         """Wait for the requests under way, so that nobody is left without an answer; those that
         wait for news hear from another meta server."""
-        for task in self._tasks:
-            if task.get_name() in WAITING:
-                task.cancel()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._answering.finish()
 
 
 @asynccontextmanager

@@ -280,6 +280,12 @@ class MetaService:
         )
         return await self._standing(lambda: self._leadership.forget(wanted))
 
+    async def drain_group(
+        self, broker_group: str, *, kind: GroupKind = "realtime", draining: bool = True
+    ) -> Standing:
+        """Nothing new is sent to it from now on; or again."""
+        return await self._standing(lambda: self._leadership.drain(broker_group, kind, draining))
+
     async def _standing(self, work: Callable[[], Standing]) -> Standing:
         """In the worker; those who watch hear of it at once."""
         return await asyncio.shield(self._changed(work, lambda it: self._leadership.learn([it])))

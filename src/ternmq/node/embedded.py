@@ -30,9 +30,8 @@ async def serving_node(
             serve(config, directory=meta.directory, clock=clock, disk=disk)
         )
         figures: list[Source] = [meta.figures, broker.figures]
-        route = broker_route(config)
-        meta.routes.announce(route)
-        stack.callback(meta.routes.withdraw, route)
+        registrar = meta.handler.registrar
+        await stack.enter_async_context(registrar.present(broker_route(config)))
         if config.delay_server:
             delay = await stack.enter_async_context(
                 serving_delay(
@@ -44,8 +43,6 @@ async def serving_node(
                 )
             )
             figures.append(delay.figures)
-            later = delay_route(config)
-            await meta.handler.registrar.announce(later)
-            stack.callback(meta.routes.withdraw, later)
+            await stack.enter_async_context(registrar.present(delay_route(config)))
         await stack.enter_async_context(serving_metrics(config, figures, clock=clock))
         yield node_url(config)

@@ -43,7 +43,9 @@ class Meta:
 @asynccontextmanager
 async def serving_meta_role(config: NodeConfig, *, clock: Clock) -> AsyncIterator[Meta]:
     """Names first, then listen."""
-    async with serving_directory(registry_opener(config), clock=clock) as directory:
+    async with serving_directory(
+        registry_opener(config), clock=clock, dead_after_ms=config.server_dead_after_ms
+    ) as directory:
         routes = RouteTable(first_version=clock.now_ms())
         identity = MetaIdentity(
             node=socket.gethostname(),
@@ -52,6 +54,7 @@ async def serving_meta_role(config: NodeConfig, *, clock: Clock) -> AsyncIterato
             data_dir=config.data_dir,
             started_at_ms=clock.now_ms(),
             heartbeat_ms=config.heartbeat_ms,
+            server_heartbeat_ms=config.server_heartbeat_ms,
         )
         handler = MetaHandler(directory, routes, identity=identity, clock=clock)
         limits = ServerLimits(

@@ -76,6 +76,8 @@ class Route(Record, frozen=True):
     address: str
     role: Literal["master", "replica"] = "master"
     kind: Literal["realtime", "delay"] = "realtime"
+    draining: bool = False
+    """It is about to be stopped for good: send to others."""
 
 
 class RoutesFind(Record, frozen=True):
@@ -90,7 +92,7 @@ class Routes(Record, frozen=True):
     version: int
     servers: list[Route]
     away: list[Route] = []
-    """Delay servers that are not there now and hold messages: not hearing them is no answer."""
+    """Groups that hold messages and have no master now: not hearing them is no answer."""
 
 
 class TopicSettings(Record, frozen=True):

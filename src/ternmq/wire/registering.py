@@ -9,6 +9,11 @@ from ternmq.wire.commands import Record, Route
 
 class Register(Record, frozen=True):
     route: Route
+    """Its role is worked out by the meta server when there is a member."""
+    member: str = ""
+    """The id by which it joined its broker group; empty: it joined none."""
+    epoch: int = 0
+    """It is ready to serve as master at this epoch; 0: as a replica."""
 
 
 class Registered(Record, frozen=True):
@@ -21,3 +26,4 @@ class Withdraw(Record, frozen=True):
     route: Route
     for_good: bool = False
     """It holds nothing any more: do not remember it. Address and role do not matter then."""
+    member: str = ""

@@ -38,6 +38,8 @@ class Standing(Record, frozen=True):
     in_sync: list[str] = []
     """Member ids. Each has all that was ever acknowledged, so each may lead."""
     members: list[Member] = []
+    draining: bool = False
+    """It is about to be stopped for good: nothing new is sent to it."""
 
     def member(self, member_id: str) -> Member | None:
         return next((each for each in self.members if each.id == member_id), None)

@@ -9,7 +9,7 @@ import pytest
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, Unavailable
-from ternmq.discovery import registration, remote_directory
+from ternmq.discovery import announcer, registration, remote_directory
 from ternmq.discovery.registration import registered
 from ternmq.discovery.routes import RouteCache
 from ternmq.meta.registry_sql import SqlRegistry
@@ -36,8 +36,9 @@ class Meta:
 async def meta(registry: Path, port: int = 0) -> AsyncIterator[Meta]:
     clock = SystemClock()
     identity = MetaIdentity(
-        node="n", version="0", address="", data_dir=registry.parent, started_at_ms=0
-    )
+        node="n", version="0", address="", data_dir=registry.parent, started_at_ms=0,
+        server_heartbeat_ms=20,
+    )  # fmt: skip
     async with serving_directory(lambda: SqlRegistry.open_sqlite(registry), clock=clock) as service:
         routes = RouteTable(first_version=1)
         handler = MetaHandler(service, routes, identity=identity, clock=clock)
@@ -60,8 +61,7 @@ async def test_a_server_registers_with_every_meta_server_and_leaves(tmp_path: Pa
 async def test_a_meta_server_that_comes_back_learns_of_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ternmq.meta.registrar.HEARTBEAT_MS", 20)
-    monkeypatch.setattr(registration, "AGAIN_S", 0.02)
+    monkeypatch.setattr(announcer, "AGAIN_S", 0.02)
     async with meta(tmp_path / "steady.db") as steady:
         async with meta(tmp_path / "a.db") as first:
             address = first.address
