@@ -9,6 +9,7 @@ is away holds messages: "nobody knows this id" is only true if all of them were 
 of one kind and name that joined no group cannot both be there.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from ternmq.meta.service import MetaService
 from ternmq.wire.commands import Empty, Route
 from ternmq.wire.registering import Register, Registered, Withdraw
 from ternmq.wire.standing import GroupJoin, Standing
+
+EXPIRE_S_MAX = 1.0
 
 log = get_logger()
 
@@ -146,6 +149,12 @@ class Registrar:
             self._forget(there.said)
             log.warning("server is silent", kind=route.kind, name=route.broker_group,
                         address=route.address)  # fmt: skip
+
+    async def run(self) -> None:
+        """Look for silent servers, often enough to notice when it is us who was stopped."""
+        while True:
+            await asyncio.sleep(min(EXPIRE_S_MAX, self._service.liveness.dead_after_ms / 5_000))
+            self.expire()
 
     def put(self, said: Register, heard: float) -> None:
         """On the routes as what it is."""

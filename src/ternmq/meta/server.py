@@ -60,8 +60,6 @@ from ternmq.wire.standing import (
 
 Question = tuple[type[Any], Callable[[Any], Coroutine[None, None, Record]]]
 
-EXPIRE_S = 1.0
-"""How often silent servers are looked for."""
 ROUTES_WAIT_MS_MAX = 30_000
 WAITING = {Command.ROUTES, Command.TOPIC_NEWS}
 """Questions that are answered when something happens."""
@@ -251,7 +249,7 @@ async def serving_meta(
 ) -> AsyncIterator[Listener]:
     """Listen while the block runs; then take no more, answer what was asked, close."""
     async with listening(host, port, handler, limits=limits, clock=clock) as listener:
-        expiring = asyncio.create_task(_expire(handler), name="tern-silent-servers")
+        expiring = asyncio.create_task(handler.registrar.run(), name="tern-silent-servers")
         try:
             yield listener
         finally:
@@ -259,9 +257,3 @@ async def serving_meta(
             expiring.cancel()
             await asyncio.wait([expiring])
             await handler.finish()
-
-
-async def _expire(handler: MetaHandler) -> None:
-    while True:
-        await asyncio.sleep(EXPIRE_S)
-        handler.registrar.expire()

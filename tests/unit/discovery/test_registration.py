@@ -1,5 +1,7 @@
 """Registering with real meta servers, and topics over the network."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from ternmq.meta.service import MetaService, serving_directory
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import ServerLimits
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Route, Topic, TopicSettings
+from ternmq.wire.registering import Register, Registered
+from ternmq.wire.standing import Member
 from tests.unit.client.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))
@@ -30,22 +34,38 @@ class Meta:
     address: str
     routes: RouteTable
     service: MetaService
+    heard: list[Register]
+
+    def heartbeats(self) -> int:
+        return len(self.heard)
 
 
 @asynccontextmanager
-async def meta(registry: Path, port: int = 0) -> AsyncIterator[Meta]:
+async def meta(
+    registry: Path, port: int = 0, *, dead_after_ms: int = 10_000, heartbeat_ms: int = 20
+) -> AsyncIterator[Meta]:
     clock = SystemClock()
     identity = MetaIdentity(
         node="n", version="0", address="", data_dir=registry.parent, started_at_ms=0,
-        server_heartbeat_ms=20,
+        server_heartbeat_ms=heartbeat_ms,
     )  # fmt: skip
-    async with serving_directory(lambda: SqlRegistry.open_sqlite(registry), clock=clock) as service:
+    async with serving_directory(
+        lambda: SqlRegistry.open_sqlite(registry), clock=clock, dead_after_ms=dead_after_ms
+    ) as service:
         routes = RouteTable(first_version=1)
         handler = MetaHandler(service, routes, identity=identity, clock=clock)
         async with serving_meta(
             "127.0.0.1", port, handler, limits=ServerLimits(linger=0.1), clock=clock
         ) as listener:
-            yield Meta(join_address(*listener.address), routes, service)
+            heard: list[Register] = []
+            register = handler.registrar.register
+
+            async def listen(wanted: Register) -> Registered:
+                heard.append(wanted)
+                return await register(wanted)
+
+            handler.registrar.register = listen  # type: ignore[method-assign]
+            yield Meta(join_address(*listener.address), routes, service, heard)
 
 
 async def test_a_server_registers_with_every_meta_server_and_leaves(tmp_path: Path) -> None:
@@ -85,6 +105,72 @@ async def test_who_cannot_register_is_told_why(
     with pytest.raises(Unavailable, match="cannot reach"):
         async with registered([one.address], HELLO, ROUTE):
             pass
+
+
+class Stuck:
+    """A server with a loop of its own that can be kept from turning."""
+
+    def __init__(self, address: str) -> None:
+        self.go = threading.Event()
+        self.stopped = threading.Event()
+        self._end: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(address)), daemon=True
+        )
+        self._thread.start()
+
+    async def _serve(self, address: str) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with registered([address], HELLO, ROUTE):
+            await self._end.wait()
+
+    def hang(self) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.stopped.set)
+        self._loop.call_soon_threadsafe(self.go.wait, 20)
+
+    async def end(self) -> None:
+        assert self._loop is not None and self._end is not None
+        self.go.set()
+        self._loop.call_soon_threadsafe(self._end.set)
+        await asyncio.to_thread(self._thread.join)
+
+
+async def test_a_server_whose_loop_hangs_falls_silent_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q11: a process that is there and does nothing must not stay master."""
+    monkeypatch.setattr(registration, "HANGS_AFTER_S", 0.5)
+    monkeypatch.setattr(announcer, "AGAIN_S", 0.02)
+    async with meta(tmp_path / "a.db", dead_after_ms=1_500) as one:
+        server = Stuck(one.address)
+        await until(lambda: one.routes.current().servers == [ROUTE])
+        server.hang()
+        await until(server.stopped.is_set)
+        registers = one.heartbeats()
+        await until(lambda: one.heartbeats() > registers + 5)  # Busy is not dead.
+        assert one.routes.current().servers == [ROUTE]
+        await until(lambda: one.routes.current().servers == [])
+        server.go.set()
+        await until(lambda: one.routes.current().servers == [ROUTE])
+        await server.end()
+        assert one.routes.current().servers == []
+
+
+async def test_what_a_server_says_anew_is_known_at_once(tmp_path: Path) -> None:
+    member = Member(id="1" * 16, name="one", address="h1:1")
+    route = Route(broker_group="main", address=member.address)
+    async with meta(tmp_path / "a.db", heartbeat_ms=60_000) as one:
+        await one.service.join_group("main", "realtime", member)
+        led = await one.service.lead("main", member.id)
+        async with registered([one.address], HELLO, route, member=member.id) as said:
+            assert [each.role for each in one.routes.current().servers] == ["replica"]
+            said.say(epoch=led.epoch)
+            await until(lambda: one.routes.current().servers == [route])
+            said.say(epoch=0)
+            await until(lambda: one.routes.current().servers != [route])
+        assert not one.service.liveness.may_be_alive(member.id), "it said goodbye"
 
 
 async def test_topics_are_known_made_changed_and_deleted_from_afar(
