@@ -151,7 +151,7 @@ class Leadership:
         return self._swap(this, decide)
 
     def _refuse_copy(self, member_id: str, address: str) -> None:
-        if self.liveness.may_be_alive(member_id):
+        if self.liveness.is_heard(member_id):
             raise AlreadyExists(
                 f"member {member_id} is running at {address}, or was until now: try again when it "
                 "is stopped. Of a copied data directory delete the file 'member'"

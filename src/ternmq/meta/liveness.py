@@ -41,6 +41,10 @@ class Liveness:
             return False
         return self._heard.get(member_id, self._since) >= self.horizon()
 
+    def is_heard(self, member_id: str) -> bool:
+        """It was heard by us, lately; not only that nothing is known."""
+        return member_id in self._heard and self.may_be_alive(member_id)
+
     def horizon(self) -> float:
         """Whoever was heard before this is dead. Looked at again and again: when we were stopped
         ourselves, what others said meanwhile still waits to be read."""
