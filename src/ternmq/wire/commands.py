@@ -7,13 +7,15 @@ peers go on working. An answer with the ERROR flag carries `Failure`.
 """
 
 import struct
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import msgspec
-
-from ternmq.core.errors import BadRequest, ProtocolError, TernError, from_code
+from ternmq.core.errors import TernError, from_code
 from ternmq.wire.command import Command as Command
 from ternmq.wire.command import Flag as Flag
+from ternmq.wire.record import Record as Record
+from ternmq.wire.record import T as T
+from ternmq.wire.record import pack as pack
+from ternmq.wire.record import unpack as unpack
 
 PROTOCOL_VERSION = 1
 DISPATCHER = "%delay"
@@ -24,10 +26,6 @@ BROKER = "%broker"
 PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
 PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
 DELIVERED = struct.Struct("<IIQ")  # envelope count, reserved, next sequence (READ only)
-
-
-class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Base of everything that travels as msgpack."""
 
 
 class Failure(Record, frozen=True):
@@ -465,29 +463,6 @@ class Status(Record, frozen=True):
 
 class StatusQuery(Record, frozen=True):
     topics: list[str] = []  # Which to report on.
-
-
-_encoder = msgspec.msgpack.Encoder()
-T = TypeVar("T", bound=Record)
-_decoders: dict[type[Record], msgspec.msgpack.Decoder[Any]] = {}
-
-
-def pack(record: Record) -> bytes:
-    try:
-        return _encoder.encode(record)
-    except (UnicodeEncodeError, OverflowError) as error:  # A lone surrogate, a huge number.
-        raise BadRequest(f"{type(record).__name__} cannot be sent: {error}") from error
-
-
-def unpack(payload: bytes | bytearray | memoryview, kind: type[T]) -> T:
-    """Read a request or answer; a mismatch is the peer's mistake, never our bug."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
-    try:
-        return decoder.decode(payload)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"not a {kind.__name__}: {error}") from error
 
 
 def failure(error: TernError) -> bytes:
