@@ -109,6 +109,13 @@ SHOWN = {
         "lake    100 rows, 100 ids",
         "acked   40 by billing",
     ],
+    "16_cluster.py": [
+        r"ready   tern://127.0.0.1:\d+",
+        "stored  group-1: 500, group-2: 500",
+        "got     1000 of 1000 messages",
+        "ledger  group-1: total 500 = acked 500",
+        "ledger  group-2: total 500 = acked 500",
+    ],
 }
 
 

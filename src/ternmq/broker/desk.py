@@ -15,7 +15,8 @@ from ternmq.broker.groups import Group, Groups
 from ternmq.broker.members import Members
 from ternmq.core.errors import TernError
 from ternmq.core.ranges import RangeSet
-from ternmq.wire.commands import DeadDone, Start, Topic
+from ternmq.wire.commands import Start, Topic
+from ternmq.wire.dead import DeadDone
 
 HANDLED = "%handled"
 GONE_MAX = 10_000  # Ranges of rows that were not open, in one answer.

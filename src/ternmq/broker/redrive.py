@@ -19,7 +19,7 @@ from ternmq.broker.members import Members
 from ternmq.broker.topics import Topics, dead_topic
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.wire import commands as wire
+from ternmq.wire.dead import DeadDone, DeadFind, DeadHandle, DeadOpen
 
 DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
 
@@ -40,19 +40,19 @@ class DeadLetters:
         self._desk = desk
         self._writer = writer
 
-    async def open(self, request: wire.DeadFind) -> wire.DeadOpen:
+    async def open(self, request: DeadFind) -> DeadOpen:
         """Which letters nobody has handled yet, as ranges of the dead-letter topic."""
         check_name("group", request.group)
         if self._topics.find(dead_topic(request.group)) is None:
-            return wire.DeadOpen(ranges=[])
+            return DeadOpen(ranges=[])
         lane = (await self._desk_of(request.group)).lane
-        return wire.DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
+        return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
 
-    async def delete(self, request: wire.DeadHandle) -> wire.DeadDone:
+    async def delete(self, request: DeadHandle) -> DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""
         return await self._desk.delete(await self._desk_of(request.group), request.ranges)
 
-    async def resend(self, request: wire.DeadHandle) -> wire.DeadDone:
+    async def resend(self, request: DeadHandle) -> DeadDone:
         """Send open letters again, each to the lane of the topic it came from."""
         desk = await self._desk_of(request.group)
         send_one = partial(self._resend_one, request.group, desk)

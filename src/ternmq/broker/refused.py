@@ -14,7 +14,8 @@ from ternmq.broker.letters import LetterWriter, copy_of
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.own_topics import refused_topic
-from ternmq.wire.commands import DeadDone, DeadOpen, Topic
+from ternmq.wire.commands import Topic
+from ternmq.wire.dead import DeadDone, DeadOpen
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 
 

@@ -22,6 +22,7 @@ from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
+from ternmq.wire.dead import DeadFind, DeadHandle
 from ternmq.wire.deliveries import DeliveriesRead
 from ternmq.wire.frame import Frame
 from ternmq.wire.policies import MemberPause
@@ -91,9 +92,9 @@ class Router:
             Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
             Command.GROUP_SET: (wire.GroupSet, lambda _, request: admin.set(request)),
             Command.MEMBER_PAUSE: (MemberPause, lambda _, request: admin.pause_member(request)),
-            Command.DEAD_OPEN: (wire.DeadFind, lambda _, request: dead.open(request)),
-            Command.DEAD_RESEND: (wire.DeadHandle, lambda _, request: dead.resend(request)),
-            Command.DEAD_DELETE: (wire.DeadHandle, lambda _, request: dead.delete(request)),
+            Command.DEAD_OPEN: (DeadFind, lambda _, request: dead.open(request)),
+            Command.DEAD_RESEND: (DeadHandle, lambda _, request: dead.resend(request)),
+            Command.DEAD_DELETE: (DeadHandle, lambda _, request: dead.delete(request)),
             Command.GROUP_REPLAY: (GroupReplay, lambda _, request: copies.replay(request)),
             Command.REPLAY_OPEN: (ReplayOpen, copies.open),
             Command.GROUP_RETRY: (GroupRetry, lambda _, request: admin.retry_now(request)),

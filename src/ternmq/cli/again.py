@@ -11,13 +11,14 @@ import typer
 
 from ternmq.cli import dead, starts
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
-from ternmq.cli.output import note, say, show_json
+from ternmq.cli.output import note, plain, say, show_json
+from ternmq.cli.parts import BrokerGroup
 from ternmq.cli.progress import progress
 from ternmq.core.errors import BadRequest
-from ternmq.wire.commands import GroupResetDone
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
+    from ternmq.client.merging import ResetDone
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
@@ -38,6 +39,7 @@ def reset(
     dead_letters: Annotated[
         bool, typer.Option("--dead", help="Only dead letters of this topic: sent again.")
     ] = False,
+    broker_group: BrokerGroup = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     url: Url = URL,
@@ -58,13 +60,16 @@ def reset(
     place = starts.parse_start(to, now=now)
     where = starts.as_start(place)
 
-    async def job(mq: "Client") -> GroupResetDone:
-        preview = await mq.admin.reset_group(topic, group, where, dry_run=True)
+    async def job(mq: "Client") -> "ResetDone":
+        """All broker groups must answer the question before any of them is moved."""
+        reset = mq.admin.reset_group
+        preview = await reset(topic, group, where, dry_run=True, broker_group=broker_group)
         if dry_run:
             return preview
-        note(_consequence(preview, "this will"))
+        for line in _consequences(preview, "this will"):
+            note(line)
         confirm(f"Reset group {group} on {topic}?", yes=yes)
-        return await mq.admin.reset_group(topic, group, where)
+        return await reset(topic, group, where, broker_group=broker_group)
 
     done = use(url, job)
     if _beyond(place, done, now):
@@ -77,24 +82,31 @@ def reset(
                 "again": done.again,
                 "skipped": done.skipped,
                 "dry_run": dry_run,
+                "broker_groups": [
+                    {"broker_group": name} | plain(one) for name, one in sorted(done.each.items())
+                ],
             }
         )
     else:
-        say(_consequence(done, "would" if dry_run else "done:"))
+        for line in _consequences(done, "would" if dry_run else "done:"):
+            say(line)
 
 
-def _beyond(place: starts.Place, done: GroupResetDone, now: datetime) -> bool:
+def _beyond(place: starts.Place, done: "ResetDone", now: datetime) -> bool:
     """Is there nothing there yet?"""
     if isinstance(place, datetime):
         return place > now
     return isinstance(place, int) and place > done.to_sequence
 
 
-def _consequence(done: GroupResetDone, opening: str) -> str:
-    return (
-        f"{opening} move from sequence {done.from_sequence} to {done.to_sequence}: "
-        f"{done.again} handed out (again), {done.skipped} skipped"
-    )
+def _consequences(done: "ResetDone", opening: str) -> list[str]:
+    """A line for each broker group; their names only where there are several."""
+    return [
+        f"{opening} move from sequence {one.from_sequence} to {one.to_sequence}: "
+        f"{one.again} handed out (again), {one.skipped} skipped"
+        + (f" (broker group {name})" if len(done.each) > 1 else "")
+        for name, one in sorted(done.each.items())
+    ]
 
 
 def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.How) -> None:
@@ -132,6 +144,7 @@ def replay(
     filter: Annotated[str, typer.Option(help="Only what this condition takes.")] = "",
     rate: Annotated[int, typer.Option(min=0, help="Messages a second; 0: no limit.")] = 0,
     resume: Annotated[str | None, typer.Option(help="Go on with the replay of this name.")] = None,
+    broker_group: BrokerGroup = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     url: Url = URL,
@@ -141,14 +154,13 @@ def replay(
 
     Stopped halfway, it goes on with --resume NAME and copies nothing twice.
     """
-    from ternmq.client.replay import Replay, ReplayProgress, new_replay_name
-    from ternmq.client.start import make_start
+    from ternmq.client.replay import Replay, ReplayProgress, new_replay_name, replay_total
 
     now = datetime.now(UTC)
     wanted = Replay(
         topic=topic, into=into, start=starts.parse_start(start, now=now),
         end=starts.parse_start(end, now=now), tag=tag, filter=filter, rate=rate,
-        name=resume or new_replay_name(), dry_run=dry_run,
+        name=resume or new_replay_name(), dry_run=dry_run, broker_group=broker_group,
     )  # fmt: skip
     latest = ReplayProgress(name=wanted.name)
 
@@ -157,9 +169,7 @@ def replay(
         latest = progress
 
     async def job(mq: "Client") -> ReplayProgress:
-        both = [make_start(place) for place in (wanted.start, wanted.end)]
-        places = [await mq.admin.seek(topic, place) for place in both]
-        total = max(0, places[1].sequence - places[0].sequence)
+        total = await replay_total(mq.links, wanted)
         if not dry_run:
             confirm(f"Replay up to {total} messages of {topic} into group {into}?", yes=yes)
             note(f"replay {wanted.name}; if it stops, go on with --resume {wanted.name}")

@@ -11,7 +11,7 @@ from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.wire.commands import DeadDone
+    from ternmq.wire.dead import DeadDone
 
 Ranges = list[tuple[int, int]]
 
@@ -32,21 +32,21 @@ class Box:
     def hidden_topic(self) -> str:
         return f"%dead.{self.group}" if self.group else f"%refused.{self.topic}"
 
-    async def open(self, mq: "Client") -> Ranges:
-        """Which rows nobody handled yet."""
+    async def open(self, mq: "Client", broker_group: str) -> Ranges:
+        """Which rows of a broker group nobody handled yet."""
         if self.group:
-            return await mq.admin.open_dead_letters(self.group)
-        return await mq.admin.open_refused(self.topic)
+            return await mq.admin.open_dead_letters(self.group, broker_group)
+        return await mq.admin.open_refused(self.topic, broker_group)
 
-    async def resend(self, mq: "Client", ranges: Ranges) -> "DeadDone":
+    async def resend(self, mq: "Client", ranges: Ranges, broker_group: str) -> "DeadDone":
         if self.group:
-            return await mq.admin.resend_dead_letters(self.group, ranges)
-        return await mq.admin.resend_refused(self.topic, ranges)
+            return await mq.admin.resend_dead_letters(self.group, ranges, broker_group)
+        return await mq.admin.resend_refused(self.topic, ranges, broker_group)
 
-    async def delete(self, mq: "Client", ranges: Ranges) -> "DeadDone":
+    async def delete(self, mq: "Client", ranges: Ranges, broker_group: str) -> "DeadDone":
         if self.group:
-            return await mq.admin.delete_dead_letters(self.group, ranges)
-        return await mq.admin.delete_refused(self.topic, ranges)
+            return await mq.admin.delete_dead_letters(self.group, ranges, broker_group)
+        return await mq.admin.delete_refused(self.topic, ranges, broker_group)
 
     def notes(self, letter: Any) -> dict[str, Any]:
         """Why and when it came here, from where, how often it was tried."""

@@ -18,12 +18,14 @@ import typer
 from ternmq.cli import starts
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import message_fields, note, preview, say, show_table, utc
+from ternmq.cli.parts import BrokerGroup, end_incomplete
 from ternmq.core.ids import check_name
 from ternmq.wire.commands import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
     from ternmq.client.consumer import ConsumerOptions
+    from ternmq.client.reader import ReadOptions
 
 PREFETCH_MAX = 1_000
 QUIET_S = 0.3  # Without --follow: silent for so long, then the ledger is asked whether that is all.
@@ -107,38 +109,47 @@ def browse(
         str | None, typer.Option("--from", help=f"{starts.HELP}; without it the last ones.")
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 20,
+    broker_group: BrokerGroup = "",
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Look at messages without consuming them; no group is involved.
 
-    The dead letters of a group are the topic %dead.GROUP.
+    Those of several broker groups are shown by the time they were stored. The dead letters of a
+    group are the topic %dead.GROUP.
     """
     check_name("topic", topic.removeprefix("%dead."))
     place = None if start is None else starts.parse_start(start, now=datetime.now(UTC))
 
+    missing: dict[str, str] = {}
+
     async def job(mq: "Client") -> list[Any]:
         found: list[Any] = []
-        where = place
-        if where is None:
-            sought = await mq.admin.seek(topic, Start(at="latest"))
-            where = max(sought.first, sought.sequence - count)
-        async for message in mq.read(topic, start=where, follow=False):
+        options: ReadOptions = {"broker_group": broker_group, "missing": missing}
+        if place is None:
+            options["start"] = await _last(mq, topic, count, broker_group, missing)
+        else:
+            options["start"] = place
+        async for message in mq.read(topic, **options):
             found.append(message)
-            if len(found) == count:
+            if len(found) == count and place is not None:
                 break
-        return found
+        return found[-count:]
 
     messages = use(url, job)
     if as_json:
         for message in messages:
             say(json.dumps(message_fields(message), ensure_ascii=False))
+        end_incomplete(missing)
         return
+    several = len({message.broker_group for message in messages}) > 1
     show_table(
-        ["#sequence", "stored", "id", "key", "tag", "#size", "body"],
+        ["#sequence", *(["broker group"] if several else []), "stored", "id", "key", "tag", "#size",
+         "body"],
         [
             (
                 message.sequence,
+                *([message.broker_group] if several else []),
                 utc(message.stored_at),
                 message.id,
                 message.key,
@@ -148,7 +159,21 @@ def browse(
             )
             for message in messages
         ],
-    )
+    )  # fmt: skip
+    end_incomplete(missing)
+
+
+async def _last(
+    mq: "Client", topic: str, count: int, broker_group: str, missing: dict[str, str]
+) -> dict[str, int]:
+    """So many before the end of each broker group."""
+    admin, end = mq.admin.tolerant(), Start(at="latest")
+    if broker_group:
+        ends = {broker_group: await admin.seek(topic, end, broker_group)}
+    else:
+        ends = await admin.seek_all(topic, end)
+    missing.update(admin.missing)
+    return {group: max(one.first, one.sequence - count) for group, one in ends.items()}
 
 
 async def _consume(mq: "Client", wish: Wish) -> int:

@@ -7,7 +7,8 @@ the messages that were over a topic's limit and put aside; sending these reaches
 """
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,10 @@ import typer
 from ternmq.cli.box import Box, find_box
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import message_fields, note, plain, preview, say, show_json, show_table, utc
+from ternmq.cli.parts import end_incomplete
 from ternmq.cli.progress import progress
 from ternmq.cli.starts import parse_start
-from ternmq.core.errors import BadRequest, TernError, TopicNotFound
+from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
 from ternmq.core.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -34,7 +36,9 @@ app = typer.Typer(
 GroupName = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="Name of the group; left out with --topic.")
 ]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this message; may be repeated.")]
+OnlyIds = Annotated[
+    list[str] | None, typer.Option("--id", help="Only this message; may be repeated.")
+]
 Error = Annotated[str | None, typer.Option("--error", help="Only where the reason has this text.")]
 TOPIC_HELP = "Of a group, only those from this topic; without one, what this topic refused."
 Topic = Annotated[str | None, typer.Option("--topic", help=TOPIC_HELP)]
@@ -110,16 +114,17 @@ def _moment_ms(flag: str, text: str, now: datetime) -> int:
 
 @app.command("list")
 def list_letters(
-    group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
+    group: GroupName = None, ids: OnlyIds = None, error: Error = None, topic: Topic = None,
     since: Since = None, until: Until = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
     url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the open dead letters of a group, or what a topic refused."""
     box = find_box(group, topic)
-    letters = _find(url, box, _choice(ids, error, topic, since, until))
+    letters, missing = _find(url, box, _choice(ids, error, topic, since, until))
     if as_json:
         show_json([_fields(letter, box.notes(letter)) for letter in letters[:count]])
+        end_incomplete(missing)
         return
     show_table(
         ["id", "topic", "died", "#attempt", "#sent again", "reason", "body"],
@@ -136,13 +141,16 @@ def list_letters(
             for letter, notes in [(letter, box.notes(letter)) for letter in letters[:count]]
         ],
     )
-    if not letters:
+    if not letters and not missing:
         note(f"no open {box}" + (" like that" if ids or error or since or until else ""))
     if len(letters) > count:
         note(f"{len(letters) - count} more; --count shows them")
-    expired = use(url, lambda mq: mq.admin.expired_dead_letters(group)) if group else 0
+    expired = 0
+    if group:
+        expired = use(url, lambda mq: mq.admin.tolerant().expired_dead_letters(group))
     if expired:
         note(f"{expired} went because their time was over")
+    end_incomplete(missing)
 
 
 @app.command()
@@ -154,15 +162,16 @@ def show(
     """Show one of them with everything known about it, as JSON."""
     group, id = _group_and(names, "ID")
     box = find_box(group, topic)
-    letters = _find(url, box, _choice([id], None, topic, None))
+    letters, missing = _find(url, box, _choice([id], None, topic, None))
     if not letters:
+        end_incomplete(missing)
         raise TopicNotFound(f"{id!r} is not among the open {box}")
     show_json(_fields(letters[0], box.notes(letters[0])))
 
 
 @app.command()
 def resend(
-    group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
+    group: GroupName = None, ids: OnlyIds = None, error: Error = None, topic: Topic = None,
     since: Since = None, until: Until = None,
     rate: Annotated[int, typer.Option(min=1, help="At most so many a second.")] = 1_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
@@ -178,7 +187,7 @@ def resend(
 
 @app.command()
 def delete(
-    group: GroupName = None, ids: Ids = None, error: Error = None, topic: Topic = None,
+    group: GroupName = None, ids: OnlyIds = None, error: Error = None, topic: Topic = None,
     since: Since = None, until: Until = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     yes: Yes = False, url: Url = URL, as_json: Json = False,
@@ -194,7 +203,7 @@ def export(
     names: Annotated[
         list[str], typer.Argument(metavar="[GROUP] FILE", help="Whose, and the file to write.")
     ],
-    ids: Ids = None, error: Error = None, topic: Topic = None, since: Since = None,
+    ids: OnlyIds = None, error: Error = None, topic: Topic = None, since: Since = None,
     until: Until = None, url: Url = URL,
 ) -> None:  # fmt: skip
     """Write them to a file, one JSON object per line; they stay open."""
@@ -202,7 +211,7 @@ def export(
 
     group, file_name = _group_and(names, "FILE")
     target, box = Path(file_name), find_box(group, topic)
-    letters = _find(url, box, _choice(ids, error, topic, since, until))
+    letters, missing = _find(url, box, _choice(ids, error, topic, since, until))
     try:
         with target.open("x", encoding="utf-8") as file:
             for letter in letters:
@@ -210,6 +219,7 @@ def export(
     except OSError as failed:
         raise BadRequest(f"cannot write {target}: {failed.strerror}") from failed
     say(f"{len(letters)} {box} written to {target}")
+    end_incomplete(missing)
 
 
 def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
@@ -220,7 +230,7 @@ def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
 
 
 def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
-    letters = _find(how.url, box, choice)
+    letters, missing = _find(how.url, box, choice)
     again = sum(1 for letter in letters if box.notes(letter).get("%resent"))
     if verb == "resend" and again:
         note(f"{again} of them were sent again before, and died again")
@@ -230,8 +240,7 @@ def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
     else:
         word = "Send again" if verb == "resend" else "Delete"
         confirm(f"{word} {len(letters)} {box}?", yes=how.yes)
-        ids = {letter.sequence: letter.id for letter in letters}
-        result = use(how.url, lambda mq: _do(mq, box, verb, ids, how.rate))
+        result = use(how.url, lambda mq: _do(mq, box, verb, _places(letters), how.rate))
     for id in choice.missing(letters):
         result["failed"].append(f"{id}: {NOT_OPEN}")
         result["results"].append({"id": id, "result": NOT_OPEN})
@@ -239,6 +248,7 @@ def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
         show_json({**result, "dry_run": how.dry_run})
     else:
         _say_result(result, verb, how)
+    end_incomplete(missing)
     if result["failed"]:
         raise typer.Exit(1)
 
@@ -258,34 +268,47 @@ def _say_result(result: dict[str, Any], verb: str, how: How) -> None:
         note(f"{lost} had been handled by somebody else meanwhile")
 
 
-async def _do(mq: "Client", box: Box, verb: str, ids: dict[int, str], rate: int) -> dict[str, Any]:
-    """In steps of a tenth of a second's worth, so that the rate holds and a bar can move.
+Ids = dict[tuple[str, int], str]
+"""Ids of letters, by broker group and sequence in the hidden topic."""
 
-    `ids` are by sequence in the hidden topic; every letter gets a result under its id."""
+
+def _places(letters: Sequence[Any]) -> Ids:
+    return {(letter.broker_group, letter.sequence): letter.id for letter in letters}
+
+
+async def _do(mq: "Client", box: Box, verb: str, ids: Ids, rate: int) -> dict[str, Any]:
+    """In steps of a tenth of a second's worth, so that the rate holds and a bar can move; every
+    letter gets a result under its id."""
     handled = 0
-    places = list(ids)
     failed: list[str] = []
     results: list[dict[str, str]] = []
-    step = max(1, min(rate // 10, 100))
     act = box.resend if verb == "resend" else box.delete
-    async with progress(verb, len(places), lambda: handled + len(failed)):
-        for at in range(0, len(places), step):
-            chosen = places[at : at + step]
+    async with progress(verb, len(ids), lambda: handled + len(failed)):
+        for broker_group, chosen in _steps(list(ids), max(1, min(rate // 10, 100))):
+            if results:
+                await asyncio.sleep(len(chosen) / rate)
+            named = {place: ids[broker_group, place] for place in chosen}
             try:
-                done = await act(mq, [(place, place + 1) for place in chosen])
+                done = await act(mq, [(place, place + 1) for place in chosen], broker_group)
                 said = by_place(done.failed)
-                failed += [f"{ids[place]}: {why}" for place, why in said.items()]
+                failed += [f"{named[place]}: {why}" for place, why in said.items()]
                 gone = RangeSet(done.gone)
                 said |= {place: MEANWHILE for place in chosen if place in gone}
                 handled += done.handled
             except TernError as error:
                 said = dict.fromkeys(chosen, error.message)
-                failed += [f"{ids[place]}: {error.message}" for place in chosen]
+                failed += [f"{named[place]}: {error.message}" for place in chosen]
             word = WORDS[verb]
-            results += [{"id": ids[place], "result": said.get(place, word)} for place in chosen]
-            if at + step < len(places):
-                await asyncio.sleep(len(chosen) / rate)
-    return {"chosen": len(places), "handled": handled, "failed": failed, "results": results}
+            results += [{"id": id, "result": said.get(at, word)} for at, id in named.items()]
+    return {"chosen": len(ids), "handled": handled, "failed": failed, "results": results}
+
+
+def _steps(places: Sequence[tuple[str, int]], size: int) -> Iterator[tuple[str, list[int]]]:
+    """So many at a time, each time of one broker group."""
+    for broker_group, some in itertools.groupby(places, key=lambda place: place[0]):
+        sequences = [sequence for _, sequence in some]
+        for at in range(0, len(sequences), size):
+            yield broker_group, sequences[at : at + size]
 
 
 def by_place(failed: Sequence[str]) -> dict[int, str]:
@@ -294,24 +317,37 @@ def by_place(failed: Sequence[str]) -> dict[int, str]:
 
 
 def of_topic(url: str, group: str, topic: str) -> list[Any]:
-    """Open letters of a group that came from this topic."""
-    return _find(url, Box(group), _choice(None, None, topic, None))
+    """Open letters of a group that came from this topic; all broker groups must answer."""
+    letters, missing = _find(url, Box(group), _choice(None, None, topic, None))
+    end_incomplete(missing)
+    return letters
 
 
 def resend_these(how: How, group: str, letters: list[Any]) -> dict[str, Any]:
-    ids = {letter.sequence: letter.id for letter in letters}
-    return use(how.url, lambda mq: _do(mq, Box(group), "resend", ids, how.rate))
+    return use(how.url, lambda mq: _do(mq, Box(group), "resend", _places(letters), how.rate))
 
 
-def _find(url: str, box: Box, choice: Choice) -> list[Any]:
-    """Open letters that the choice takes, oldest first."""
+def _find(url: str, box: Box, choice: Choice) -> tuple[list[Any], dict[str, str]]:
+    """Open letters that the choice takes, oldest first of each broker group; and the broker groups
+    that did not answer."""
 
-    async def job(mq: "Client") -> list[Any]:
+    async def job(mq: "Client") -> tuple[list[Any], dict[str, str]]:
         found: list[Any] = []
-        for first, end in await box.open(mq):
-            letters = mq.read(box.hidden_topic, start=first, end=end)
-            found += [one async for one in letters if choice.takes(one, box.notes(one))]
-        return found
+        missing: dict[str, str] = {}
+        unknown: TopicNotFound | None = None
+        groups = await mq.admin.broker_groups()
+        for group in groups:
+            try:
+                for first, end in await box.open(mq, group):
+                    letters = mq.read(box.hidden_topic, start=first, end=end, broker_group=group)
+                    found += [one async for one in letters if choice.takes(one, box.notes(one))]
+            except Unavailable as error:
+                missing[group] = error.message
+            except TopicNotFound as error:
+                unknown = error
+        if unknown is not None and not found and not missing and len(groups) == 1:
+            raise unknown
+        return found, missing
 
     return use(url, job)
 

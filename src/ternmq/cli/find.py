@@ -8,6 +8,7 @@ import typer
 from ternmq.cli import starts
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import message_fields, note, preview, show_json, show_table, utc
+from ternmq.cli.parts import end_incomplete
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def find(
         "id": message_id, "key": key, "start": _time(since), "end": _time(until), "limit": limit,
     }  # fmt: skip
 
+    missing: dict[str, str] = {}
+    options["missing"] = missing
+
     async def job(mq: "Client") -> "list[Finding]":
         return await mq.find(topic, **options)
 
@@ -50,6 +54,7 @@ def find(
         show_json([_fields(one) for one in found])
     else:
         _show(found)
+    end_incomplete(missing)
     if not found:
         note("no message found")
         raise typer.Exit(EXIT_NOTHING)

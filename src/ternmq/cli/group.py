@@ -8,7 +8,10 @@ import typer
 from ternmq.cli import again, ledger, limit, starts
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, utc
+from ternmq.cli.parts import BrokerGroup, end_incomplete
 from ternmq.cli.watch import Watch, show_again, shown_age, shown_rates
+from ternmq.client.everyone import not_answered
+from ternmq.client.merging import differing, merged_figures, merged_group, merged_groups
 from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
@@ -17,6 +20,7 @@ from ternmq.wire.figures import GroupFigures
 from ternmq.wire.keys import GroupKeys
 
 if TYPE_CHECKING:
+    from ternmq.client.admin import Admin
     from ternmq.client.client import Client
 
 app = typer.Typer(
@@ -35,12 +39,15 @@ def list_groups(
 ) -> None:
     """List the groups, with what is still to do and who consumes."""
 
-    async def job(mq: "Client") -> list[Group]:
-        return await mq.admin.groups(topic)
+    async def job(mq: "Client") -> tuple[list[Group], dict[str, str]]:
+        admin = mq.admin.tolerant()
+        return await admin.groups(topic), admin.missing
 
-    groups = sorted(use(url, job), key=lambda group: (group.topic, group.name))
+    each, missing = use(url, job)
+    groups = merged_groups(each)
     if as_json:
         show_json([_fields(group) for group in groups])
+        end_incomplete(missing)
         return
     show_table(
         ["topic", "group", "#ready", "#in flight", "#retry", "#acked", "#dead", "#consumers"],
@@ -58,6 +65,7 @@ def list_groups(
             for group in groups
         ],
     )
+    end_incomplete(missing)
 
 
 @app.command()
@@ -70,30 +78,37 @@ def show(
 ) -> None:
     """Show a group: its ledger, backlog, rates and consumers."""
 
-    async def look(mq: "Client") -> Seen:
-        groups = await mq.admin.groups(topic, group)
-        if not groups:
+    async def look(admin: "Admin") -> Seen:
+        each = [one for one in await admin.groups(topic, group) if one.ledger.lane == "topic"]
+        if not each and not admin.missing:
             raise GroupNotFound(
                 f"topic {topic!r} has no group {group!r}; `tern group list` shows all"
             )
-        figures = await mq.admin.group_figures(topic, group)
-        return groups[0], figures, await mq.admin.group_keys(topic, group)
+        if not each:
+            raise not_answered(admin.missing, [])
+        figures = merged_figures(await admin.group_figures(topic, group))
+        return each, figures, await admin.group_keys(topic, group)
 
     def show_it(seen: Seen) -> None:
+        each, figures, keys = seen
         if as_json:
-            fields = _fields(seen[0]) | {"figures": seen[1], "keys": seen[2]}
-            show_json(fields, indent=None if watch else 2)
+            parts = [{"broker_group": one.broker_group, "ledger": one.ledger} for one in each]
+            fields = _fields(merged_group(each)) | {"figures": figures, "keys": keys}
+            show_json(fields | {"broker_groups": parts}, indent=None if watch else 2)
         else:
             _show(*seen)
 
     show_again(url, look, show_it, watch=watch)
 
 
-Seen = tuple[Group, list[GroupFigures], GroupKeys]
+Seen = tuple[list[Group], list[GroupFigures], GroupKeys]
+"""The group on each broker group, its lanes, its order keys."""
 
 
-def _show(found: Group, figures: list[GroupFigures], keys: GroupKeys) -> None:
+def _show(each: list[Group], figures: list[GroupFigures], keys: GroupKeys) -> None:
+    found = merged_group(each)
     paused = found.settings.paused_sessions
+    others = differing(each)
     show_facts(
         {
             "group": found.name,
@@ -101,10 +116,16 @@ def _show(found: Group, figures: list[GroupFigures], keys: GroupKeys) -> None:
             "id": found.id,
             "created": utc(found.created_at_ms),
             "ledger": ledger.equation(found.ledger),
+            **(
+                {f"  on {one.broker_group}": ledger.equation(one.ledger) for one in each}
+                if len(each) > 1
+                else {}
+            ),
             **{_title(lane): _backlog(lane) for lane in figures},
             "delivered": shown_rates(figures[0].delivered) if figures else "-",
             "consumers": len(found.members),
             **_settings(found),
+            **({"other settings": f"on {', '.join(others)}"} if others else {}),
             **_standing(keys),
         }
     )
@@ -166,6 +187,7 @@ def create(
     topic: TopicName,
     group: GroupName,
     start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
+    broker_group: BrokerGroup = "",
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -174,13 +196,15 @@ def create(
     where = _start(start)
 
     async def job(mq: "Client") -> Group:
-        return await mq.admin.create_group(topic, group, where)
+        return await mq.admin.create_group(topic, group, where, broker_group)
 
     made = use(url, job)
     if as_json:
         show_json(_fields(made))
     else:
-        say(f"group {made.name} on {made.topic} starts at sequence {made.ledger.start}")
+        everywhere = "" if made.broker_group else ", all broker groups together"
+        start_at = f"starts at sequence {made.ledger.start}{everywhere}"
+        say(f"group {made.name} on {made.topic} {start_at}")
 
 
 @app.command("set")

@@ -6,6 +6,7 @@ import typer
 
 from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import note, plain, say, show_facts, show_json, show_table, size, utc
+from ternmq.cli.parts import end_incomplete
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
 from ternmq.wire.halves import HalfEnded, HalfOpen, HalfOpens
 
@@ -31,10 +32,12 @@ def list_open(
 ) -> None:
     """List open transactions, the oldest first. Their messages are seen by nobody yet."""
 
-    async def job(mq: "Client") -> HalfOpens:
-        return await mq.admin.halves(dropped_only=dropped, app=application, limit=limit)
+    async def job(mq: "Client") -> tuple[HalfOpens, dict[str, str]]:
+        admin = mq.admin.tolerant()
+        found = await admin.halves(dropped_only=dropped, app=application, limit=limit)
+        return found, admin.missing
 
-    found = use(url, job)
+    found, missing = use(url, job)
     if as_json:
         show_json(
             {
@@ -43,21 +46,23 @@ def list_open(
                 "dropped_since_start": found.dropped,
             }
         )
+        end_incomplete(missing)
         return
     if found.transactions:
         show_table(
             ["transaction", "#attempt", "app", "state", "topics", "#messages", "#size", "opened",
-             "#checks", "next"],
+             "#checks", "next", "broker group"],
             [
                 (
                     one.name or one.transaction.hex(), one.attempt if one.name else None, one.app,
                     one.state, ",".join(one.topics), one.rows, size(one.size),
-                    utc(one.opened_at_ms), one.checks, utc(one.next_at_ms),
+                    utc(one.opened_at_ms), one.checks, utc(one.next_at_ms), one.broker_group,
                 )
                 for one in found.transactions
             ],
         )  # fmt: skip
     note(f"{found.total} open, {found.dropped} given up since the broker started")
+    end_incomplete(missing)
 
 
 @app.command()
@@ -179,4 +184,5 @@ def _fields(one: HalfOpen) -> dict[str, object]:
         "opened_at": utc(one.opened_at_ms),
         "checks": one.checks,
         "next_at": utc(one.next_at_ms),
+        "broker_group": one.broker_group,
     }

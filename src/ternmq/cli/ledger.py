@@ -6,6 +6,8 @@ import typer
 
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, plain, say, show_json, show_table
+from ternmq.cli.parts import end_incomplete
+from ternmq.client.merging import merged_lines
 from ternmq.wire.commands import HalfLine, LedgerLine
 from ternmq.wire.delays import DelayLedgerLine
 
@@ -30,32 +32,40 @@ class Found(NamedTuple):
     lines: list[LedgerLine]
     later: list[DelayLedgerLine]
     halves: list[HalfLine]
+    missing: dict[str, str]
+    """Broker groups whose lines are not here."""
 
 
 async def _ask(mq: "Client", topic: str, group: str) -> Found:
-    lines = await mq.admin.ledger(topic, group)
+    admin = mq.admin.tolerant()
+    lines = await admin.ledger(topic, group)
     if group:
-        return Found(lines, [], [])
-    routes = await mq.admin.routes()
+        return Found(lines, [], [], admin.missing)
+    routes = await admin.routes()
     delays = any(route.kind == "delay" for route in routes)
-    later = await mq.admin.delays.ledger(topic) if delays else []
-    return Found(lines, later, await mq.admin.half_lines(topic))
+    later = await admin.delays.ledger(topic) if delays else []
+    return Found(lines, later, await admin.half_lines(topic), admin.missing)
 
 
 def ledger(
     topic: Annotated[str, typer.Argument(help="Only this topic.")] = "",
     group: Annotated[str, typer.Argument(help="Only this group.")] = "",
+    by_broker_group: Annotated[
+        bool, typer.Option("--by-broker-group", help="A line for each broker group, not their sum.")
+    ] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """Account for every message: one line per lane of each group, states adding up to total.
 
-    A topic that had messages for later has a second kind of line, that of the delay servers. What
-    is in transactions that have not ended is in no line yet, and said on stderr.
+    Lines of several broker groups are added up. A topic that had messages for later has a second
+    kind of line, that of the delay servers. What is in transactions that have not ended is in no
+    line yet, and said on stderr.
     """
     found = use(url, lambda mq: _ask(mq, topic, group))
-    lines, later = found.lines, found.later
-    lines.sort(key=lambda line: (line.topic, line.group, line.lane))
+    each, later = found.lines, found.later
+    each.sort(key=lambda line: (line.topic, line.group, line.lane, line.broker_group))
+    lines = each if by_broker_group else merged_lines(each)
     for half in found.halves:
         note(
             f"{half.topic}: {half.open + half.dropped} half message(s) in transactions that have "
@@ -63,11 +73,13 @@ def ledger(
         )
     if as_json:
         show_json(
-            [plain(line) | {"sum": total(line)} for line in lines]
+            [plain(line) | {"sum": total(line)} | _parts(line, each) for line in lines]
             + [plain(line) | {"lane": "delay", "sum": delay_total(line)} for line in later]
         )
     else:
-        columns = ["topic", "group", "lane", "#total", "="]
+        columns = ["topic", "group", "lane", "broker group", "#total", "="]
+        if not by_broker_group:
+            columns.remove("broker group")
         show_table(
             [*columns, *[f"#{state.replace('_', ' ')}" for state in STATES], "balanced"],
             [
@@ -75,6 +87,7 @@ def ledger(
                     line.topic,
                     line.group,
                     line.lane,
+                    *([line.broker_group] if by_broker_group else []),
                     line.total,
                     "=",
                     *[getattr(line, state) for state in STATES],
@@ -84,12 +97,21 @@ def ledger(
             ],
         )
         _show_delays(later)
-    broken = sum(total(line) != line.total for line in lines)
+    broken = sum(total(line) != line.total for line in each)
     broken += sum(delay_total(line) != line.accepted for line in later)
     if broken:
-        count = len(lines) + len(later)
+        count = len(each) + len(later)
         note(f"error: {broken} of {count} lines do not add up; this is a bug, report it")
         raise typer.Exit(1)
+    end_incomplete(found.missing)
+
+
+def _parts(line: LedgerLine, each: list[LedgerLine]) -> dict[str, object]:
+    """The lines of the broker groups behind a line that was added up."""
+    if line.broker_group:
+        return {}
+    same = (line.topic, line.group, line.lane)
+    return {"broker_groups": [one for one in each if (one.topic, one.group, one.lane) == same]}
 
 
 def _show_delays(lines: list[DelayLedgerLine]) -> None:

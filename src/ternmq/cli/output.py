@@ -121,6 +121,7 @@ def message_fields(message: Any) -> dict[str, Any]:
         "id": message.id,
         "topic": message.topic,
         "sequence": message.sequence,
+        "broker_group": message.broker_group,
         "attempt": message.attempt,
         "stored_at": utc(message.stored_at),
         "born_at": utc(message.born_at),

@@ -16,6 +16,7 @@ from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
 from ternmq.wire.figures import Rates, TopicFigures
 
 if TYPE_CHECKING:
+    from ternmq.client.admin import Admin
     from ternmq.client.client import Client
 
 app = typer.Typer(
@@ -90,32 +91,51 @@ def list_topics(url: Url = URL, as_json: Json = False) -> None:
 def show(name: Name, watch: Watch = False, url: Url = URL, as_json: Json = False) -> None:
     """Show a topic: its settings, what the broker holds of it, rates and refusals."""
 
-    async def look(mq: "Client") -> Seen:
-        topic = await mq.admin.topic(name)
-        statuses = await mq.admin.broker_status([name])
-        held = [held for status in statuses for held in status.topics]
-        return topic, held, await mq.admin.topic_figures(name)
+    async def look(admin: "Admin") -> Seen:
+        topic = await admin.topic(name)
+        statuses = await admin.broker_status([name])
+        held = {status.node: held for status in statuses for held in status.topics}
+        return topic, held, await admin.topic_figures(name)
 
     def show_it(seen: Seen) -> None:
+        topic, held, figures = seen
         if as_json:
-            show_json(_fields(seen[0]) | _held(seen[1]) | _figures(seen[2]),
+            parts = {"broker_groups": _each(held)}
+            show_json(_fields(topic) | _held(held) | _figures(figures) | parts,
                       indent=None if watch else 2)  # fmt: skip
-        else:
-            show_facts(_facts(seen[0]) | _held(seen[1]) | _shown_figures(seen[2]))
+            return
+        show_facts(_facts(topic) | _held(held) | _shown_figures(figures))
+        if len(held) > 1:
+            show_table(
+                ["broker group", "#first", "#end", "#messages"],
+                [(one["broker_group"], one["first"], one["end"], one["messages"])
+                 for one in _each(held)],
+            )  # fmt: skip
 
     show_again(url, look, show_it, watch=watch)
 
 
-Seen = tuple[Topic, list[TopicStatus], list[TopicFigures]]
+Held = dict[str, TopicStatus]
+"""What each broker group has of a topic."""
+Seen = tuple[Topic, Held, list[TopicFigures]]
 
 
-def _held(held: list[TopicStatus]) -> dict[str, object]:
+def _held(held: Held) -> dict[str, object]:
+    """All broker groups together: sequences are sums where there are several."""
     return {
-        "first": min((status.first for status in held), default=0),
-        "end": sum(status.end for status in held),
-        "messages": sum(status.end - status.first for status in held),
-        "groups": max((status.groups for status in held), default=0),
+        "first": sum(status.first for status in held.values()),
+        "end": sum(status.end for status in held.values()),
+        "messages": sum(status.end - status.first for status in held.values()),
+        "groups": max((status.groups for status in held.values()), default=0),
     }
+
+
+def _each(held: Held) -> list[dict[str, object]]:
+    return [
+        {"broker_group": name, "first": status.first, "end": status.end,
+         "messages": status.end - status.first}
+        for name, status in sorted(held.items())
+    ]  # fmt: skip
 
 
 def _figures(all_figures: list[TopicFigures]) -> dict[str, object]:

@@ -9,9 +9,11 @@ import typer
 
 from ternmq.cli.options import use
 from ternmq.cli.output import flush, say, size
+from ternmq.cli.parts import end_incomplete, note_missing
 from ternmq.wire.figures import Rates
 
 if TYPE_CHECKING:
+    from ternmq.client.admin import Admin
     from ternmq.client.client import Client
 
 EVERY_S = 1.0
@@ -25,18 +27,22 @@ T = TypeVar("T")
 
 
 def show_again(
-    url: str, look: "Callable[[Client], Awaitable[T]]", show: Callable[[T], None], *, watch: bool
+    url: str, look: "Callable[[Admin], Awaitable[T]]", show: Callable[[T], None], *, watch: bool
 ) -> None:
-    """Ask and show; with `watch` for ever, on a terminal always at the same place."""
+    """Ask and show; with `watch` for ever, on a terminal always at the same place. Broker groups
+    that do not answer are named."""
 
     async def job(mq: "Client") -> None:
         while True:
-            seen = await look(mq)
+            admin = mq.admin.tolerant()
+            seen = await look(admin)
             if watch and sys.stdout.isatty():
                 say(CLEAR)
             show(seen)
             if not watch:
+                end_incomplete(admin.missing)
                 return
+            note_missing(admin.missing)
             flush()
             await asyncio.sleep(EVERY_S)
 

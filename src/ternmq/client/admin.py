@@ -1,7 +1,10 @@
 """Questions and orders about topics, groups and servers; what the command line is made of.
 
-Topics belong to meta, everything about groups and stored messages to the brokers: answers of
-several broker groups are put together.
+Topics belong to meta, everything about groups and stored messages to the brokers: all broker groups
+are asked (`everyone`), and their answers are put together or named by their broker group. A broker
+group that does not answer makes a call fail after all others were asked; `tolerant()` gives an
+admin that goes on with those that answer, and says in `missing` whose part is not there. A sequence
+belongs to one broker group: where there are several, `broker_group` says which one is meant.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,19 +12,17 @@ from contextlib import suppress
 from typing import Any, Literal, Unpack
 
 from ternmq.client.delays import Delays
+from ternmq.client.everyone import Everyone, Missing, named, not_answered
 from ternmq.client.half import HalfWanted, half_id, make_half_find
 from ternmq.client.links import Links
+from ternmq.client.merging import ResetDone, merged_group, reset_done
 from ternmq.client.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.settings import change_of, checked
 from ternmq.client.start import make_start
-from ternmq.core.errors import TopicNotFound, TransactionNotFound, Unavailable
+from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound, Unavailable
 from ternmq.discovery.own_topics import REFUSED_PREFIX
 from ternmq.wire.commands import (
     Command,
-    DeadDone,
-    DeadFind,
-    DeadHandle,
-    DeadOpen,
     Empty,
     Group,
     GroupCreate,
@@ -49,6 +50,7 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
+from ternmq.wire.dead import DeadDone, DeadFind, DeadHandle, DeadOpen
 from ternmq.wire.figures import (
     AllGroupFigures,
     AllTopicFigures,
@@ -63,6 +65,7 @@ from ternmq.wire.refused import RefusedFind, RefusedHandle
 from ternmq.wire.replaying import GroupRetried, GroupRetry
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
+Ranges = list[tuple[int, int]]
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
 
@@ -80,11 +83,31 @@ def plain_name(topic: str) -> str:
     return topic.removeprefix(DEAD_PREFIX).removeprefix(REFUSED_PREFIX)
 
 
+def sessions_of(group: Group, prefix: str) -> set[str]:
+    """Consumers of a group, also paused ones that are away, whose session begins so."""
+    known = {member.session for member in group.members} | set(group.settings.paused_sessions)
+    return {session for session in known if prefix and session.startswith(prefix.lower())}
+
+
 class Admin:
     """`mq.admin`."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Links, missing: Missing | None = None) -> None:
         self._links = links
+        self._everyone = Everyone(links, missing)
+
+    def tolerant(self) -> "Admin":
+        """The same calls, with the answers of those broker groups that answer; see `missing`."""
+        return Admin(self._links, {})
+
+    @property
+    def missing(self) -> Missing:
+        """Of `tolerant()`: broker groups whose part is missing in what was answered, and why."""
+        return self._everyone.missing or {}
+
+    async def broker_groups(self) -> list[str]:
+        """All broker groups that hold messages, also those that are away."""
+        return await self._everyone.groups()
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
         """Make a topic; the one that is there already is returned as it is."""
@@ -130,32 +153,42 @@ class Admin:
         await self._links.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
 
     async def groups(self, topic: str = "", group: str = "") -> list[Group]:
-        """Groups, of one topic or of one name, or all."""
+        """Groups, of one topic or of one name, or all; one entry for each broker group.
+        `merged_groups` adds them up."""
         find = GroupFind(topic=topic, group=group)
-        answers = await self._ask_all(Command.GROUP_LIST, find, Groups)
-        return [found for answer in answers for found in answer.groups]
+        answers = await self._everyone.ask(Command.GROUP_LIST, find, Groups)
+        return [named(name, found) for name, answer in answers.items() for found in answer.groups]
 
-    async def create_group(self, topic: str, group: str, start: Start) -> Group:
-        create = GroupCreate(topic=topic, group=group, start=make_start(start))
-        return (await self._ask_all(Command.GROUP_CREATE, create, Group))[0]
+    async def create_group(
+        self, topic: str, group: str, start: Start, broker_group: str = ""
+    ) -> Group:
+        """Make a group, on every broker group."""
+        where = make_start(start)
+        create = GroupCreate(topic=topic, group=group, start=where)
+        if where.at != "sequence" and not broker_group:
+            return await self._group_order(Command.GROUP_CREATE, create)
+        # One sequence decides for its broker group; the others have the group from their beginning.
+        chosen = await self._everyone.chosen(where, broker_group)
+        return await self._group_order(Command.GROUP_CREATE, create, chosen)
 
     async def delete_group(self, topic: str, group: str) -> None:
-        named = GroupNamed(topic=topic, group=group)
-        await self._ask_all(Command.GROUP_DELETE, named, Record)
+        wanted = GroupNamed(topic=topic, group=group)
+        await self._everyone.ask(Command.GROUP_DELETE, wanted, Record)
 
     async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
         in_flight_max, consumer_in_flight_max, backlog_alarm, dead_letter_keep_ms, on_failure,
-        priority. 0 is no limit.
+        priority. 0 is no limit. Rates and limits are those of each broker group.
         """
         wanted = change_of(GroupSet, changes, topic=topic, group=group)
-        return (await self._ask_all(Command.GROUP_SET, wanted, Group))[0]
+        await self._make_everywhere(topic, group)
+        return await self._group_order(Command.GROUP_SET, wanted)
 
     async def group_keys(self, topic: str, group: str) -> GroupKeys:
         """Order keys that stand still, and whether a failing key holds back the whole group."""
-        named = GroupNamed(topic=topic, group=group)
-        answers = await self._ask_all(Command.GROUP_KEYS, named, GroupKeys)
-        fullest = max(answers, key=lambda answer: answer.full_rows)
+        wanted = GroupNamed(topic=topic, group=group)
+        answers = list((await self._everyone.ask(Command.GROUP_KEYS, wanted, GroupKeys)).values())
+        fullest = max(answers, key=lambda answer: answer.full_rows, default=GroupKeys(stopped=[]))
         return GroupKeys(
             stopped=[key for answer in answers for key in answer.stopped],
             stopped_count=sum(answer.stopped_count for answer in answers),
@@ -170,133 +203,149 @@ class Admin:
         """Let an order key that stands still go on (None: all of them): its message is tried again,
         or with `skip` becomes a dead letter. Returns how many messages that concerned."""
         wanted = KeyResume(topic=topic, group=group, key=key, skip=skip)
-        answers = await self._ask_all(Command.KEY_RESUME, wanted, KeyResumed)
-        return sum(answer.rows for answer in answers)
+        answers = await self._everyone.ask(Command.KEY_RESUME, wanted, KeyResumed)
+        return sum(answer.rows for answer in answers.values())
 
     async def pause_consumer(
         self, topic: str, group: str, session: str, paused: bool = True
     ) -> Group:
         """Hand nothing out to one consumer, or go on; `session` as in `Group.members`."""
+        found = await self.groups(topic, group)
+        known = {each.broker_group: sessions_of(each, session) for each in found}
+        whole = {one for sessions in known.values() for one in sessions}
+        if found and len(whole) != 1:
+            raise BadRequest(
+                f"{len(whole)} consumers have a session that begins with {session!r}; "
+                "'tern group show' lists them"
+            )
         wanted = MemberPause(topic=topic, group=group, session=session, paused=paused)
-        return (await self._ask_all(Command.MEMBER_PAUSE, wanted, Group))[0]
+        chosen = [name for name, sessions in known.items() if sessions] or None
+        return await self._group_order(Command.MEMBER_PAUSE, wanted, chosen)
 
     async def expired_dead_letters(self, group: str) -> int:
         """How many went because their time was over before anybody handled them."""
-        [found] = await self._ask_all(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
-        return found.expired
+        answers = await self._everyone.ask(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
+        return sum(answer.expired for answer in answers.values())
 
-    async def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
+    async def open_dead_letters(self, group: str, broker_group: str = "") -> Ranges:
         """Sequences in the topic `%dead.GROUP` that nobody handled yet."""
-        [found] = await self._ask_all(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
+        found = await self._one(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen, broker_group)
         return found.ranges
 
-    async def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+    async def resend_dead_letters(
+        self, group: str, ranges: Ranges, broker_group: str = ""
+    ) -> DeadDone:
         """Send dead letters again, to this group alone, as new at attempt 1."""
         wanted = DeadHandle(group=group, ranges=ranges)
-        return (await self._ask_all(Command.DEAD_RESEND, wanted, DeadDone))[0]
+        return await self._one(Command.DEAD_RESEND, wanted, DeadDone, broker_group)
 
-    async def delete_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
+    async def delete_dead_letters(
+        self, group: str, ranges: Ranges, broker_group: str = ""
+    ) -> DeadDone:
         """Let dead letters go."""
         wanted = DeadHandle(group=group, ranges=ranges)
-        return (await self._ask_all(Command.DEAD_DELETE, wanted, DeadDone))[0]
+        return await self._one(Command.DEAD_DELETE, wanted, DeadDone, broker_group)
 
-    async def open_refused(self, topic: str) -> list[tuple[int, int]]:
+    async def open_refused(self, topic: str, broker_group: str = "") -> Ranges:
         """Sequences in the topic `%refused.TOPIC` (over the limit, put aside) nobody handled."""
-        [found] = await self._ask_all(Command.REFUSED_OPEN, RefusedFind(topic=topic), DeadOpen)
-        return found.ranges
+        wanted = RefusedFind(topic=topic)
+        return (await self._one(Command.REFUSED_OPEN, wanted, DeadOpen, broker_group)).ranges
 
-    async def resend_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
+    async def resend_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
         """Put messages that were over the limit into their topic, for every group."""
         wanted = RefusedHandle(topic=topic, ranges=ranges)
-        return (await self._ask_all(Command.REFUSED_RESEND, wanted, DeadDone))[0]
+        return await self._one(Command.REFUSED_RESEND, wanted, DeadDone, broker_group)
 
-    async def delete_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
+    async def delete_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
         """Let messages that were over the limit go."""
         wanted = RefusedHandle(topic=topic, ranges=ranges)
-        return (await self._ask_all(Command.REFUSED_DELETE, wanted, DeadDone))[0]
+        return await self._one(Command.REFUSED_DELETE, wanted, DeadDone, broker_group)
 
     async def topic_figures(self, topic: str) -> list[TopicFigures]:
         """Rates, refusals and what was put aside, of each broker group."""
         find = TopicFiguresFind(topics=[topic])
-        answers = await self._ask_all(Command.TOPIC_FIGURES, find, AllTopicFigures)
-        return [figures for answer in answers for figures in answer.topics]
+        answers = await self._everyone.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
+        return [named(name, each) for name, answer in answers.items() for each in answer.topics]
 
     async def group_figures(self, topic: str = "", group: str = "") -> list[GroupFigures]:
-        """Backlog in messages and time, rates and alarm, of each lane."""
+        """Backlog in messages and time, rates and alarm, of each lane on each broker group."""
         find = GroupFind(topic=topic, group=group)
-        answers = await self._ask_all(Command.GROUP_FIGURES, find, AllGroupFigures)
-        return [figures for answer in answers for figures in answer.groups]
+        answers = await self._everyone.ask(Command.GROUP_FIGURES, find, AllGroupFigures)
+        return [named(name, each) for name, answer in answers.items() for each in answer.groups]
 
     async def reset_group(
-        self, topic: str, group: str, start: Start, dry_run: bool = False
-    ) -> GroupResetDone:
+        self, topic: str, group: str, start: Start, dry_run: bool = False, broker_group: str = ""
+    ) -> ResetDone:
         """Let a group go on from another place; says how many come again and how many never."""
         where = make_start(start)
         reset = GroupReset(topic=topic, group=group, start=where, dry_run=dry_run)
-        answers = await self._ask_all(Command.GROUP_RESET, reset, GroupResetDone)
-        return GroupResetDone(
-            from_sequence=answers[0].from_sequence,
-            to_sequence=answers[0].to_sequence,
-            again=sum(answer.again for answer in answers),
-            skipped=sum(answer.skipped for answer in answers),
+        chosen = await self._everyone.chosen(where, broker_group)
+        return reset_done(
+            await self._everyone.ask(Command.GROUP_RESET, reset, GroupResetDone, chosen)
         )
 
     async def retry_group(self, topic: str, group: str, dry_run: bool = False) -> int:
         """What waits for a retry is ready at once, as attempt 1; returns how many messages."""
         wanted = GroupRetry(topic=topic, group=group, dry_run=dry_run)
-        answers = await self._ask_all(Command.GROUP_RETRY, wanted, GroupRetried)
-        return sum(answer.rows for answer in answers)
+        answers = await self._everyone.ask(Command.GROUP_RETRY, wanted, GroupRetried)
+        return sum(answer.rows for answer in answers.values())
 
     async def replay(
         self, wanted: Replay, told: Callable[[ReplayProgress], None] = lambda _: None
     ) -> ReplayProgress:
         """Copy messages into one group's private lane; `told` hears of every step."""
+        await self._make_everywhere(wanted.topic, wanted.into)
         return await run_replay(self._links, wanted, told)
 
     async def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
-        """Where every message is, as the groups see it."""
+        """Where every message is, as the groups see it: a line for each lane on each broker group.
+        `merged_lines` adds them up."""
         find = GroupFind(topic=topic, group=group)
-        answers = await self._ask_all(Command.LEDGER, find, Ledger)
-        return [line for answer in answers for line in answer.lines]
+        answers = await self._everyone.ask(Command.LEDGER, find, Ledger)
+        return [named(name, line) for name, answer in answers.items() for line in answer.lines]
 
     async def half_lines(self, topic: str = "") -> list[HalfLine]:
         """Per topic, how many messages are in transactions that have not ended."""
-        answers = await self._ask_all(Command.LEDGER, GroupFind(topic=topic), Ledger)
-        return [line for answer in answers for line in answer.halves]
+        answers = await self._everyone.ask(Command.LEDGER, GroupFind(topic=topic), Ledger)
+        return [named(name, line) for name, answer in answers.items() for line in answer.halves]
 
     async def halves(self, **wanted: Unpack[HalfWanted]) -> HalfOpens:
         """Open transactions, by transaction, name, app, dropped_only, limit; of all brokers."""
-        answers = await self._ask_all(Command.HALF_LIST, make_half_find(wanted), HalfOpens)
+        find = make_half_find(wanted)
+        answers = await self._everyone.ask(Command.HALF_LIST, find, HalfOpens)
+        found = [named(name, one) for name, each in answers.items() for one in each.transactions]
+        found.sort(key=lambda one: one.opened_at_ms)
         return HalfOpens(
-            transactions=[one for answer in answers for one in answer.transactions],
-            total=sum(answer.total for answer in answers),
-            dropped=sum(answer.dropped for answer in answers),
+            transactions=found[: find.limit],
+            total=sum(answer.total for answer in answers.values()),
+            dropped=sum(answer.dropped for answer in answers.values()),
         )
 
     async def end_half(self, transaction: str, action: Literal["commit", "rollback"]) -> HalfEnded:
         """Commit or roll back a transaction by hand, by its id, wherever it is."""
         end = HalfEnd(transaction=half_id(transaction), action=action, source="operator")
-        not_here: TransactionNotFound | None = None
-        for group in await self._links.some_masters():
-            try:
-                link = self._links.broker(group)
-                return await self._links.ask(link, Command.HALF_END, end, HalfEnded)
-            except TransactionNotFound as error:
-                not_here = error
-        assert not_here is not None
-        raise not_here
+        return await self._everyone.first(Command.HALF_END, end, HalfEnded, TransactionNotFound)
 
-    async def seek(self, topic: str, start: Start) -> Sought:
-        """Which sequence a start means now, and the bounds of the topic."""
+    async def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:
+        """Which sequence a start means now, and the bounds of the topic on one broker group."""
+        group = await self._everyone.only("a position", broker_group)
+        return (await self._seek(topic, start, [group]))[group]
+
+    async def seek_all(self, topic: str, start: Start) -> dict[str, Sought]:
+        """The same on every broker group, by its name."""
+        return await self._seek(topic, start, await self._everyone.chosen(make_start(start)))
+
+    async def _seek(self, topic: str, start: Start, groups: list[str]) -> dict[str, Sought]:
         seek = Seek(topic=topic, start=make_start(start))
         try:
-            return (await self._ask_all(Command.SEEK, seek, Sought))[0]
+            return await self._everyone.ask(Command.SEEK, seek, Sought, groups)
         except TopicNotFound as error:
             raise topic_missing(topic, error) from None
 
     async def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
         """What every broker says about itself, and holds of these topics."""
-        return await self._ask_all(Command.STATUS, StatusQuery(topics=list(topics)), Status)
+        query = StatusQuery(topics=list(topics))
+        return list((await self._everyone.ask(Command.STATUS, query, Status)).values())
 
     @property
     def delays(self) -> Delays:
@@ -324,7 +373,25 @@ class Admin:
         await self._links.refresh()
         return self._links.routes()
 
-    async def _ask_all(self, command: Command, record: Record, answer: type[T]) -> list[T]:
-        groups = await self._links.some_masters()
-        links = [self._links.broker(group) for group in groups]
-        return [await self._links.ask(link, command, record, answer) for link in links]
+    async def _one(self, command: Command, record: Record, answer: type[T], broker_group: str) -> T:
+        """From the broker group that was named, or the only one."""
+        group = await self._everyone.only("a position", broker_group)
+        return (await self._everyone.ask(command, record, answer, [group]))[group]
+
+    async def _group_order(
+        self, command: Command, record: Record, groups: list[str] | None = None
+    ) -> Group:
+        """An order about a group, to all; what it is like then, everywhere together."""
+        answers = await self._everyone.ask(command, record, Group, groups)
+        if not answers:
+            raise not_answered(self.missing, [])
+        return merged_group([named(name, group) for name, group in answers.items()])
+
+    async def _make_everywhere(self, topic: str, group: str) -> None:
+        """A broker group that was added later has the group too, with these settings, before a
+        consumer brings it there; it misses nothing."""
+        find = GroupNamed(topic=topic, group=group)
+        found, absent = await self._everyone.try_all(Command.GROUP_KEYS, find, GroupKeys)
+        if found and absent:
+            create = GroupCreate(topic=topic, group=group)
+            await self._everyone.ask(Command.GROUP_CREATE, create, Group, sorted(absent))

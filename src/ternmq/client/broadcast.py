@@ -5,7 +5,8 @@
 
 Nothing is leased or acked and the broker keeps no trace of an instance: it reads along from where
 it came in. A restarted instance begins at the latest message, or, with `position=` a file of its
-own, where it stopped. There is no retry: what a handler makes of a message is its own business.
+own, where it stopped, on every broker group. There is no retry: what a handler makes of a message
+is its own business.
 At least once per instance: after a crash the last second may be shown again from the file.
 """
 
@@ -18,9 +19,11 @@ from typing import Any, TypedDict
 from ternmq.client.admin import Admin
 from ternmq.client.codec import Codec, CodecName
 from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.everyone import Everyone, not_answered
 from ternmq.client.links import Links
 from ternmq.client.message import Message
 from ternmq.client.reader import Reader, ReadOptions
+from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
 from ternmq.wire.commands import Start
 
@@ -51,17 +54,29 @@ class Broadcast:
         self._config = config
         position = options.get("position")
         self._file = Path(position) if position is not None else None
-        self._next: int | None = None
+        self._next: dict[str, int] | None = None
+        """Where to go on, by broker group."""
+        self._begun: Start | None = None
         self._saved_at = 0.0
 
     async def __aenter__(self) -> "Broadcast":
         """From now on nothing is missed."""
-        self._next = self._load()
+        self._next = await self._load()
         if self._next is None:
-            sought = await Admin(self._links).seek(self._topic, Start(at="latest"))
-            self._next = sought.sequence
+            self._begun = Start(at="time", value=SystemClock().now_ms())
+            self._next = await self._latest()
         self._save()
         return self
+
+    async def _latest(self) -> dict[str, int]:
+        admin, end = Admin(self._links).tolerant(), Start(at="latest")
+        group = self._options.get("broker_group", "")
+        if group:
+            return {group: (await admin.seek(self._topic, end, group)).sequence}
+        ends = await admin.seek_all(self._topic, end)
+        if not ends:
+            raise not_answered(admin.missing, [])
+        return {name: sought.sequence for name, sought in ends.items()}
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._save()
@@ -73,23 +88,30 @@ class Broadcast:
         for name in ("codec", "broker_group"):
             if name in self._options:
                 read[name] = self._options[name]
-        async for message in Reader(self._links, self._topic, read, self._config):
+        reader = Reader(self._links, self._topic, read, self._config)
+        reader.late_start = self._begun
+        async for message in reader:
             yield message
-            self._next = message.sequence + 1  # Only now: whoever takes the next is done with this.
+            # Only now: whoever takes the next is done with this.
+            self._next[message.broker_group] = message.sequence + 1
             now = asyncio.get_running_loop().time()
             if self._file is not None and now - self._saved_at > SAVE_EVERY_S:
                 self._saved_at = now
                 self._save()
 
-    def _load(self) -> int | None:
+    async def _load(self) -> dict[str, int] | None:
         if self._file is None or not self._file.exists():
             return None
         try:
             kept: Any = json.loads(self._file.read_text(encoding="utf-8"))
             if kept["topic"] != self._topic:
                 raise BadRequest(f"{self._file} is the position in {kept['topic']!r}")
-            return int(kept["sequence"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if "sequence" in kept:  # Of a release that knew one broker group.
+                wanted = self._options.get("broker_group", "")
+                only = await Everyone(self._links).only("the position in it", wanted)
+                return {only: int(kept["sequence"])}
+            return {str(group): int(at) for group, at in kept["sequences"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadRequest(
                 f"{self._file} is not a position of a broadcast ({error}); remove it to begin at "
                 "the latest message"
@@ -98,7 +120,7 @@ class Broadcast:
     def _save(self) -> None:
         if self._file is None or self._next is None:
             return
-        whole = json.dumps({"topic": self._topic, "sequence": self._next})
+        whole = json.dumps({"topic": self._topic, "sequences": self._next})
         beside = self._file.with_name(self._file.name + ".new")
         try:
             beside.write_text(whole, encoding="utf-8")

@@ -327,8 +327,9 @@ class Client:
     def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
         """Read a topic without a group: nothing is leased, nothing to ack.
 
-        Options: start, end (sequence or aware datetime, not included; default: what is there
-        now), follow (go on when the end is reached), codec.
+        Options: start, end (aware datetime, sequence, or a dict of sequences by broker group; the
+        end is not included; default: what is there now), follow (go on when the end is reached),
+        broker_group (only this one), missing (as for `find`), codec.
         """
         return Reader(self._servers(), topic, options, self._config)
 
@@ -336,9 +337,11 @@ class Client:
         """Messages by id or by key, stored last first, in one topic or in all.
 
         Options: id (26 characters, hex, or bytes), key, start and end (aware datetimes, when it
-        was stored; the end is not included), limit (100).
+        was stored; the end is not included), limit (100), missing (a dict that takes the names of
+        broker groups that do not answer; without it that is an error).
         """
-        return await FindCall(self._servers(), self._config).run(make_find(topic, options))
+        find = make_find(topic, options)
+        return await FindCall(self._servers(), self._config).run(find, options.get("missing"))
 
     def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
         """Every instance gets every message from now on; use it in `async with`.

@@ -109,6 +109,7 @@ class Delivery:
         "attempts",
         "base",
         "batch",
+        "broker_group",
         "codec",
         "epoch",
         "errors",
@@ -125,8 +126,14 @@ class Delivery:
     )
 
     def __init__(
-        self, envelope: Envelope, source: Source, codec: Codec | None, epoch: int = 0
+        self,
+        envelope: Envelope,
+        source: Source,
+        codec: Codec | None,
+        epoch: int = 0,
+        broker_group: str = "",
     ) -> None:
+        self.broker_group = broker_group
         self.batch = batch = envelope.batch
         self.base = batch.base_sequence
         self.lease = envelope.lease

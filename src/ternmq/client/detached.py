@@ -114,7 +114,7 @@ class Detached:
         if not rows:
             return HalfReceipts()
         if not self.broker_group:
-            self.broker_group = await self._sender.group(None)
+            self.broker_group = await self._sender.group_of(self.name)
         receipts = await self._sender.store(self.broker_group, topic, rows, self._info)
         self.rows += len(receipts)
         return receipts
@@ -126,7 +126,7 @@ class Detached:
         commit and keeps them until then.
         """
         if not self.broker_group:
-            self.broker_group = await self._sender.group(None)
+            self.broker_group = await self._sender.group_of(self.name)
         info = msgspec.structs.replace(self._info, later=later) if later else self._info
         stored = await self._sender.store_columns(self.broker_group, topic, columns, info)
         rows = 0 if stored.committed else columns.count
@@ -150,7 +150,8 @@ async def end_detached(
         fenced=bool(options.get("fenced", True)),
         elsewhere=[_check_attempt(attempt) for attempt in options.get("elsewhere", ())],
     )
-    answer = await sender.ask(await sender.group(group), Command.DETACHED_END, end, HalfEnded)
+    where = group or await sender.group_of(name)
+    answer = await sender.ask(where, Command.DETACHED_END, end, HalfEnded)
     return DetachedEnding(
         state=answer.state, attempts=answer.attempts, placed=answer.placed,
         repeated=answer.repeated,

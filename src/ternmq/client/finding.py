@@ -1,6 +1,8 @@
 """`mq.find`: messages by id or by key, wherever they are kept.
 
-Asks every broker group for places and reads each message from its place. Stateless, like `read`.
+Asks every broker group for places and reads each message from its place. Stateless, like `read`. A
+broker group that does not answer makes the call fail, since it may be there that the message is;
+`missing=` (a dict) takes its name instead, and what the others have is returned.
 """
 
 import asyncio
@@ -12,11 +14,12 @@ from ternmq.batch.envelope import read_envelopes
 from ternmq.client.codec import find_codec
 from ternmq.client.config import ClientConfig, nearest_text
 from ternmq.client.delivery import Delivery, NotLeased
+from ternmq.client.everyone import AWAY, Everyone, Missing
 from ternmq.client.links import Links
 from ternmq.client.message import Message
 from ternmq.client.patience import Patience
 from ternmq.client.start import milliseconds
-from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
 from ternmq.wire.commands import DELIVERED, Command, Read, pack
@@ -33,6 +36,7 @@ class FindOptions(TypedDict, total=False):
     start: datetime | None
     end: datetime | None
     limit: int
+    missing: Missing | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +93,42 @@ class FindCall:
         self._config = config
         self._codec = find_codec(config.codec)
 
-    async def run(self, find: Find) -> list[Finding]:
+    async def run(self, find: Find, missing: Missing | None = None) -> list[Finding]:
         """What was found, stored last first."""
+        everyone = Everyone(self._links, missing)
+        groups = await everyone.groups()
+        answers = await asyncio.gather(*(self._ask(group, find) for group in groups))
         found: list[tuple[int, Finding]] = []
-        for group in await self._links.some_masters():
+        silent: Missing = {}
+        for group, answer in zip(groups, answers, strict=True):
+            if isinstance(answer, Unavailable):
+                silent[group] = answer.message
+            elif isinstance(answer, TernError):
+                raise answer
+            else:
+                found += answer
+        if silent and not (find.id is not None and found):  # An id that is found is all there is.
+            everyone.lack(silent, done=sorted(set(groups) - set(silent)))
+        found.sort(key=lambda one: one[0], reverse=True)
+        return [finding for _, finding in found[: find.limit]]
+
+    async def _ask(self, group: str, find: Find) -> "list[tuple[int, Finding]] | TernError":
+        """What one broker group has, with the time it was stored."""
+        try:
+            if group in self._links.away("realtime"):
+                return Unavailable(AWAY)
             link = self._links.broker(group)
+            await link.get()  # Who cannot be reached now is told so now.
             patience = Patience(self._config, "find")
             answer = await patience.ask_record(link, Command.FIND, find, FoundPlaces)
             messages = await asyncio.gather(*(self._read(group, one) for one in answer.places))
-            found += [
-                (place.stored_at_ms, Finding(message, group, place.offset))
-                for place, message in zip(answer.places, messages, strict=True)
-                if message is not None
-            ]
-        found.sort(key=lambda one: one[0], reverse=True)
-        return [finding for _, finding in found[: find.limit]]
+        except TernError as error:
+            return error
+        return [
+            (place.stored_at_ms, Finding(message, group, place.offset))
+            for place, message in zip(answer.places, messages, strict=True)
+            if message is not None
+        ]
 
     async def _read(self, group: str, place: FoundPlace) -> Message | None:
         """The message at a place; None if it was removed since."""
@@ -124,7 +149,7 @@ class FindCall:
             raise ProtocolError("the answer to a read is cut off")
         for envelope in read_envelopes(payload, DELIVERED.unpack_from(payload)[0], DELIVERED.size):
             envelope.batch.check()
-            delivery = Delivery(envelope, _NOT_LEASED, self._codec)
+            delivery = Delivery(envelope, _NOT_LEASED, self._codec, broker_group=group)
             for first, _ in delivery.ranges:
                 return Message(delivery, first)
         return None

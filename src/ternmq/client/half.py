@@ -5,6 +5,7 @@ own, so its numbers never meet those of `send`) and repeats requests until they 
 broker recognises a batch that comes again.
 """
 
+import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypedDict
 
@@ -20,6 +21,7 @@ from ternmq.batch.encoder import (
 from ternmq.batch.half import ID_SIZE, HalfInfo, pack_info
 from ternmq.client.codec import find_codec
 from ternmq.client.config import ClientConfig
+from ternmq.client.everyone import Everyone
 from ternmq.client.half_receipts import HalfBatch, HalfReceipts
 from ternmq.client.links import Links
 from ternmq.client.outgoing import (
@@ -35,7 +37,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import check_name, new_producer_id
 from ternmq.wire.commands import Command, Record, T
-from ternmq.wire.halves import HalfFind, HalfStored
+from ternmq.wire.halves import HalfFind, HalfOpens, HalfStored
 
 Rows = list[Outgoing] | list[bytes]
 """Bodies alone where that is all there is to them."""
@@ -61,8 +63,23 @@ class HalfSender:
         self._number = 0
 
     async def group(self, wanted: str | None) -> str:
-        """The broker group that a transaction lives on."""
-        return wanted or (await self._links.some_masters())[0]
+        """The broker group that a new transaction lives on."""
+        return wanted or random.choice(await self._links.some_masters())
+
+    async def group_of(self, name: str) -> str:
+        """The broker group where rows are staged under this name, else the first one."""
+        groups = await self._links.some_masters()
+        if len(groups) == 1:
+            return groups[0]
+        find = HalfFind(name=name, limit=1)
+        answers = await Everyone(self._links, {}).ask(Command.HALF_LIST, find, HalfOpens, groups)
+        there = [group for group, answer in answers.items() if answer.total]
+        if len(there) > 1:
+            raise BadRequest(
+                f"transaction {name!r} is open on several broker groups ({', '.join(there)}): "
+                "say which, by broker_group"
+            )
+        return there[0] if there else min(groups)
 
     async def ask(self, group: str, command: int, record: Record, answer: type[T]) -> T:
         """Ask until it is answered; only for what may be asked again."""

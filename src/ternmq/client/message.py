@@ -83,6 +83,11 @@ class Message:
         return self._delivery.base + self._row
 
     @property
+    def broker_group(self) -> str:
+        """Where it is stored; with `sequence` the message's place."""
+        return self._delivery.broker_group
+
+    @property
     def attempt(self) -> int:
         """1 at the first delivery."""
         return self._delivery.attempt(self._row)

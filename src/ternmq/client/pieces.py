@@ -6,6 +6,7 @@ the broker. Nothing is leased, the broker keeps nothing of a reader.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -40,12 +41,14 @@ class Pieces:
         wait_ms: int = 0,
         columns: Sequence[int] = (),
         rows_max: int = ROWS_MAX,
+        for_ever: bool = False,
     ) -> None:
         self._link = link
         self._topic = topic
         self._wait_ms = wait_ms
         self._columns = list(columns)
         self._rows_max = rows_max
+        self._retries_s = math.inf if for_ever else RETRIES_S
 
     async def walk(self, sequence: int, end: int) -> AsyncIterator[Piece]:
         """Pieces until `end`, or for ever where that is `ENDLESS`."""
@@ -90,7 +93,7 @@ class Pieces:
 
     async def _call(self, request: bytes) -> memoryview:
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + RETRIES_S
+        give_up = loop.time() + self._retries_s
         failures = 0
         while True:
             try:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from ternmq.client.everyone import Everyone
 from ternmq.client.link import Link
 from ternmq.client.links import Links
 from ternmq.client.start import StartLike, make_start
@@ -42,6 +43,8 @@ class Replay:
     name: str = field(default_factory=new_replay_name)
     """Of an earlier one: go on with that."""
     dry_run: bool = False
+    broker_group: str = ""
+    """Only from this one; needed where start or end is a sequence and there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,8 @@ async def run_replay(
 ) -> ReplayProgress:
     if wanted.rate < 0:
         raise BadRequest("the rate of a replay must be 0 (no limit) or more messages a second")
-    found = [links.broker(group) for group in await links.some_masters()]
+    groups = await _groups(links, wanted)
+    found = [links.broker(group) for group in groups]
     places = [(link, *await _bounds(links, link, wanted)) for link in found]
     progress = ReplayProgress(
         name=wanted.name, total=sum(max(0, end - first) for _, first, end in places)
@@ -83,6 +87,23 @@ async def run_replay(
             if wanted.rate and at < end and not wanted.dry_run:
                 await asyncio.sleep(step.copied / wanted.rate)
     return progress
+
+
+async def replay_total(links: Links, wanted: Replay) -> int:
+    """How many messages lie between its start and its end, on all broker groups it is about."""
+    found = [links.broker(group) for group in await _groups(links, wanted)]
+    places = [await _bounds(links, link, wanted) for link in found]
+    return sum(max(0, end - first) for first, end in places)
+
+
+async def _groups(links: Links, wanted: Replay) -> list[str]:
+    """Broker groups to copy from; one that is away is an error before anything is copied."""
+    everyone = Everyone(links)
+    ends = [make_start(wanted.start), make_start(wanted.end)]
+    lone = [place for place in ends if place.at == "sequence"]
+    groups = await everyone.chosen(lone[0] if lone else ends[0], wanted.broker_group)
+    await everyone.ask(Command.SEEK, Seek(topic=wanted.topic, start=ends[0]), Sought, groups)
+    return groups
 
 
 async def _bounds(links: Links, link: Link, wanted: Replay) -> tuple[int, int]:

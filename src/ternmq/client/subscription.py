@@ -113,6 +113,7 @@ class Subscription:
         self.flushing = Flushing(self)
         self._connection: Connection | None = None
         """Joined on it; None while away."""
+        self._broker_group = ""
         self._number = 0
         self._lease_s = 60.0
         self._away = asyncio.Event()
@@ -177,6 +178,7 @@ class Subscription:
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
         self._connection = connection
+        self._broker_group = connection.welcome.broker_group
         self._ebbing = False
         self._teller.joined(connection, self._number)
         self._away.clear()
@@ -341,7 +343,7 @@ class Subscription:
         count, _, _ = DELIVERED.unpack_from(payload)
         found: list[Delivery] = []
         for envelope in read_envelopes(payload, count, DELIVERED.size):
-            delivery = Delivery(envelope, self, self._plan.codec, epoch)
+            delivery = Delivery(envelope, self, self._plan.codec, epoch, self._broker_group)
             self._holding.add(delivery)
             try:
                 envelope.batch.check()

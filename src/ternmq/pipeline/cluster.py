@@ -18,7 +18,8 @@ from ternmq.core.errors import TopicNotFound
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.commands import Command, DeadDone, Seek, Sought, Start
+from ternmq.wire.commands import Command, Seek, Sought, Start
+from ternmq.wire.dead import DeadDone
 from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
 
 REMEMBER_S = 0.1
@@ -162,11 +163,14 @@ class Cluster:
         topics = loop_thread().run(self._client.admin.topics(prefix))
         return [topic.name.removeprefix(prefix) for topic in topics]
 
-    def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
-        return loop_thread().run(self._client.admin.open_dead_letters(group))
+    def open_dead_letters(self, group: str, broker_group: str) -> list[tuple[int, int]]:
+        return loop_thread().run(self._client.admin.open_dead_letters(group, broker_group))
 
-    def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
-        return loop_thread().run(self._client.admin.resend_dead_letters(group, ranges))
+    def resend_dead_letters(
+        self, group: str, ranges: list[tuple[int, int]], broker_group: str
+    ) -> DeadDone:
+        admin = self._client.admin
+        return loop_thread().run(admin.resend_dead_letters(group, ranges, broker_group))
 
     def detached(self, name: str, attempt: int, broker_group: str) -> Detached:
         """An attempt of the sink: staged here, committed by whoever knows that it counts."""

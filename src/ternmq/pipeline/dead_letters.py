@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Cluster, cluster
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.session import first_line
 
 DEAD_PREFIX = "%dead."
@@ -49,8 +50,16 @@ def letters(spark: SparkSession, url: str, choice: LetterChoice) -> DataFrame | 
     """The open letters as rows; None when there are none at all."""
     found = cluster(url)
     wanted = choice.groups or tuple(found.groups_with_dead_letters())
-    opened = {group: found.open_dead_letters(group) for group in wanted}
-    frames = [_letters_of(spark, url, group, open_) for group, open_ in opened.items() if open_]
+    opened = {
+        (group, broker_group): found.open_dead_letters(group, broker_group)
+        for group in wanted
+        for broker_group in found.broker_groups()
+    }
+    frames = [
+        _letters_of(spark, url, Place(group, broker_group), open_)
+        for (group, broker_group), open_ in opened.items()
+        if open_
+    ]
     if not frames:
         return None
     rows = frames[0]
@@ -99,21 +108,21 @@ def redrive(
 
     Stopped early, what is left stays open.
     """
-    chosen: dict[str, list[int]] = {}
-    for row in rows.select("group", "letter").toLocalIterator():
-        chosen.setdefault(row["group"], []).append(row["letter"])
+    chosen: dict[tuple[str, str], list[int]] = {}
+    for row in rows.select("group", "broker_group", "letter").toLocalIterator():
+        chosen.setdefault((row["group"], row["broker_group"]), []).append(row["letter"])
     total = sum(map(len, chosen.values()))
     found: Cluster = cluster(url)
     sent, failed = 0, list[str]()
     begun = time.monotonic()
     at_once = min(SENT_AT_ONCE, max(1, rate // HELD_A_SECOND)) if rate else SENT_AT_ONCE
-    for group, numbers in sorted(chosen.items()):
+    for (group, broker_group), numbers in sorted(chosen.items()):
         numbers.sort()
         for at in range(0, len(numbers), at_once):
             if stopping():
                 return sent, failed
             part = numbers[at : at + at_once]
-            done = found.resend_dead_letters(group, ranges_of(part))
+            done = found.resend_dead_letters(group, ranges_of(part), broker_group)
             sent += done.handled
             failed += [f"{group}: {line}" for line in done.failed]
             told(sent, total)
@@ -134,7 +143,10 @@ def ranges_of(numbers: Sequence[int]) -> Ranges:
     return ranges
 
 
-def _letters_of(spark: SparkSession, url: str, group: str, open_: Ranges) -> DataFrame:
+def _letters_of(spark: SparkSession, url: str, place: Place, open_: Ranges) -> DataFrame:
+    """Letters of a group (the topic of `place`) that lie on one broker group."""
+    group, broker_group = place
+
     def note(name: str) -> Any:
         return f.col("properties")[f"%{name}"]
 
@@ -143,9 +155,11 @@ def _letters_of(spark: SparkSession, url: str, group: str, open_: Ranges) -> Dat
     )
     still = " or ".join(f"(sequence >= {first} and sequence < {end})" for first, end in open_)
     reason = f.coalesce(note("error_text"), note("reason"), f.lit(""))
-    return reader.load().where(still).select(
+    here = reader.load().where(f.col("broker_group") == broker_group)
+    return here.where(still).select(
         "id",
         f.lit(group).alias("group"),
+        "broker_group",
         note("topic").alias("topic"),
         f.col("sequence").alias("letter"),
         "key", "tag", "body", "properties",

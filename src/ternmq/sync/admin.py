@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Unpack
 
 from ternmq.client.admin import Admin as AsyncAdmin
+from ternmq.client.admin import Ranges
+from ternmq.client.everyone import Missing
 from ternmq.client.half import HalfWanted
+from ternmq.client.merging import ResetDone
 from ternmq.client.replay import Replay, ReplayProgress
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import (
-    DeadDone,
     Group,
-    GroupResetDone,
     HalfLine,
     LedgerLine,
     Route,
@@ -21,6 +22,7 @@ from ternmq.wire.commands import (
     Topic,
     TopicSettings,
 )
+from ternmq.wire.dead import DeadDone
 from ternmq.wire.figures import GroupFigures, TopicFigures
 from ternmq.wire.halves import HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys
@@ -32,6 +34,17 @@ class Admin:
 
     def __init__(self, admin: AsyncAdmin) -> None:
         self._admin = admin
+
+    def tolerant(self) -> "Admin":
+        return Admin(self._admin.tolerant())
+
+    @property
+    def missing(self) -> Missing:
+        """Broker groups whose part is missing, and why."""
+        return self._admin.missing
+
+    def broker_groups(self) -> list[str]:
+        return run(self._admin.broker_groups())
 
     def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
         return run(self._admin.create_topic(name, settings))
@@ -57,8 +70,8 @@ class Admin:
     def groups(self, topic: str = "", group: str = "") -> list[Group]:
         return run(self._admin.groups(topic, group))
 
-    def create_group(self, topic: str, group: str, start: Start) -> Group:
-        return run(self._admin.create_group(topic, group, start))
+    def create_group(self, topic: str, group: str, start: Start, broker_group: str = "") -> Group:
+        return run(self._admin.create_group(topic, group, start, broker_group))
 
     def delete_group(self, topic: str, group: str) -> None:
         run(self._admin.delete_group(topic, group))
@@ -75,26 +88,26 @@ class Admin:
     def pause_consumer(self, topic: str, group: str, session: str, paused: bool = True) -> Group:
         return run(self._admin.pause_consumer(topic, group, session, paused))
 
-    def open_dead_letters(self, group: str) -> list[tuple[int, int]]:
-        return run(self._admin.open_dead_letters(group))
+    def open_dead_letters(self, group: str, broker_group: str = "") -> Ranges:
+        return run(self._admin.open_dead_letters(group, broker_group))
 
     def expired_dead_letters(self, group: str) -> int:
         return run(self._admin.expired_dead_letters(group))
 
-    def resend_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
-        return run(self._admin.resend_dead_letters(group, ranges))
+    def resend_dead_letters(self, group: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
+        return run(self._admin.resend_dead_letters(group, ranges, broker_group))
 
-    def delete_dead_letters(self, group: str, ranges: list[tuple[int, int]]) -> DeadDone:
-        return run(self._admin.delete_dead_letters(group, ranges))
+    def delete_dead_letters(self, group: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
+        return run(self._admin.delete_dead_letters(group, ranges, broker_group))
 
-    def open_refused(self, topic: str) -> list[tuple[int, int]]:
-        return run(self._admin.open_refused(topic))
+    def open_refused(self, topic: str, broker_group: str = "") -> Ranges:
+        return run(self._admin.open_refused(topic, broker_group))
 
-    def resend_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
-        return run(self._admin.resend_refused(topic, ranges))
+    def resend_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
+        return run(self._admin.resend_refused(topic, ranges, broker_group))
 
-    def delete_refused(self, topic: str, ranges: list[tuple[int, int]]) -> DeadDone:
-        return run(self._admin.delete_refused(topic, ranges))
+    def delete_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
+        return run(self._admin.delete_refused(topic, ranges, broker_group))
 
     def topic_figures(self, topic: str) -> list[TopicFigures]:
         return run(self._admin.topic_figures(topic))
@@ -103,9 +116,9 @@ class Admin:
         return run(self._admin.group_figures(topic, group))
 
     def reset_group(
-        self, topic: str, group: str, start: Start, dry_run: bool = False
-    ) -> GroupResetDone:
-        return run(self._admin.reset_group(topic, group, start, dry_run))
+        self, topic: str, group: str, start: Start, dry_run: bool = False, broker_group: str = ""
+    ) -> ResetDone:
+        return run(self._admin.reset_group(topic, group, start, dry_run, broker_group))
 
     def retry_group(self, topic: str, group: str, dry_run: bool = False) -> int:
         return run(self._admin.retry_group(topic, group, dry_run))
@@ -127,8 +140,11 @@ class Admin:
     def end_half(self, transaction: str, action: Literal["commit", "rollback"]) -> HalfEnded:
         return run(self._admin.end_half(transaction, action))
 
-    def seek(self, topic: str, start: Start) -> Sought:
-        return run(self._admin.seek(topic, start))
+    def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:
+        return run(self._admin.seek(topic, start, broker_group))
+
+    def seek_all(self, topic: str, start: Start) -> dict[str, Sought]:
+        return run(self._admin.seek_all(topic, start))
 
     @property
     def delays(self) -> Delays:

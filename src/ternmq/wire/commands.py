@@ -197,30 +197,6 @@ class GroupSet(Record, frozen=True):
     priority: bool | None = None
 
 
-class DeadFind(Record, frozen=True):
-    group: str
-
-
-class DeadOpen(Record, frozen=True):
-    """Letters that nobody handled yet: ranges of sequences in the group's dead-letter topic."""
-
-    ranges: list[tuple[int, int]]
-    expired: int = 0
-    """So many went because their time was over."""
-
-
-class DeadHandle(Record, frozen=True):
-    group: str
-    ranges: list[tuple[int, int]]
-
-
-class DeadDone(Record, frozen=True):
-    handled: int
-    failed: list[str]
-    """One line per letter that could not be sent again."""
-    gone: list[tuple[int, int]] = []  # Not open, or in somebody else's hands.
-
-
 class GroupCreate(Record, frozen=True):
     topic: str
     group: str
@@ -286,6 +262,7 @@ class LedgerLine(Record, frozen=True):
     dead: int
     expired: int
     generation: int = 1
+    broker_group: str = ""  # Filled in by the client that asked; empty where it added up.
 
 
 class Group(Record, frozen=True):
@@ -298,6 +275,7 @@ class Group(Record, frozen=True):
     settings: GroupSettings = GroupSettings()
     filter: str = ""
     ordered: bool = False
+    broker_group: str = ""
 
 
 class Groups(Record, frozen=True):
@@ -310,6 +288,7 @@ class HalfLine(Record, frozen=True):
     topic: str
     open: int
     dropped: int
+    broker_group: str = ""
 
 
 class Ledger(Record, frozen=True):

@@ -25,6 +25,8 @@ class TopicFigures(Record, frozen=True):
     """Messages refused since the broker started, by reason."""
     put_aside: int
     """Refused messages that are kept and nobody has handled yet."""
+    broker_group: str = ""
+    """Filled in by the client that asked, here and below."""
 
 
 class AllTopicFigures(Record, frozen=True):
@@ -44,6 +46,7 @@ class GroupFigures(Record, frozen=True):
     """The backlog is over the group's `backlog_alarm`."""
     held_back: str
     """Why nothing is handed out at the moment, if so: paused, a limit."""
+    broker_group: str = ""
 
 
 class AllGroupFigures(Record, frozen=True):

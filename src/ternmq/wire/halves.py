@@ -100,6 +100,8 @@ class HalfOpen(Record, frozen=True):
     checks: int
     next_at_ms: int
     """When it is checked, dropped or expires next."""
+    broker_group: str = ""
+    """Filled in by the client that asked."""
 
 
 class HalfOpens(Record, frozen=True):

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from ternmq.cli import dead
 from ternmq.cli.again import _beyond
 from ternmq.cli.box import Box
+from ternmq.client.merging import ResetDone
 from ternmq.core.errors import BadRequest, Unavailable
-from ternmq.wire.commands import DeadDone, GroupResetDone
+from ternmq.wire.dead import DeadDone
 
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000
@@ -43,7 +44,7 @@ class Scripted(Box):
 
     answers: ClassVar[list[Any]] = []
 
-    async def resend(self, mq: object, ranges: object) -> DeadDone:
+    async def resend(self, mq: object, ranges: object, broker_group: str) -> DeadDone:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -60,7 +61,7 @@ async def test_every_letter_gets_a_result_of_its_own() -> None:
         DeadDone(handled=0, failed=[], gone=[(3, 4)]),
         Unavailable("the broker is away"),
     ]
-    ids = {1: "A", 2: "B", 3: "C", 4: "D"}
+    ids = {("east", 1): "A", ("east", 2): "B", ("east", 3): "C", ("east", 4): "D"}
 
     done = await dead._do(None, box, "resend", ids, rate=10)  # type: ignore[arg-type]
 
@@ -79,7 +80,9 @@ async def test_letters_that_go_together_have_their_own_results_too() -> None:
     box = Scripted("g")
     box.answers[:] = [DeadDone(handled=2, failed=[], gone=[(2, 3)])]
 
-    done = await dead._do(None, box, "resend", {1: "A", 2: "B", 3: "C"}, rate=1_000)  # type: ignore[arg-type]
+    ids = {("east", 1): "A", ("east", 2): "B", ("east", 3): "C"}
+
+    done = await dead._do(None, box, "resend", ids, rate=1_000)  # type: ignore[arg-type]
 
     assert [one["result"] for one in done["results"]] == [
         "sent again",
@@ -88,11 +91,33 @@ async def test_letters_that_go_together_have_their_own_results_too() -> None:
     ]
 
 
+async def test_letters_of_several_broker_groups_are_handled_where_they_lie() -> None:
+    """The same sequence is another letter on another broker group."""
+    box = Scripted("g")
+    box.answers[:] = [DeadDone(handled=1, failed=[]), DeadDone(handled=0, failed=["7: no"])]
+
+    ids = {("east", 7): "A", ("west", 7): "B"}
+    done = await dead._do(None, box, "resend", ids, rate=1_000)  # type: ignore[arg-type]
+
+    assert done["results"] == [{"id": "A", "result": "sent again"}, {"id": "B", "result": "no"}]
+
+
+def test_what_a_silent_broker_group_has_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead, "_find", lambda url, box, choice: ([], {"west": "gone"}))
+
+    ran = CliRunner().invoke(dead.app, ["resend", "g", "--dry-run"])
+
+    assert ran.exit_code == 1
+    assert "error: broker group west does not answer, its part is missing: gone" in ran.output
+
+
 def test_an_id_that_is_not_open_is_named_and_fails_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D10: whoever asks for one message by its id hears when nothing became of that."""
-    monkeypatch.setattr(dead, "_find", lambda url, box, choice: [])
+    monkeypatch.setattr(dead, "_find", lambda url, box, choice: ([], {}))
 
     ran = CliRunner().invoke(dead.app, ["delete", "g", "--id", "x-1", "--yes"])
 
@@ -117,7 +142,7 @@ def test_a_letter_that_was_sent_again_and_died_again_says_so(
         SimpleNamespace(id="A", sequence=1, properties=again),
         SimpleNamespace(id="B", sequence=2, properties={"%died_at": NOW_MS, "%topic": "orders"}),
     ]
-    monkeypatch.setattr(dead, "_find", lambda url, box, choice: letters)
+    monkeypatch.setattr(dead, "_find", lambda url, box, choice: (letters, {}))
 
     ran = CliRunner().invoke(dead.app, ["resend", "g", "--dry-run"])
 
@@ -127,7 +152,7 @@ def test_a_letter_that_was_sent_again_and_died_again_says_so(
 
 def test_a_reset_to_where_nothing_is_yet_is_pointed_out() -> None:
     now = datetime.now(UTC)
-    done = GroupResetDone(from_sequence=0, to_sequence=5, again=0, skipped=5)
+    done = ResetDone(from_sequence=0, to_sequence=5, again=0, skipped=5)
 
     assert _beyond(99, done, now)
     assert _beyond(now + timedelta(days=1), done, now)

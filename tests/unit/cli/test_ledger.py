@@ -1,12 +1,14 @@
 """The ledger line adds up, or says that it does not."""
 
+from typing import Any
+
 from ternmq.cli.ledger import STATES, delay_total, equation, total
 from ternmq.wire.commands import LedgerLine
 from ternmq.wire.delays import DelayLedgerLine
 
 
 def a_line(**counts: int) -> LedgerLine:
-    values = dict.fromkeys(STATES, 0) | counts
+    values: dict[str, Any] = dict.fromkeys(STATES, 0) | counts
     return LedgerLine(
         topic="t", group="g", lane="topic", start=0, end=10, total=sum(counts.values()), **values
     )

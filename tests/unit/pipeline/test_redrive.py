@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from ternmq.pipeline import dead_letters
-from ternmq.wire.commands import DeadDone
+from ternmq.wire.dead import DeadDone
 
 
 class Rows:
@@ -20,7 +20,12 @@ class Rows:
         return self
 
     def toLocalIterator(self) -> Any:  # noqa: N802
-        return iter([{"group": "g", "letter": number} for number in range(self._count)])
+        return iter(
+            [
+                {"group": "g", "broker_group": "main", "letter": number}
+                for number in range(self._count)
+            ]
+        )
 
 
 def test_a_rate_holds_from_the_first_second_and_a_stop_leaves_the_rest(
@@ -29,7 +34,8 @@ def test_a_rate_holds_from_the_first_second_and_a_stop_leaves_the_rest(
     """Not a thousand at once, and then a long sleep."""
     sent: list[int] = []
 
-    def resend(_: str, ranges: list[tuple[int, int]]) -> DeadDone:
+    def resend(_: str, ranges: list[tuple[int, int]], broker_group: str) -> DeadDone:
+        assert broker_group == "main"
         sent.append(sum(end - first for first, end in ranges))
         return DeadDone(handled=sent[-1], failed=[])
 
