@@ -90,7 +90,9 @@ async def test_what_is_sent_while_requests_are_under_way_piles_up(
         peer.answer(frame.command, frame.correlation, broker.store(frame.payload))
     await asyncio.gather(*sends)
 
-    assert BatchView(broker.published[2]).count == 50
+    counts = [BatchView(batch).count for batch in broker.published[2:]]
+    assert sum(counts) == 50
+    assert len(counts) < 5  # One, unless this machine was so busy that an answer overtook some.
 
 
 async def test_after_a_cut_connection_the_same_bytes_are_sent_again(
