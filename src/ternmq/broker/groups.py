@@ -35,6 +35,8 @@ log = get_logger()
 ORDERED_RETRY = "fixed:1s"
 LEASE_GROUP_BITS = 24
 LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
+LEASES_FORGOTTEN_MAX = 1 << 20
+"""Hand-outs are progress: a crash may forget so many of them, and their numbers."""
 LANE_KINDS = frozenset(
     {
         Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
@@ -106,6 +108,12 @@ class Group:
             return RetryRule(policy, limit, explicit_ms, chance, stops)
         return RetryRule(settings.retry, settings.attempts_max, explicit_ms, chance)
 
+    def replay_settings(self, settings: GroupSettings) -> None:
+        """They were changed then: what waited by the old policy waits by the new one (R12)."""
+        before, self.settings = self.settings.retry, settings
+        if settings.retry != before:
+            self.lane.reschedule(self.retry_rule())
+
     def ledger(self) -> LedgerLine:
         line = self.lane.ledger()
         topic, lane = (self.beside, "private") if self.beside else (self.topic, "topic")
@@ -163,6 +171,12 @@ class Groups:
         """Never used twice; its low bits name the group, so that a late ack finds its lane."""
         self._lease += 1
         return (self._lease << LEASE_GROUP_BITS) | (group.id & LEASE_GROUP_MASK)
+
+    def skip_forgotten(self, epoch: int) -> None:
+        """After a start: the numbers of leases that a crash made us forget are not used again,
+        also when this life ends before it has written down one of its own."""
+        forgotten = LEASES_FORGOTTEN_MAX
+        self._lease = max(self._lease + forgotten, epoch * forgotten)
 
     def given_out(self, lease: int) -> bool:
         """Was there ever a lease of this number? Peers may make them up."""
@@ -305,7 +319,7 @@ class Groups:
                 by_id.pop(key, None)
                 snapshots.pop(key, None)
             elif record.kind is Kind.SETTINGS and key in by_id:
-                by_id[key].settings = snapshot.read_settings(record.text)
+                by_id[key].replay_settings(snapshot.read_settings(record.text))
             elif record.kind in LANE_KINDS and key in by_id:
                 change = Change(
                     record.kind, record.ranges, record.lease, record.session,

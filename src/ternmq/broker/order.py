@@ -111,7 +111,7 @@ class Order:
         for change in changes:
             if change.kind in SETTLING:
                 for first, end, _ in change.ranges:
-                    self._settle(first, end)
+                    self._settle(first, end, lane)
             elif change.kind in (Kind.RETURNED, Kind.LOST):
                 back = True
         if back:
@@ -135,14 +135,15 @@ class Order:
             self._chains[key] = deque((sequence,))
         self._offer(sequence, lane)
 
-    def _offer(self, sequence: int, lane: Lane | None) -> None:
-        """A row is the head of its chain now."""
-        if lane is None or sequence >= lane.next or lane.returned.get(sequence) is not None:
+    def _offer(self, sequence: int, lane: Lane) -> None:
+        """A row is the head of its chain now. It may be out though it was not the head: handed
+        out before the group was ordered, or before a start that knows less than was done."""
+        if sequence >= lane.next or lane.returned.get(sequence) is not None:
             heappush(self._ready, sequence)
         else:
             self._out.add(sequence)
 
-    def _settle(self, first: int, end: int) -> None:
+    def _settle(self, first: int, end: int, lane: Lane) -> None:
         for sequence in range(first, end):
             if sequence not in self._keys:
                 continue
@@ -157,6 +158,6 @@ class Order:
                 continue
             chain.popleft()
             if chain:
-                heappush(self._ready, chain[0])
+                self._offer(chain[0], lane)
             else:
                 del self._chains[key]

@@ -62,6 +62,7 @@ class Upkeep:
         loop = asyncio.get_running_loop()
         records = await loop.run_in_executor(None, lambda: list(self._store.pulls.replay()))
         self._groups.replay(records, topics=topics, grace_ms=grace_ms)
+        self._groups.skip_forgotten(self._store.epoch)
         cuts: list[PullRecord] = []
         for group in self._groups:
             end = self._store.consume.bounds(group.topic_id)[1]

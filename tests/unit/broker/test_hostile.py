@@ -48,7 +48,7 @@ async def test_an_ack_for_a_lease_that_never_was_settles_nothing(mq: Any) -> Non
         (await a_message(consumer)).retry(after=3600)
         await consumer.flush()
         subscription = next(iter(consumer._subscriptions))
-        made_up = (10**6 << 24) | 1
+        made_up = (10**11 << 24) | 1
         ack = Ack(subscription=subscription._number, done=[Done(lease=made_up, first=0, end=1)])
         answer = await subscription._connection.call(Command.ACK, pack(ack))
 
