@@ -69,8 +69,8 @@ bench: $(VENV)/.installed-bench ## Measure beside the peers; results go to bench
 	$(BIN)/python -m benchmarks.peers.install || true
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-sim: install ## Run the simulations with more seeds (SEEDS=1000)
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/simulation $(ARGS)
+sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
+	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
 docs: install ## Check the links in every markdown file
 	$(BIN)/python -m pytest $(MARKDOWN_TESTS)

@@ -1,0 +1,163 @@
+"""One run of a simulated cluster: build it from a seed, break it, heal it, judge it.
+
+The whole broker, meta and client code is the real one; only loop, network, disk, clock and the
+registry's availability are simulated (`world`). `run.py` runs many seeds and replays one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ternmq.core.config import NodeConfig, build
+from ternmq.core.errors import Unavailable
+from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.node import meta_role
+from ternmq.node.broker_alone import serving_broker_alone
+from ternmq.node.meta_alone import serving_meta_alone
+from tests.simulation.cluster_faults import Away, Nemesis
+from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster_load import BILLING, SHIPPING, Load
+from tests.simulation.world.machine import Process
+from tests.simulation.world.world import World
+
+PORTS = 7700
+SETTLED_WITHIN_S = 900.0
+BEGIN_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    digest: str
+    events: int
+    seconds: float
+    messages: int
+    faults: list[str]
+
+
+class SharedRegistry:
+    """One registry for all meta servers of a world, in memory; it outlives them all."""
+
+    def __init__(self, registry: SqlRegistry, away: Away) -> None:
+        self._registry = registry
+        self._away = away
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._registry, name)
+        if not callable(found) or name == "watch":
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            if self._away.away == "away":
+                raise Unavailable("the registry is away")
+            result = found(*args, **options)
+            if self._away.away == "unknown":
+                raise Unavailable("the registry did not answer in time")
+            return result
+
+        return call
+
+    def close(self) -> None:
+        """A meta server is done with it; the others are not."""
+
+
+class Cluster:
+    """A world with meta servers, brokers and clients."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.journal = Journal()
+        self._away = Away()
+        self._random = self.world.random
+        self._registry = SqlRegistry.open_sqlite(Path(":memory:"))
+        self._nemesis = Nemesis(self.world, self.journal, self._away)
+        metas = [f"meta{number}" for number in range(self._random.choice((1, 1, 2)))]
+        self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
+        self._lasts = self._random.choice((3.0, 10.0, 30.0))
+        sends = self._random.choice((5, 15, 40))
+        self.load = Load(self.url, self.journal, self._random, interval=self._lasts / sends)
+        self._build(metas)
+
+    def _build(self, metas: list[str]) -> None:
+        add = self.world.add
+        groups = self.load.groups = [f"broker{n}" for n in range(self._random.choice((1, 1, 2)))]
+        self.journal.one_group = len(groups) == 1
+        self._nemesis.watch(
+            metas=[add(name, self._meta) for name in metas],
+            servers=[add(name, self._broker) for name in groups],
+            clients=[
+                *(add(f"producer{number}", self.load.produce) for number in range(2)),
+                *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
+                *(add(f"shipping{number}", self.load.consume(SHIPPING)) for number in range(2)),
+            ],
+        )
+        add("judge", self.load.judge)
+
+    def _config(self, process: Process) -> NodeConfig:
+        name = process.machine.name
+        return build({
+            "data_dir": Path("/") / name,
+            "host": name,
+            "broker_group": name,
+            "ports": PORTS,
+            "session_grace_ms": 2_000,
+            "lease_ms": 20_000,
+            "checkpoint_interval_ms": 1_000,
+        })  # fmt: skip
+
+    async def _meta(self, process: Process) -> None:
+        config = self._config(process)
+        async with serving_meta_alone(config, clock=process.machine.clock):
+            await process.stopping.wait()
+
+    async def _broker(self, process: Process) -> None:
+        machine = process.machine
+        async with serving_broker_alone(
+            self._config(process), self.url, clock=machine.clock, disk=machine.disk
+        ):
+            await process.stopping.wait()
+
+    def run(self) -> Outcome:
+        """Raises AssertionError when a rule is broken."""
+        opener = meta_role.registry_opener
+        meta_role.registry_opener = lambda _: lambda: SharedRegistry(self._registry, self._away)  # type: ignore[assignment]
+        try:
+            with self.world.entered():
+                self._run()
+        finally:
+            meta_role.registry_opener = opener
+            self._registry.close()
+        world = self.world
+        return Outcome(
+            world.seed, world.digest(), world.events, world.now, len(self.journal.stored),
+            self.journal.faults,
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        world, load, journal = self.world, self.load, self.journal
+        for machine in world.machines.values():
+            machine.start_after(self._random.random() * 0.5)
+        world.run(lambda: len(journal.stored) > 5, BEGIN_WITHIN_S, "the first messages")
+        self._nemesis.plan(self._random.choice((0, 1, 2, 4, 8)), self._lasts)
+        world.run_for(self._lasts)
+        self._nemesis.heal()
+        world.run_for(2.0)
+        journal.over = True
+        world.run(lambda: load.verdict == "ok", SETTLED_WITHIN_S, "everything settled")
+
+
+def simulate(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
+    """One run; an AssertionError says what is wrong and how to see it again."""
+    cluster = Cluster(seed)
+    cluster.world.tell = tell
+    try:
+        return cluster.run()
+    except AssertionError as error:
+        raise AssertionError(
+            f"seed {seed}: {error} (now: {cluster.load.verdict})\n"
+            + "".join(f"  {fault}\n" for fault in cluster.journal.faults)
+            + f"replay: python -m tests.simulation.run --replay {seed}"
+        ) from error

@@ -1,0 +1,143 @@
+"""What a simulated cluster was told and has told, kept outside of it: the checker's own books.
+
+Bodies are unique, so a message is known by its body wherever it turns up. The rules (peers.md 4.3):
+every acknowledged send is there once, at the place that was told, and every group has acked it or
+finds it among its dead letters; nothing is there that nobody sent, or that was refused; with an
+order key, nobody sees a message before every earlier one of the key was acked; the ledger of every
+lane adds up; repeats are explained by faults.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ternmq.client.message import Message
+from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, TernError
+from ternmq.wire.commands import LedgerLine
+
+DEFINITE = (DiskFull, OverLimit, ReadOnly)
+REPEATS_PER_FAULT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    topic: str
+    order_key: str | None
+    number: int
+
+
+@dataclass(slots=True)
+class Place:
+    broker_group: str
+    topic: str
+    sequence: int
+
+
+@dataclass(slots=True)
+class Journal:
+    """All of one run."""
+
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    stored: dict[bytes, Place] = field(default_factory=dict)
+    refused: dict[bytes, str] = field(default_factory=dict)
+    unknown: dict[bytes, str] = field(default_factory=dict)
+    acked: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    rejecting: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    rejected: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    deliveries: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
+    asked_again: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
+    places: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    by_key: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    """Stored bodies of an order key, in the order in which they were acknowledged."""
+    one_group: bool = True
+    """With several broker groups there is no order of keys, and leases have equal numbers."""
+    leases: dict[int, str] = field(default_factory=dict)
+    over: bool = False
+    """Producers stop."""
+
+    def body(self, topic: str, order_key: str | None, size: int) -> bytes:
+        """A new message."""
+        number = len(self.sent) + 1
+        body = b"%d %s " % (number, topic.encode()) + b"x" * size
+        self.sent[body] = Sent(topic, order_key, number)
+        return body
+
+    def told(self, body: bytes, place: Place) -> None:
+        """A producer has its receipt."""
+        self.stored[body] = place
+        key = self.sent[body].order_key
+        if key is not None:
+            self.by_key[key].append(body)
+
+    def failed(self, bodies: Iterable[bytes], error: TernError) -> None:
+        where = self.refused if isinstance(error, DEFINITE) else self.unknown
+        for body in bodies:
+            where[body] = repr(error)
+
+    def shown(self, who: str, group: str, message: Message, ordered: bool) -> bytes:
+        """A consumer sees a message."""
+        body = message.body
+        if self.one_group:
+            holder = self.leases.setdefault(message.fence.lease, who)
+            assert holder == who, f"lease {message.fence.lease} went to {holder} and to {who}"
+        assert body in self.sent, f"{group} got what nobody sent: {body[:60]!r}"
+        sent = self.sent[body]
+        assert sent.topic == message.topic, f"{body[:60]!r} came out of {message.topic}"
+        self.deliveries[group][body] += 1
+        self.rejected[group].discard(body)  # The lease was lost: the verdict came too late.
+        if ordered and self.one_group and sent.order_key is not None:
+            self._check_order(group, body, sent.order_key)
+        return body
+
+    def _check_order(self, group: str, body: bytes, key: str) -> None:
+        """Every message of the key that was acknowledged before this one was sent is acked."""
+        for earlier in self.by_key[key]:
+            if self.sent[earlier].number >= self.sent[body].number:
+                break
+            assert earlier in self.acked[group], (
+                f"{group} got {body[:40]!r} of key {key} before {earlier[:40]!r} was acked"
+            )
+
+    # At the end.
+
+    def check_log(self, found: list[tuple[Place, bytes]]) -> None:
+        """Everything that can be read, of all broker groups and topics."""
+        where: dict[bytes, Place] = {}
+        for place, body in found:
+            assert body in self.sent, f"nobody sent what is at {place}: {body[:60]!r}"
+            assert body not in where, f"{body[:40]!r} is there twice: {where[body]} and {place}"
+            assert body not in self.refused, f"{place} was refused: {self.refused[body]}"
+            where[body] = place
+        for body, place in self.stored.items():
+            assert where.get(body) == place, (
+                f"{body[:40]!r} was acknowledged at {place} and is at {where.get(body)}"
+            )
+
+    def check_group(self, group: str, bodies: set[bytes], dead: list[bytes]) -> None:
+        """A group that has nothing left, and all that its topics hold."""
+        lost = bodies - self.acked[group] - set(dead)
+        assert not lost, f"{group} never settled {sorted(lost)[:3]}"
+        never = set(dead) - self.rejecting[group]
+        assert not never, f"{group} has dead letters nobody rejected: {sorted(never)[:3]}"
+        missing = self.rejected[group] - set(dead)
+        assert not missing, f"{group} was told that these are dead: {sorted(missing)[:3]}"
+
+    def check_repeats(self) -> None:
+        """Faults may repeat messages, up to a bound; without faults there are none."""
+        allowed = REPEATS_PER_FAULT * len(self.faults)
+        for group, seen in self.deliveries.items():
+            repeats = sum((seen - self.asked_again[group]).values()) - len(seen)
+            assert repeats <= allowed, f"{group}: {repeats} repeats by {len(self.faults)} faults"
+
+
+def check_ledger(line: LedgerLine) -> None:
+    parts = (
+        line.ready, line.in_flight, line.waiting_retry, line.acked,
+        line.filtered, line.skipped, line.dead, line.expired,
+    )  # fmt: skip
+    assert line.total == sum(parts), line
+
+
+def unsettled(line: LedgerLine) -> int:
+    return line.ready + line.in_flight + line.waiting_retry
