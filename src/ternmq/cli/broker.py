@@ -12,6 +12,7 @@ from ternmq.cli.options import (
     Host,
     Json,
     LogJson,
+    MetaUrl,
     MetricsPort,
     Url,
     use,
@@ -24,7 +25,7 @@ app = typer.Typer(help="Brokers: run one, and see which there are.", no_args_is_
 
 @app.command()
 def serve(
-    url: Url = URL,
+    url: MetaUrl = None,
     name: Annotated[str | None, typer.Option(help="Its broker group (main).")] = None,
     port: Annotated[int | None, typer.Option(min=2, help="Port to listen on (7701).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where it stores (./tern-data).")] = None,
@@ -46,6 +47,7 @@ def serve(
     from ternmq.cli.up import read_config
 
     flags: dict[str, Any] = {
+        "url": url,
         "broker_group": name,
         "ports": None if port is None else port - 1,
         "data_dir": data_dir,
@@ -55,7 +57,8 @@ def serve(
         "metrics_port": metrics_port,
         "log_json": log_json,
     }
-    raise typer.Exit(run_broker(read_config(config, flags), url))
+    settings = read_config(config, flags)
+    raise typer.Exit(run_broker(settings, settings.url or URL))
 
 
 @app.command("list")

@@ -23,6 +23,7 @@ from ternmq.cli.options import (
     Host,
     Json,
     LogJson,
+    MetaUrl,
     MetricsPort,
     Url,
     Yes,
@@ -104,7 +105,7 @@ def _choice(
 
 @app.command()
 def serve(
-    url: Url = URL,
+    url: MetaUrl = None,
     name: Annotated[str | None, typer.Option(help="Its name; no two may have the same.")] = None,
     port: Annotated[int | None, typer.Option(min=3, help="Port to listen on (7702).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where it stores (./tern-data).")] = None,
@@ -124,6 +125,7 @@ def serve(
     from ternmq.cli.up import read_config
 
     flags: dict[str, Any] = {
+        "url": url,
         "broker_group": name,
         "ports": None if port is None else port - 2,
         "data_dir": data_dir,
@@ -133,7 +135,8 @@ def serve(
         "metrics_port": metrics_port,
         "log_json": log_json,
     }
-    raise typer.Exit(run_delay(read_config(config, flags), url))
+    settings = read_config(config, flags)
+    raise typer.Exit(run_delay(settings, settings.url or URL))
 
 
 @app.command("list")

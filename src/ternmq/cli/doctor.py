@@ -5,16 +5,17 @@ or fail; one fail makes the exit code 1.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ternmq.cli.options import APP, URL, Json, Url
-from ternmq.cli.output import say, show_json, size
+from ternmq.cli.output import size
+from ternmq.cli.report import Finding, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB, SECOND_MS
 from ternmq.wire.commands import Route, Status
@@ -31,41 +32,38 @@ DISK_FAIL_SIZE = 256 * MIB
 LOOPBACK = ("127.", "localhost", "[::1]", "0.0.0.0")
 
 
-class Level(StrEnum):
-    """How bad it is."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One line of the report."""
-
-    level: Level
-    what: str
-    found: str
-    advice: str = ""
-
-
-def doctor(url: Url = URL, as_json: Json = False) -> None:
+def doctor(
+    from_client: Annotated[
+        bool,
+        typer.Option(
+            "--from-client",
+            help="Go to the address that every server advertises, and say what to change.",
+        ),
+    ] = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Check that this machine can use the node: ports, addresses, disk, clock, registry."""
     import uvloop
 
     from ternmq.cli.logs import configure
 
     configure(level="error")
-    findings = uvloop.run(_examine(url))
-    if as_json:
-        show_json([asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            say(f"{finding.level.ljust(4)}  {finding.what}: {finding.found}")
-            if finding.advice:
-                say(f"      -> {finding.advice}")
-    if any(finding.level is Level.FAIL for finding in findings):
-        raise typer.Exit(1)
+    findings = uvloop.run(_reach(url) if from_client else _examine(url))
+    show_report(findings, as_json=as_json)
+
+
+async def _reach(url: str) -> list[Finding]:
+    from importlib.metadata import version
+
+    from ternmq.cli.reach import examine
+    from ternmq.discovery.url import parse_url
+    from ternmq.wire.commands import PROTOCOL_VERSION, Hello
+
+    hello = Hello(
+        protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)
+    )
+    return await examine(parse_url(url), hello)
 
 
 async def _examine(url: str) -> list[Finding]:

@@ -30,6 +30,9 @@ WAIT_S = 1.0
 Url = Annotated[
     str, typer.Option("--url", envvar="TERN_URL", help="Which node or cluster to talk to.")
 ]
+MetaUrl = Annotated[
+    str | None, typer.Option("--url", help="The meta servers, all of them (tern://127.0.0.1:7700).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Show the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -77,6 +77,13 @@ class NodeConfig:
     advertised_host: Annotated[
         str, About("address that clients are told to use; empty: `host`, or the machine's name")
     ] = ""
+    advertised_ports: Annotated[
+        int,
+        About("first port that clients are told, where ports are mapped; 0: `ports`", 0, PORT_MAX),
+    ] = 0
+    url: Annotated[
+        str, About("the meta servers, for a broker or delay server that is a process of its own")
+    ] = ""
     broker_group: Annotated[str, About("name of the broker group that this node is")] = "main"
     registry: Annotated[
         str,

@@ -17,18 +17,18 @@ def node_url(config: NodeConfig) -> str:
 
 
 def meta_address(config: NodeConfig) -> str:
-    return join_address(advertised_host(config), config.meta_port)
+    return _advertised(config, config.meta_port)
 
 
 def broker_route(config: NodeConfig) -> Route:
     """What clients are told about the broker of this config."""
-    address = join_address(advertised_host(config), config.broker_port)
+    address = _advertised(config, config.broker_port)
     return Route(broker_group=config.broker_group, address=address)
 
 
 def delay_route(config: NodeConfig) -> Route:
     """What clients are told about the delay server of this config."""
-    address = join_address(advertised_host(config), config.delay_port)
+    address = _advertised(config, config.delay_port)
     return Route(broker_group=config.broker_group, address=address, kind="delay")
 
 
@@ -37,3 +37,9 @@ def advertised_host(config: NodeConfig) -> str:
     if config.advertised_host:
         return config.advertised_host
     return socket.gethostname() if config.host in ANY_ADDRESS else config.host
+
+
+def _advertised(config: NodeConfig, port: int) -> str:
+    """Ports may be mapped on the way (a container, a NAT): then others are told than are bound."""
+    shift = config.advertised_ports - config.ports if config.advertised_ports else 0
+    return join_address(advertised_host(config), port + shift)

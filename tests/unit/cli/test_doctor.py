@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from ternmq.cli.doctor import (
-    Level,
     judge_advertised,
     judge_clock,
     judge_delays,
@@ -15,6 +14,7 @@ from ternmq.cli.doctor import (
     judge_routes,
     judge_state,
 )
+from ternmq.cli.report import Level
 from ternmq.core.units import GIB, MIB
 from ternmq.wire.commands import Route, Status
 

@@ -109,7 +109,7 @@ def test_a_misspelt_environment_name_is_pointed_out_and_others_are_left_alone() 
     assert suspects(environment) == [
         "TERN_LEASE_MSS is not a setting; did you mean 'TERN_LEASE_MS'?"
     ]
-    assert from_environment(environment) == {}
+    assert from_environment(environment) == {"url": "tern://x:1"}
 
 
 def test_the_document_lists_every_setting_with_its_default_and_limits() -> None:
