@@ -110,6 +110,7 @@ NUMBERS = {
     "FOLLOW": 90,
     "REPLICATE": 91,
     "REPLICATED": 92,
+    "HANDOVER": 93,
 }
 
 

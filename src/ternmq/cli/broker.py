@@ -1,8 +1,10 @@
-"""`tern broker`: a broker as a process of its own, and which brokers there are."""
+"""`tern broker`: a broker as a process of its own, which there are, and who leads."""
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from ternmq.cli.options import (
@@ -15,12 +17,24 @@ from ternmq.cli.options import (
     MetaUrl,
     MetricsPort,
     Url,
+    Yes,
+    confirm,
     use,
 )
-from ternmq.cli.output import show_json, show_table
+from ternmq.cli.output import say, show_json, show_table
 from ternmq.cli.up import FlushFlag
+from ternmq.core.errors import BadRequest
 
-app = typer.Typer(help="Brokers: run one, and see which there are.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from ternmq.client.broker_members import BrokerState
+    from ternmq.client.client import Client
+    from ternmq.wire.standing import HandedOver, Standing
+
+app = typer.Typer(
+    help="Brokers: run one, see which there are, say who leads.", no_args_is_help=True
+)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the broker group.")]
 
 
 @app.command()
@@ -63,27 +77,128 @@ def serve(
 
 @app.command("list")
 def list_brokers(url: Url = URL, as_json: Json = False) -> None:
-    """The brokers that are there: group, role, epoch, state, address."""
-    from ternmq.client.client import Client
-
-    async def job(mq: Client) -> list[dict[str, Any]]:
-        return [
-            {
-                "group": route.broker_group,
-                "role": route.role,
-                "epoch": status.epoch if status else None,
-                "state": status.state if status else "does not answer",
-                "address": route.address,
-                "pid": status.pid if status else None,
-                "lag": 0 if status else None,
-            }
-            for route, status in await mq.admin.brokers()
-        ]
-
-    lines = use(url, job)
+    """Every server of every broker group: role, epoch, state, address, pid, lag."""
+    lines = use(url, lambda mq: mq.admin.brokers())
     if as_json:
-        show_json(lines)
+        show_json([dataclasses.asdict(line) for line in lines])
         return
-    heads = ["group", "role", "epoch", "state", "address", "pid", "lag"]
-    shown = [["-" if line[head] is None else str(line[head]) for head in heads] for line in lines]
-    show_table(heads, shown)
+    heads = ["group", "name", "role", "in sync", "epoch", "state", "address", "pid", "lag"]
+    show_table(heads, [_cells(line) for line in lines])
+
+
+@app.command()
+def promote(
+    group: Group,
+    member: Annotated[
+        str | None, typer.Argument(help="Name, address or id; else one that is in sync.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option(help="Although the master may be alive; it stops acknowledging.")
+    ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option(help="Although the member is not in sync: what it lacks is lost.")
+    ] = False,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Make a member of a broker group its master: when the old one is gone, or hangs.
+
+    A member that is in sync has all that was acknowledged. With the old master alive and well use
+    `tern broker handover`, which pauses for a moment instead.
+    """
+    if accept_loss:
+        if member is None:
+            raise BadRequest("--accept-loss is for one member: name it")
+        confirm(use(url, lambda mq: _loss(mq, group, member)), yes=yes)
+
+    async def job(mq: "Client") -> "Standing":
+        return await mq.admin.promote(group, member, force=force, accept_loss=accept_loss)
+
+    _show_standing(use(url, job), as_json)
+
+
+@app.command()
+def handover(
+    group: Group,
+    member: Annotated[
+        str | None, typer.Argument(help="Name, address or id; else whom the master thinks best.")
+    ] = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Let another in-sync member lead. Nothing is lost, sending pauses for less than a second."""
+
+    from ternmq.client.broker_members import BrokerMembers
+
+    async def job(mq: "Client") -> "tuple[HandedOver, Standing]":
+        done = await mq.admin.handover(group, member)
+        return done, await BrokerMembers(mq.links).standing(group, "realtime")
+
+    done, standing = use(url, job)
+    if as_json:
+        show_json({"group": group, "member": done.member_id, "epoch": done.epoch,
+                   "paused_ms": done.paused_ms})  # fmt: skip
+        return
+    leader = standing.member(done.member_id)
+    name = leader.name if leader else done.member_id
+    say(f"{name} is the master of {group} at epoch {done.epoch}; "
+        f"sending paused for {done.paused_ms} ms")  # fmt: skip
+
+
+@app.command()
+def forget(
+    group: Group,
+    member: Annotated[str, typer.Argument(help="Name, address or id.")],
+    accept_loss: Annotated[
+        bool, typer.Option(help="Although it is the last in-sync member: its messages are lost.")
+    ] = False,
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """A member of a broker group is gone for good: do not wait for it any more."""
+    loss = ", and with it every message of the group" if accept_loss else ""
+    confirm(f"Forget member {member} of broker group {group}{loss}?", yes=yes)
+
+    async def job(mq: "Client") -> "Standing":
+        return await mq.admin.forget_member(group, member, accept_loss=accept_loss)
+
+    _show_standing(use(url, job), as_json)
+
+
+async def _loss(mq: "Client", group: str, member: str) -> str:
+    """The question before messages are given up."""
+    from ternmq.client.broker_members import BrokerMembers, find_member
+
+    standing = await BrokerMembers(mq.links).standing(group, "realtime")
+    chosen = find_member(standing, member)
+    states = {each.member: each for each in await mq.admin.brokers()}
+    if chosen.id in standing.in_sync:
+        return f"{chosen.name} is in sync, so nothing is lost. Make it master of {group}?"
+    lag = states[chosen.id].lag if chosen.id in states else None
+    behind = "how far is not known" if lag is None else f"{lag} bytes when it last heard of it"
+    names = [each.name for each in standing.members if each.id in standing.in_sync]
+    have = f" {' and '.join(names)} may have them: start it instead if you can." if names else ""
+    return (
+        f"{chosen.name} is not in sync: it is behind the last master ({behind}). Acknowledged "
+        f"messages that it lacks are lost for good.{have} Make it master of {group}?"
+    )
+
+
+def _cells(line: "BrokerState") -> list[str]:
+    cells = (line.group, line.name or None, line.role, "yes" if line.in_sync else "no", line.epoch,
+             line.state, line.address, line.pid, line.lag)  # fmt: skip
+    return ["-" if cell is None else str(cell) for cell in cells]
+
+
+def _show_standing(standing: "Standing", as_json: bool) -> None:
+    if as_json:
+        show_json(msgspec.structs.asdict(standing) | {
+            "members": [msgspec.structs.asdict(each) for each in standing.members]
+        })  # fmt: skip
+        return
+    names = {each.id: each.name for each in standing.members}
+    in_sync = ", ".join(names.get(each, each) for each in standing.in_sync) or "nobody"
+    master = names.get(standing.master, "nobody")
+    say(f"{standing.broker_group}: master {master} at epoch {standing.epoch}; in sync: {in_sync}")

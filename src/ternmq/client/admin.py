@@ -8,9 +8,9 @@ belongs to one broker group: where there are several, `broker_group` says which 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Literal, Unpack
 
+from ternmq.client.broker_members import BrokerMembers, BrokerState
 from ternmq.client.delays import Delays
 from ternmq.client.everyone import Everyone, Missing, named, not_answered
 from ternmq.client.half import HalfWanted, half_id, make_half_find
@@ -19,7 +19,7 @@ from ternmq.client.merging import ResetDone, merged_group, reset_done
 from ternmq.client.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.settings import change_of, checked
 from ternmq.client.start import make_start
-from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound, Unavailable
+from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
 from ternmq.discovery.own_topics import REFUSED_PREFIX
 from ternmq.wire.commands import (
     Command,
@@ -63,6 +63,7 @@ from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 from ternmq.wire.replaying import GroupRetried, GroupRetry
+from ternmq.wire.standing import HandedOver, Standing
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]
@@ -355,18 +356,34 @@ class Admin:
     async def meta_status(self) -> Status:
         return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)
 
-    async def brokers(self) -> list[tuple[Route, Status | None]]:
-        """Every broker that is on the routes with what it says; None: it does not answer."""
-        await self._links.refresh()
-        found: list[tuple[Route, Status | None]] = []
-        for route in self._links.routes():
-            if route.kind == "realtime":
-                status: Status | None = None
-                with suppress(Unavailable):
-                    link = self._links.broker(route.broker_group)
-                    status = await self._links.ask(link, Command.STATUS, StatusQuery(), Status)
-                found.append((route, status))
-        return found
+    async def brokers(self) -> list[BrokerState]:
+        """Every server of every broker group, running or not, with what it says."""
+        return await BrokerMembers(self._links).states()
+
+    async def standings(self) -> list[Standing]:
+        """How broker groups and groups of delay servers stand: members, master, in-sync set."""
+        return await BrokerMembers(self._links).standings()
+
+    async def promote(
+        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False
+    ) -> Standing:
+        """Make a member of a broker group its master, and wait until it serves; None: one that is
+        in sync. `force`: although the master may be alive; it stops acknowledging. `accept_loss`:
+        although the member is not in sync; what it lacks of acknowledged messages is lost."""
+        return await BrokerMembers(self._links).promote(
+            group, member, force=force, accept_loss=accept_loss, kind="realtime"
+        )
+
+    async def handover(self, group: str, member: str | None = None) -> HandedOver:
+        """Let another in-sync member lead; nothing is lost, sending pauses for a moment."""
+        return await BrokerMembers(self._links).hand_over(group, member, kind="realtime")
+
+    async def forget_member(self, group: str, member: str, accept_loss: bool = False) -> Standing:
+        """A member of a broker group is gone for good. `accept_loss`: although it is the last one
+        in sync, so that the group's messages are gone with it."""
+        return await BrokerMembers(self._links).forget(
+            group, member, accept_loss=accept_loss, kind="realtime"
+        )
 
     async def routes(self) -> list[Route]:
         """Which servers clients are told to use; asked anew."""

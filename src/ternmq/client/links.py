@@ -25,7 +25,7 @@ REPEATABLE = frozenset(
         Command.TOPIC_LIST, Command.LIMIT_LIST, Command.GROUP_LIST, Command.DEAD_OPEN,
         Command.REFUSED_OPEN, Command.CONFIRM, Command.SEEK, Command.LEDGER, Command.STATUS,
         Command.TOPIC_FIGURES, Command.GROUP_FIGURES, Command.DELAY_FIND, Command.DELAY_COUNT,
-        Command.DELAY_LEDGER,
+        Command.DELAY_LEDGER, Command.STANDINGS,
         # Orders that say what shall be: the second one finds it so.
         Command.TOPIC_CREATE, Command.TOPIC_SET, Command.LIMIT_SET, Command.GROUP_SET,
         Command.MEMBER_PAUSE,
@@ -48,7 +48,7 @@ class Links:
     def __init__(self, url: str, *, app: str, timeout: float) -> None:
         self.url = url
         self._timeout = timeout
-        self._hello = Hello(
+        self.hello = Hello(
             protocol=PROTOCOL_VERSION,
             app=app,
             version=VERSION,
@@ -56,7 +56,7 @@ class Links:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self._cache = RouteCache(parse_url(url), self._hello, timeout=timeout)
+        self._cache = RouteCache(parse_url(url), self.hello, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
         self._stale = False
         self.on_routes = self._cache.changed
@@ -108,7 +108,7 @@ class Links:
             async def find() -> str:
                 return await self._address(group, kind)
 
-            link = self._servers[kind, group] = Link(find, self._hello, timeout=self._timeout)
+            link = self._servers[kind, group] = Link(find, self.hello, timeout=self._timeout)
             link.watchers.append(self._forget_routes)
         return link
 

@@ -5,6 +5,7 @@ from typing import Any, Literal, Unpack
 
 from ternmq.client.admin import Admin as AsyncAdmin
 from ternmq.client.admin import Ranges
+from ternmq.client.broker_members import BrokerState
 from ternmq.client.everyone import Missing
 from ternmq.client.half import HalfWanted
 from ternmq.client.merging import ResetDone
@@ -27,6 +28,7 @@ from ternmq.wire.figures import GroupFigures, TopicFigures
 from ternmq.wire.halves import HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys
 from ternmq.wire.policies import AppLimit
+from ternmq.wire.standing import HandedOver, Standing
 
 
 class Admin:
@@ -157,8 +159,22 @@ class Admin:
     def meta_status(self) -> Status:
         return run(self._admin.meta_status())
 
-    def brokers(self) -> list[tuple[Route, Status | None]]:
+    def brokers(self) -> list[BrokerState]:
         return run(self._admin.brokers())
+
+    def standings(self) -> list[Standing]:
+        return run(self._admin.standings())
+
+    def promote(
+        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False
+    ) -> Standing:
+        return run(self._admin.promote(group, member, force, accept_loss))
+
+    def handover(self, group: str, member: str | None = None) -> HandedOver:
+        return run(self._admin.handover(group, member))
+
+    def forget_member(self, group: str, member: str, accept_loss: bool = False) -> Standing:
+        return run(self._admin.forget_member(group, member, accept_loss))
 
     def routes(self) -> list[Route]:
         return run(self._admin.routes())

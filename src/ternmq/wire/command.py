@@ -82,6 +82,7 @@ class Command(IntEnum):
     REPLICATE = 91
     """Master to replica, unasked: bytes of a log."""
     REPLICATED = 92
+    HANDOVER = 93
 
 
 class Flag(IntFlag):

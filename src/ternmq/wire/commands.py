@@ -438,6 +438,10 @@ class Status(Record, frozen=True):
     epoch: int = 0
     """Brokers: which life of the group this is."""
     pid: int = 0
+    member: str = ""
+    """Brokers: the id by which it joined its group."""
+    lag: int = 0
+    """Replicas: bytes of the message log that the master has and this one has not; -1: unknown."""
 
 
 class StatusQuery(Record, frozen=True):

@@ -97,6 +97,22 @@ class MemberForget(Record, frozen=True):
     accept_loss: bool = False
 
 
+class Handover(Record, frozen=True):
+    """Asked of a master: let another member lead, without losing anything."""
+
+    broker_group: str
+    kind: GroupKind = "realtime"
+    member_id: str = ""
+    """Empty: whom the master thinks best."""
+
+
+class HandedOver(Record, frozen=True):
+    member_id: str
+    epoch: int
+    paused_ms: int
+    """For how long messages waited."""
+
+
 def conflict(message: str, standing: Standing) -> Conflict:
     """The error that carries how the group stands instead."""
     return Conflict(message, standing=msgspec.to_builtins(standing))
