@@ -17,10 +17,9 @@ def record_batch(view: BatchView) -> Any:
     import pyarrow as pa
 
     count = view.count
-    sequences = np.arange(view.base_sequence, view.base_sequence + count, dtype=np.int64)
     stored = np.full(count, view.stored_at_ms, dtype=np.int64)
     columns: dict[str, Any] = {
-        "sequence": pa.array(sequences),
+        "sequence": pa.array(view.sequences()),
         "stored_at": pa.array(stored).cast(pa.timestamp("ms", tz="UTC")),
         "body": _binary(pa, view, Column.BODY, pa.binary()),
     }

@@ -7,7 +7,8 @@ and message id. The checksums are made anew: they vouch for the cut, the whole b
 producer's. Columns are cut by their Arrow type, so columns unknown to this version survive.
 
 A few rows from all over a batch (retries, a filter that drops most) are not next to each other:
-`thin` keeps every row and drops the bodies of those that are not wanted.
+`thin` keeps every row and drops the bodies of those that are not wanted. `batch.picked` drops the
+rows themselves, where the reader knows about it.
 """
 
 from collections.abc import Container, Sequence
@@ -40,8 +41,8 @@ from ternmq.batch.layout import (
 from ternmq.batch.view import BatchView
 from ternmq.core.units import align8
 
-_WIDTHS = {Type.INT64: 8, Type.UINT8: 1, Type.DICTIONARY: 4}
-_Piece = tuple[int, int, int, int, Buffer]  # column, part, type, encoding, bytes
+ROW_WIDTHS: dict[int, int] = {Type.INT64: 8, Type.UINT8: 1, Type.DICTIONARY: 4}
+CutPiece = tuple[int, int, int, int, Buffer]  # column, part, type, encoding, bytes
 
 
 class Cut(NamedTuple):
@@ -56,26 +57,26 @@ def cut(batch: Buffer, first: int, end: int) -> Cut:
     view = BatchView(batch)
     assert 0 <= first < end <= view.count
     first, end = _chunk_bounds(view, first, end)
-    pieces: list[_Piece] = []
+    pieces: list[CutPiece] = []
     columns = dict.fromkeys(column for column, _ in view.parts())
     for column in columns:
         pieces += _cut_column(view, column, first, end)
     body_offsets = _offsets(view, Column.BODY, Part.OFFSETS)
     body_size = int(body_offsets[end] - body_offsets[first])
-    return Cut(_assemble(batch, pieces, first, end - first, body_size), first)
+    return Cut(reassemble(batch, pieces, first, end - first, body_size), first)
 
 
 def project(batch: Buffer, columns: Container[int]) -> bytearray:
     """The batch with these columns only. Body offsets stay, so that sizes are always known."""
     view = BatchView(batch)
-    pieces: list[_Piece] = []
+    pieces: list[CutPiece] = []
     for (column, part), (_, _, encoding, kind) in view.parts().items():
         if column in columns or (column, part) == (Column.BODY, Part.OFFSETS):
             data = view.buffer(column, part)
             assert data is not None
             pieces.append((column, part, kind, encoding, data))
     offsets = _offsets(view, Column.BODY, Part.OFFSETS)
-    return _assemble(batch, pieces, 0, view.count, int(offsets[-1]))
+    return reassemble(batch, pieces, 0, view.count, int(offsets[-1]))
 
 
 def thin(batch: Buffer, selection: Sequence[tuple[int, int]]) -> bytearray:
@@ -103,13 +104,13 @@ def thin(batch: Buffer, selection: Sequence[tuple[int, int]]) -> bytearray:
     moved = np.zeros(view.count + 1, dtype="<i4")
     np.cumsum(np.diff(offsets) * np.cumsum(marks[:-1], dtype=np.int8), out=moved[1:])
     replaced[Part.OFFSETS] = moved.tobytes()
-    pieces: list[_Piece] = []
+    pieces: list[CutPiece] = []
     for (column, part), (_, _, encoding, kind) in view.parts().items():
         piece = replaced.get(part) if column == Column.BODY else None
         piece = view.buffer(column, part) if piece is None else piece
         assert piece is not None
         pieces.append((column, part, kind, encoding, piece))
-    return _assemble(batch, pieces, 0, view.count, int(moved[-1]))
+    return reassemble(batch, pieces, 0, view.count, int(moved[-1]))
 
 
 def _wanted_chunks(
@@ -149,17 +150,17 @@ def _chunk_bounds(view: BatchView, first: int, end: int) -> tuple[int, int]:
     return low, high
 
 
-def _cut_column(view: BatchView, column: int, first: int, end: int) -> list[_Piece]:
+def _cut_column(view: BatchView, column: int, first: int, end: int) -> list[CutPiece]:
     parts = {part: place for (owner, part), place in view.parts().items() if owner == column}
     kind = next(iter(parts.values()))[3]
-    pieces: list[_Piece] = []
+    pieces: list[CutPiece] = []
     validity = view.buffer(column, Part.VALIDITY)
     if validity is not None:
         bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=view.count, bitorder="little")
         packed = np.packbits(bits[first:end], bitorder="little").tobytes()
         pieces.append((column, Part.VALIDITY, kind, Encoding.PLAIN, packed))
-    if Part.VALUES in parts and kind in _WIDTHS:
-        width = _WIDTHS[Type(kind)]
+    if Part.VALUES in parts and kind in ROW_WIDTHS:
+        width = ROW_WIDTHS[kind]
         values = view.buffer(column, Part.VALUES)
         assert values is not None
         pieces.append(
@@ -176,14 +177,14 @@ def _cut_column(view: BatchView, column: int, first: int, end: int) -> list[_Pie
     return pieces
 
 
-def _cut_binary(view: BatchView, column: int, kind: int, first: int, end: int) -> list[_Piece]:
+def _cut_binary(view: BatchView, column: int, kind: int, first: int, end: int) -> list[CutPiece]:
     offsets = _offsets(view, column, Part.OFFSETS)
     low, high = int(offsets[first]), int(offsets[end])
     data = view.buffer(column, Part.DATA)
     assert data is not None
     encoding = view.parts()[column, Part.DATA][2]
     rebased = (offsets[first : end + 1] - low).astype("<i4").tobytes()
-    pieces: list[_Piece] = [(column, Part.OFFSETS, kind, Encoding.PLAIN, rebased)]
+    pieces: list[CutPiece] = [(column, Part.OFFSETS, kind, Encoding.PLAIN, rebased)]
     if encoding == Encoding.PLAIN:
         return [*pieces, (column, Part.DATA, kind, encoding, data[low:high])]
     table = view.buffer(column, Part.CHUNKS)
@@ -199,10 +200,10 @@ def _cut_binary(view: BatchView, column: int, kind: int, first: int, end: int) -
     ]
 
 
-def _cut_map(view: BatchView, column: int, first: int, end: int) -> list[_Piece]:
+def _cut_map(view: BatchView, column: int, first: int, end: int) -> list[CutPiece]:
     rows = _offsets(view, column, Part.OFFSETS)
     low, high = int(rows[first]), int(rows[end])
-    pieces: list[_Piece] = [
+    pieces: list[CutPiece] = [
         (column, Part.OFFSETS, Type.MAP, 0, (rows[first : end + 1] - low).astype("<i4").tobytes())
     ]
     for places, data in (
@@ -228,8 +229,8 @@ def _offsets(view: BatchView, column: int, part: int) -> np.ndarray:
     return np.frombuffer(packed, dtype="<i4")
 
 
-def _assemble(
-    original: Buffer, pieces: list[_Piece], first: int, count: int, body_size: int
+def reassemble(
+    original: Buffer, pieces: list[CutPiece], first: int, count: int, body_size: int
 ) -> bytearray:
     """The header of the original with the counts, sequences and checksums of the cut."""
     producer = list(PRODUCER.unpack_from(original, PRODUCER_CRC_AT))

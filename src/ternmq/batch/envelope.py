@@ -5,6 +5,7 @@
      4     4  flags          bit 0: the batch is whole (the producer's checksum from end to end)
                              bit 1: handed out alone; its verdict is waited for
                              bit 2: errors follow the attempts
+                             bit 3: picked: the batch has the delivered rows only
      8     8  lease          0 for a read
     16     8  lane           which of the group's sequences the rows count in
     24     4  range_count
@@ -22,7 +23,10 @@ Errors, a multiple of 8 bytes. A reader that does not know the version passes ov
      6     2  padding        zeros at the end
      8     .  msgpack: a list of (first sequence, end, type, text, traceback, at in ms)
 
-A cut batch knows its own sequences (see `batch.cut`), so the envelope repeats none of them.
+A cut batch knows its own sequences (see `batch.cut`), so the envelope repeats none of them. The
+ranges of a picked one (see `batch.picked`) are numbers in the stored batch: row r has the sequence
+base_sequence + r and lies behind as many others as the ranges have before r. Only who said `picks`
+when joining gets such.
 """
 
 import struct
@@ -32,6 +36,7 @@ from typing import NamedTuple
 import msgspec
 
 from ternmq.batch.layout import Buffer
+from ternmq.batch.picked import PickedView
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 
@@ -40,6 +45,7 @@ RANGE = struct.Struct("<II")
 WHOLE = 1
 ALONE = 2
 ERRORS = 4
+PICKED = 8
 ERRORS_HEAD = struct.Struct("<IHH")
 ERRORS_VERSION = 1
 ErrorRow = tuple[int, int, str, str, str, int]
@@ -62,6 +68,11 @@ class Envelope(NamedTuple):
     errors: Buffer = b""
     """See `read_errors`; most have none."""
 
+    @property
+    def span(self) -> int:
+        """One more than the highest number that a row of the batch may have."""
+        return self.selection[-1][1] if isinstance(self.batch, PickedView) else self.batch.count
+
 
 def pack_envelope(
     *,
@@ -75,7 +86,7 @@ def pack_envelope(
 ) -> bytes:
     """The bytes in front of the batch; the batch itself is sent as it lies in memory.
 
-    `flags`: WHOLE, ALONE.
+    `flags`: WHOLE, ALONE, PICKED.
     """
     padding = _PADDING[-2 * len(attempts) & 7]
     said = _pack_errors(errors) if errors else b""
@@ -126,11 +137,19 @@ def read_envelopes(payload: Buffer, count: int, at: int = 0) -> list[Envelope]:
             raise Corrupt("an envelope's sizes do not add up")
         selection = list(RANGE.iter_unpack(view[ranges_at:attempts_at]))
         attempts = list(struct.unpack_from(f"<{attempt_count}H", view, attempts_at))
-        batch = BatchView(view[batch_at : at + size])
-        if any(not first < end <= batch.count for first, end in selection):
-            raise Corrupt("an envelope selects rows that its batch does not have")
+        batch = _view(view[batch_at : at + size], selection, picked=bool(flags & PICKED))
         whole, alone = bool(flags & WHOLE), bool(flags & ALONE)
         errors = view[errors_at:batch_at]
         found.append(Envelope(lease, lane, batch, selection, attempts, whole, alone, errors))
         at += size
     return found
+
+
+def _view(data: Buffer, selection: list[tuple[int, int]], *, picked: bool) -> BatchView:
+    if picked:
+        return PickedView(data, selection)
+    batch = BatchView(data)
+    for first, end in selection:
+        if not first < end <= batch.count:
+            raise Corrupt("an envelope selects rows that its batch does not have")
+    return batch

@@ -49,8 +49,8 @@ reader, add a golden file under tests/golden.
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -164,9 +164,8 @@ class Encoding(IntEnum):
     LZ4 = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """What the broker adds."""
+class Stamp(NamedTuple):
+    """What the broker adds; in the order of its bytes, as the two below."""
 
     offset: int
     topic_id: int
@@ -181,8 +180,7 @@ class Stamp:
     server_port: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Framing:
+class Framing(NamedTuple):
     """Enough to walk from batch to batch."""
 
     header_size: int
@@ -190,13 +188,12 @@ class Framing:
     stamp_crc: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerHeader:
+class ProducerHeader(NamedTuple):
     """What the producer said about all rows."""
 
     crc: int
     attributes: int
-    count: int
+    count: int  # type: ignore[assignment]
     body_size: int
     producer_start: int
     producer_random: int
@@ -237,26 +234,15 @@ def read_framing(batch: Buffer, at: int = 0) -> Framing:
         raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
     if not FIXED_SIZE <= header_size <= batch_size <= STORED_SIZE_MAX or batch_size % 8:
         raise Corrupt(f"batch sizes make no sense: header {header_size}, batch {batch_size}")
-    return Framing(header_size=header_size, batch_size=batch_size, stamp_crc=crc)
+    return Framing(header_size, batch_size, crc)
 
 
 def read_stamp(batch: Buffer, at: int = 0) -> Stamp:
-    fields = STAMP.unpack_from(batch, at + STAMP_START)
-    return Stamp(
-        offset=fields[0], topic_id=fields[1], base_sequence=fields[2], epoch=fields[3],
-        stored_at_ms=fields[4], received_at_ms=fields[5], durable_to=fields[6],
-        client_ip=fields[7], server_ip=fields[8], client_port=fields[9], server_port=fields[10],
-    )  # fmt: skip
+    return Stamp._make(STAMP.unpack_from(batch, at + STAMP_START))
 
 
 def read_producer_header(batch: Buffer, at: int = 0) -> ProducerHeader:
-    fields = PRODUCER.unpack_from(batch, at + PRODUCER_CRC_AT)
-    return ProducerHeader(
-        crc=fields[0], attributes=fields[1], count=fields[2], body_size=fields[3],
-        producer_start=fields[4], producer_random=fields[5], first_sequence=fields[6],
-        base_born_ms=fields[7], schema_id=fields[8], key_id=fields[9],
-        topic_size=fields[10], app_size=fields[11], buffer_count=fields[12],
-    )  # fmt: skip
+    return ProducerHeader._make(PRODUCER.unpack_from(batch, at + PRODUCER_CRC_AT))
 
 
 def producer_crc(batch: Buffer) -> int:

@@ -131,6 +131,19 @@ class BatchView:
             self._bodies = [data[first:end] for first, end in itertools.pairwise(offsets)]
         return self._bodies
 
+    def bodies_of(self, first: int, end: int) -> list[bytes]:
+        """The bodies of a range of rows."""
+        bodies = self.bodies()
+        return bodies if end - first == len(bodies) else bodies[first:end]
+
+    def place(self, row: int) -> int:
+        """Where a row lies in the columns; another number only where rows were picked."""
+        return row
+
+    def sequences(self) -> np.ndarray:
+        """Of every row."""
+        return np.arange(self.base_sequence, self.base_sequence + self.count, dtype=np.int64)
+
     def body(self, row: int) -> bytes:
         return (self._bodies or self.bodies())[row]
 

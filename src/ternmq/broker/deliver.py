@@ -13,11 +13,9 @@ the answer follows; rows whose bytes turn out to be damaged are counted as expir
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ternmq.batch.cut import cut, thin
-from ternmq.batch.envelope import ALONE, WHOLE, ErrorRow, pack_envelope
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
@@ -26,12 +24,13 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups, Member
 from ternmq.broker.handout import Handout, Slice
 from ternmq.broker.isolate import Admission, admit, note_alone
-from ternmq.broker.notes import Noticeboard
+from ternmq.broker.notes import Failed, Note, Noticeboard
 from ternmq.broker.throttle import Throttle
+from ternmq.broker.wrapping import Wrapping
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
-from ternmq.core.units import KIB, MIB
+from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire.commands import DELIVERED, Command, Pull
@@ -43,9 +42,6 @@ NOTHING = DELIVERED.pack(0, 0, 0)
 SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a frame.
 ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
-THIN_SIZE_MIN = 256 * KIB  # Smaller ones are sent as they are: less work for the broker.
-THIN_AGAIN_SIZE_MIN = 64 * KIB  # Consumers had these once: it is their work that is spared.
-THIN_SHARE = 8  # Less than an eighth of the rows is wanted.
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
 
@@ -225,12 +221,15 @@ class Deliverer:
 
     def _answer(self, waiter: Waiter, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
+        batches = None
         try:
-            batches = None if any(h.notes for h in handouts) else self._fetcher.now(entries)
+            if all(self._board.at_hand(handout.failures()) for handout in handouts):
+                batches = self._fetcher.now(entries)
         except Corrupt:
-            batches = None  # The thread finds out which ones.
+            pass  # The thread finds out which ones.
         if batches is not None:
-            self._send(waiter, handouts, batches)
+            known = [_explained(h, self._board.recall(h.failures())) for h in handouts]
+            self._send(waiter, known, batches)
             return
         self._spawn(self._answer_later(waiter, handouts, entries))
 
@@ -242,7 +241,7 @@ class Deliverer:
     async def _answer_later(
         self, waiter: Waiter, handouts: list[Handout], entries: list[Entry]
     ) -> None:
-        handouts = [await self._explained(handout) for handout in handouts]
+        handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
         try:
             batches = self._fetcher.now(entries) or await self._fetcher.later(entries)
         except TernError as error:
@@ -250,14 +249,6 @@ class Deliverer:
             await self._answer_readable(waiter, handouts)
             return
         self._send(waiter, handouts, batches)
-
-    async def _explained(self, handout: Handout) -> Handout:
-        """With why its rows failed before, as far as that is known."""
-        if not handout.notes:
-            return handout
-        known = await self._board.read({note for _, _, note in handout.notes})
-        errors = [(a, b, *known[note]) for a, b, note in handout.notes if note in known]
-        return handout._replace(errors=errors)
 
     async def _answer_readable(self, waiter: Waiter, handouts: list[Handout]) -> None:
         """Read one by one; what is damaged is lost and counted, the rest is handed out."""
@@ -288,12 +279,16 @@ class Deliverer:
         count = 0
         index = 0
         for handout in handouts:
+            wrapping = Wrapping(
+                handout.lease, handout.group.topic_id, alone=handout.alone,
+                errors=handout.errors, picks=waiter.member.picks,
+            )  # fmt: skip
             for piece in handout.slices:
                 batch = batches[index]
                 index += 1
                 kept = self._unexpired(handout, piece, batch) if may_expire(batch) else piece
                 if kept is not None:
-                    buffers += handed_over(kept, batch, handout)
+                    buffers += wrapping.wrap(kept, batch)
                     count += 1
         buffers[0] = DELIVERED.pack(count, 0, 0)
         waiter.member.peer.answer(_PULL, waiter.correlation, *buffers)
@@ -333,48 +328,9 @@ class Deliverer:
                     group.waiters.remove(waiter)
 
 
-def handed_over(piece: Slice, batch: Buffer, handout: Handout) -> list[Buffer]:
-    """One slice of a hand-out."""
-    first, end = piece.entry.base_sequence, piece.entry.base_sequence + piece.entry.count
-    errors = [row for row in handout.errors if row[0] < end and row[1] > first]
-    lane = handout.group.topic_id
-    return enveloped(piece, batch, handout.lease, lane, alone=handout.alone, errors=errors)
-
-
-def scattered(piece: Slice, span: int, *, again: bool) -> bool:
-    """Are the rows few and far between, in a batch that is worth the work?"""
-    size_min = THIN_AGAIN_SIZE_MIN if again else THIN_SIZE_MIN
-    if len(piece.selection) == 1 or piece.entry.size * span < size_min * piece.entry.count:
-        return False
-    return THIN_SHARE * sum(end - first for first, end in piece.selection) < span
-
-
-def enveloped(
-    piece: Slice,
-    batch: Buffer,
-    lease: int,
-    lane: int,
-    *,
-    alone: bool = False,
-    errors: Sequence[ErrorRow] = (),
-) -> list[Buffer]:
-    """The envelope and the batch, cut where most of it is not wanted."""
-    entry, selection, attempts = piece
-    if attempts and max(attempts) == 1:
-        attempts = []
-    wanted = selection[-1][1] - selection[0][0]
-    whole = False
-    if scattered(piece, wanted, again=bool(attempts)):
-        batch = thin(batch, selection)
-    elif 4 * wanted < 3 * entry.count:
-        smaller = cut(batch, selection[0][0], selection[-1][1])
-        batch = smaller.batch
-        selection = [(a - smaller.first_row, b - smaller.first_row) for a, b in selection]
-    else:
-        whole = True
-    head = pack_envelope(
-        lease=lease, lane=lane, selection=selection, attempts=attempts,
-        batch_size=len(batch), errors=errors,
-        flags=(WHOLE if whole else 0) | (ALONE if alone else 0),
-    )  # fmt: skip
-    return [head, batch]
+def _explained(handout: Handout, known: dict[Note, Failed]) -> Handout:
+    """With why its rows failed before, as far as that is known."""
+    if not known:
+        return handout
+    errors = [(a, b, *known[note]) for a, b, note in handout.notes if note in known]
+    return handout._replace(errors=errors)

@@ -9,6 +9,7 @@ handed in as `record`.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ternmq.broker.change import Change
 from ternmq.broker.filters import Filter
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import RetryRule
+from ternmq.broker.notes import Recall
 from ternmq.broker.order import Order
 from ternmq.broker.ranks import Ranks
 from ternmq.broker.replay import apply
@@ -68,6 +70,7 @@ class Member:
     groups: list["Group"] = field(default_factory=list)
     turn: int = 0  # Which of its topics is served first next time.
     pulls: int = 0  # Pulls that wait for an answer.
+    picks: bool = False  # Reads picked batches.
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +135,7 @@ class Groups:
     def __init__(self, *, clock: Clock, record: Recorder) -> None:
         self._clock = clock
         self._record = record
+        self._recall = Recall()
         self._by_topic: dict[int, dict[str, Group]] = {}
         self._wakes: list[tuple[int, int, Group]] = []
         self._lease = 0
@@ -207,7 +211,7 @@ class Groups:
         written = list(changes)
         for change in written:
             group.records += 1
-            told = None if change.note is None else change.note.written
+            told = None if change.note is None else partial(self._recall.written, change.note)
             self._record(self.to_record(group, change), told)
         if group.order is not None:
             group.order.apply(written, group.lane)

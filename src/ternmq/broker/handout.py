@@ -35,6 +35,9 @@ class Handout(NamedTuple):
     errors: Sequence[ErrorRow] = ()
     """The same, read."""
 
+    def failures(self) -> set[Note]:
+        return {note for _, _, note in self.notes}
+
 
 NOBODY: tuple[None, int, int] = (None, 0, 0)
 

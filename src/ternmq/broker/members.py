@@ -91,6 +91,7 @@ class Members:
         session = peer.hello.session if peer.hello else bytes(16)
         member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
+        member.picks = request.picks
         check_leases(request.held)
         held: dict[int, list[int]] = {}
         for lease in request.held:

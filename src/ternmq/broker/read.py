@@ -11,10 +11,11 @@ from typing import NamedTuple
 from ternmq.batch.cut import project
 from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
-from ternmq.broker.deliver import SIZE_MAX, enveloped
+from ternmq.broker.deliver import SIZE_MAX
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.handout import Slice
 from ternmq.broker.topics import from_delay_server
+from ternmq.broker.wrapping import Wrapping
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
@@ -159,11 +160,12 @@ class Reader:
 
     def _send(self, place: Place, slices: list[Slice], batches: list[Buffer], upto: int) -> None:
         buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, upto)]
+        wrapping = Wrapping(0, place.topic_id)
         for piece, batch in zip(slices, batches, strict=True):
             if place.columns:
                 buffers += _projected(piece, batch, place)
             else:
-                buffers += enveloped(piece, batch, 0, place.topic_id)
+                buffers += wrapping.wrap(piece, batch)
         place.peer.answer(_READ, place.correlation, *buffers)
 
 

@@ -178,7 +178,11 @@ class Consumer:
     async def __anext__(self) -> Message:
         row = self._row
         if row == self._row_end:
-            await self._next_range()
+            if self._ranges and self._shown < TURN_ROWS:  # Single rows that came again.
+                self._row, self._row_end = self._ranges.pop()
+                self._shown += self._row_end - self._row
+            else:
+                await self._next_range()
             row = self._row
         self._row = row + 1
         return Message(self._delivery, row)

@@ -153,7 +153,7 @@ class Delivery:
         """The lease is over; the rows may be with somebody else by now."""
         self.moved: dict[int, Delivery] | None = None
         """Rows in the application's hands that were delivered again, under a newer lease."""
-        count = batch.count
+        count = envelope.span
         self.settled = bytearray(count)
         if len(self.selection) == 1 and self.selection[0] == (0, count):
             self.remaining = count

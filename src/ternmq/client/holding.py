@@ -41,7 +41,7 @@ class Holding:
             hidden = RangeSet(unshown(delivery))
             found += [
                 (delivery.lease, delivery.base + a, delivery.base + b)
-                for first, end in delivery.open_ranges(0, delivery.batch.count)
+                for first, end in delivery.open_ranges(0, len(delivery.settled))
                 for a, b in hidden.gaps(first, end)
             ]
         return found[:STARTED_MAX]

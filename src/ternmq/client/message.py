@@ -205,11 +205,10 @@ class MessageBatch:
         """All bodies, in order."""
         if len(self._parts) == 1:
             delivery, first, end = self._parts[0]
-            bodies = delivery.batch.bodies()
-            return bodies if end - first == len(bodies) else bodies[first:end]
+            return delivery.batch.bodies_of(first, end)
         found: list[bytes] = []
         for delivery, first, end in self._parts:
-            found += delivery.batch.bodies()[first:end]
+            found += delivery.batch.bodies_of(first, end)
         return found
 
     @property
@@ -244,7 +243,7 @@ class MessageBatch:
     def to_arrow(self) -> Any:
         """The messages as a `pyarrow.RecordBatch` (needs pyarrow)."""
         batches = [
-            record_batch(delivery.batch).slice(first, end - first)
+            record_batch(delivery.batch).slice(delivery.batch.place(first), end - first)
             for delivery, first, end in self._parts
         ]
         if len(batches) == 1:

@@ -168,6 +168,7 @@ class Subscription:
                 ordered=plan.ordered,
                 # Who comes back does not start: others may have said something else meanwhile.
                 attempts_max=None if self._number else plan.attempts_max,
+                picks=True,
             ),
             Joined,
             timeout=plan.timeout,
@@ -349,7 +350,7 @@ class Subscription:
                 envelope.batch.check()
             except Corrupt as error:
                 log.error("a batch arrived damaged", topic=delivery.topic, sequence=delivery.base)
-                self.settle(delivery, (0, envelope.batch.count), retry_verdict(5, str(error)))
+                self.settle(delivery, (0, len(delivery.settled)), retry_verdict(5, str(error)))
                 continue
             if delivery.ranges:
                 found.append(delivery)

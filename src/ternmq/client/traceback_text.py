@@ -29,8 +29,21 @@ def formatted(error: BaseException) -> str:
         frames = _frames(one.__traceback__) if usual else None
         if frames is None:
             return "".join(traceback.format_exception(error))
-        said += [HEAD, *frames, *traceback.format_exception_only(one), link]
+        said += [HEAD, *frames, _last_line(one), link]
     return "".join(said)
+
+
+def _last_line(error: BaseException) -> str:
+    """What `traceback.format_exception_only` says, without its work for what is rare."""
+    kind = type(error)
+    if hasattr(error, "__notes__"):
+        return "".join(traceback.format_exception_only(error))
+    module = "" if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}."
+    try:
+        text = str(error)
+    except Exception:
+        return "".join(traceback.format_exception_only(error))
+    return f"{module}{kind.__qualname__}: {text}\n" if text else f"{module}{kind.__qualname__}\n"
 
 
 def _chain(error: BaseException) -> list[tuple[str, BaseException]]:

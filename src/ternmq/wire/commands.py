@@ -306,8 +306,8 @@ class Join(Record, frozen=True):
     tag: str = ""
     filter: str = ""
     ordered: bool = False
-    attempts_max: int | None = None
-    """Given by a starting consumer: binds its whole group, the last one wins (R12)."""
+    attempts_max: int | None = None  # Of a starting consumer: binds its group, the last one wins.
+    picks: bool = False  # This consumer reads picked batches (see `batch.picked`).
 
 
 class Joined(Record, frozen=True):

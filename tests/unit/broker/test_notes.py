@@ -4,7 +4,15 @@ from ternmq.broker import snapshot
 from ternmq.broker.change import Change
 from ternmq.broker.lane import Lane, Why
 from ternmq.broker.lease import Lease, RetryRule
-from ternmq.broker.notes import TRACEBACK_LETTERS_MAX, pack_failure, read_failure
+from ternmq.broker.notes import (
+    NOTE_SIZE,
+    TRACEBACK_LETTERS_MAX,
+    Note,
+    Noticeboard,
+    Recall,
+    pack_failure,
+    read_failure,
+)
 from ternmq.broker.replay import apply
 from ternmq.wire.commands import GroupSettings
 
@@ -32,6 +40,29 @@ def test_a_note_holds_its_text_until_the_record_is_written() -> None:
     note.written(4096)
     assert note.offset == 4096
     assert not note.text
+
+
+def test_the_newest_texts_stay_in_memory_and_older_ones_go() -> None:
+    recall = Recall(size_max=3 * (NOTE_SIZE + 10))
+    notes = [Note(text=b"%010d" % number, at_ms=number) for number in range(5)]
+
+    for number, note in enumerate(notes):
+        recall.written(note, 100 * number)
+
+    assert [note.offset for note in notes] == [0, 100, 200, 300, 400]
+    assert [note.text for note in notes[:2]] == [None, None]
+    assert [note.text for note in notes[2:]] == [b"%010d" % number for number in (2, 3, 4)]
+    assert Noticeboard.at_hand(notes[2:])
+    assert not Noticeboard.at_hand(notes[1:])
+
+
+def test_a_text_whose_record_could_not_be_written_is_not_kept() -> None:
+    note = Note(text=b"x", at_ms=1)
+
+    Recall().written(note, None)
+
+    assert (note.text, note.offset) == (None, -1)
+    assert Noticeboard.at_hand([note])  # There is nothing to read.
 
 
 def test_a_record_that_could_not_be_written_leaves_nothing_to_know() -> None:
