@@ -27,6 +27,7 @@ from ternmq.pipeline.archive_log import (
     ArchivePlace,
     ArchiveState,
     Commit,
+    Told,
 )
 from ternmq.pipeline.archive_source import ArchiveSource
 from ternmq.pipeline.archive_store import ArchiveStore, staged_path
@@ -117,8 +118,8 @@ class Archiver:
         if not ranges:
             self._mirror(state)
             return None
-        files = self._write(ranges)
-        ranges = self._counted(ranges, files)
+        files, gone = self._write(ranges)
+        ranges = self._counted(ranges, files, gone)
         commit = Commit(
             number=0,
             job=secrets.token_hex(8),
@@ -211,7 +212,7 @@ class Archiver:
         return True
 
     def _counted(
-        self, ranges: list[ArchivedRange], files: list[ArchivedFile]
+        self, ranges: list[ArchivedRange], files: list[ArchivedFile], gone: dict[str, int]
     ) -> list[ArchivedRange]:
         """The ranges, with what retention took out of them while they were read."""
         found: dict[tuple[str, str], int] = {}
@@ -222,16 +223,20 @@ class Archiver:
         counted: list[ArchivedRange] = []
         for each in ranges:
             kind, topic, group = each.place
-            lost = each.end - each.first - found.get((topic, group), 0) if kind == MESSAGES else 0
+            if kind == MESSAGES:
+                lost = each.end - each.first - found.get((topic, group), 0)
+            else:
+                lost = gone.get(group, 0)
             if lost:
                 self._tell_gone(lost, each.place)
             counted.append(msgspec.structs.replace(each, lost=lost))
         return counted
 
     def _tell_gone(self, count: int, place: ArchivePlace) -> None:
+        what = repr(place.topic) if place.kind == MESSAGES else "the bytes of delivery records"
         text = (
-            f"{count} of {place.topic!r} on {place.broker_group!r} were removed before they were "
-            "archived; archive more often, or keep more"
+            f"{count} of {what} on {place.broker_group!r} were removed before they were archived; "
+            "archive more often, or keep more"
         )
         if self._job.fail_on_data_loss:
             raise DataLoss(text)
@@ -246,7 +251,7 @@ class Archiver:
         self._tell_gone(bounds.first - mark.end, place)
         return bounds.first
 
-    def _write(self, ranges: Iterable[ArchivedRange]) -> list[ArchivedFile]:
+    def _write(self, ranges: Iterable[ArchivedRange]) -> tuple[list[ArchivedFile], dict[str, int]]:
         tasks: list[dict[str, object]] = []
         for each in ranges:
             kind, topic, group = each.place
@@ -260,7 +265,9 @@ class Archiver:
             url=self._job.url, target=self._job.target, plan=json.dumps(tasks)
         )
         found = reader.load().collect()
-        return [msgspec.json.decode(row.manifest, type=ArchivedFile) for row in found]
+        told = [msgspec.json.decode(row.manifest, type=Told) for row in found]
+        files = [each.file for each in told if each.file is not None]
+        return files, {each.broker_group: each.lost for each in told if each.lost}
 
 
 def _limited(

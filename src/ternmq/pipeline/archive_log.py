@@ -50,9 +50,18 @@ class ArchivedRange(msgspec.Struct, frozen=True, kw_only=True):
     """Larger than `after` where rows were gone before they were archived."""
     end: int
     lost: int = 0
-    """Rows of it that went while they were being read."""
+    """Rows of it (of deliveries: bytes) that went while they were being read."""
     topic_id: int = 0
     """Which topic of that name; 0 in older logs, and for deliveries."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task tells the job: a file it wrote, or that something was gone."""
+
+    file: ArchivedFile | None = None
+    broker_group: str = ""
+    lost: int = 0
+    """Bytes of delivery records of this group that went while they were being read."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

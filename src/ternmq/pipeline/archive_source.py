@@ -1,11 +1,12 @@
 """The inner source of the archive job: each task writes its range and yields what it wrote.
 
 Only file names and counts cross into the JVM, so an archive runs at the speed of pyarrow. The rows
-of this source are manifests, one JSON text for each file. Not for users: the job gives it a plan.
+of this source are manifests, one JSON text for each file, and one for what was removed while it was
+read. Not for users: the job gives it a plan.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ternmq.pipeline.archive_log import DELIVERIES, ArchivePlace
+from ternmq.pipeline.archive_log import DELIVERIES, ArchivePlace, Told
 from ternmq.pipeline.archive_store import ArchiveStore
 from ternmq.pipeline.archive_writer import write_rows
 from ternmq.pipeline.cluster import cluster
@@ -65,17 +66,22 @@ class ArchiveReader(DataSourceReader):
             return
         task = partition
         place = ArchivePlace(task.kind, task.topic, task.broker_group)
-        rows = _rows(self._url, task)
+        gone: list[int] = []
+        rows = _rows(self._url, task, gone.append)
         expected = task.end - task.first if task.kind != DELIVERIES else 100_000
         for file in write_rows(ArchiveStore(self._target), place, rows, expected):
-            yield (msgspec.json.encode(file).decode(),)
+            yield (msgspec.json.encode(Told(file=file)).decode(),)
+        if gone:
+            lost = Told(broker_group=task.broker_group, lost=sum(gone))
+            yield (msgspec.json.encode(lost).decode(),)
 
 
-def _rows(url: str, task: ArchiveTask) -> Iterator[Any]:
+def _rows(url: str, task: ArchiveTask, gone: Callable[[int], None]) -> Iterator[Any]:
     schema = to_arrow_schema(full_schema(task.kind, properties=True), timezone="UTC")
     place = Place(task.topic, task.broker_group)
     if task.kind == DELIVERIES:
         deliveries = DeliveryRowMaker(schema, broker_group=task.broker_group)
-        return deliveries.record_batches(cluster(url).read_deliveries(place, task.first, task.end))
+        pages = cluster(url).read_deliveries(place, task.first, task.end, gone)
+        return deliveries.record_batches(pages)
     messages = RowMaker(schema, topic=task.topic, broker_group=task.broker_group)
     return messages.record_batches(cluster(url).read(place, task.first, task.end, []))

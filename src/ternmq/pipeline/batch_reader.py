@@ -4,7 +4,7 @@
 pickled partitions, nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,9 @@ class RangeReader:
         schema = to_arrow_schema(self._schema, timezone="UTC")
         place = Place(task.topic, task.broker_group)
         if self._options.stream == "deliveries":
-            pages = cluster(self._options.url).read_deliveries(place, task.first, task.end)
+            pages = cluster(self._options.url).read_deliveries(
+                place, task.first, task.end, self._gone(task)
+            )
             found = DeliveryRowMaker(schema, broker_group=place.broker_group)
             yield from found.record_batches(pages)
             return
@@ -73,6 +75,19 @@ class RangeReader:
                 f"{task.end - task.first - count} of the messages {task.first} to {task.end} of "
                 f"{task.topic!r} are gone; set failOnDataLoss to false to read what is left"
             )
+
+    def _gone(self, task: RangePartition) -> Callable[[int], None]:
+        """Delivery records are counted in bytes: they say how many messages they speak of."""
+
+        def gone(size: int) -> None:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(
+                    f"{size} bytes of the delivery records {task.first} to {task.end} of "
+                    f"{task.broker_group!r} are gone; set failOnDataLoss to false to read what is "
+                    "left"
+                )
+
+        return gone
 
 
 class BatchReader(DataSourceReader):

@@ -6,7 +6,7 @@ stream some thirty times a second: `recent_bounds` remembers the answer for a mo
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ternmq.batch.envelope import Envelope
@@ -142,10 +142,15 @@ class Cluster:
         while (envelopes := loop_thread().run(following())) is not None:
             yield envelopes
 
-    def read_deliveries(self, place: Place, first: int, end: int) -> Iterator[DeliveriesPage]:
-        """The delivery records of a broker group between two offsets of its pull log."""
+    def read_deliveries(
+        self, place: Place, first: int, end: int, gone: Callable[[int], None]
+    ) -> Iterator[DeliveriesPage]:
+        """The delivery records of a broker group between two offsets of its pull log; `gone` hears
+        how many bytes of them were removed meanwhile."""
         while first < end:
             page = self._deliveries(place.broker_group, first, end)
+            if page.first > first:
+                gone(min(page.first, end) - first)
             if page.following <= first:
                 return
             first = page.following

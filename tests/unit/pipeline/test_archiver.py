@@ -10,9 +10,16 @@ from pyspark.sql import SparkSession
 from ternmq.core.errors import TopicNotFound
 from ternmq.pipeline import archive
 from ternmq.pipeline.archive import ArchiveJob, Archiver
-from ternmq.pipeline.archive_log import MESSAGES, ArchivedFile, ArchivedRange, ArchivePlace
+from ternmq.pipeline.archive_log import (
+    DELIVERIES,
+    MESSAGES,
+    ArchivedFile,
+    ArchivedRange,
+    ArchivePlace,
+)
 from ternmq.pipeline.cluster import Bounds
 from ternmq.pipeline.loss import DataLoss
+from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
 from ternmq.pipeline.positions import Place
 
 PLACE = ArchivePlace(MESSAGES, "orders", "main")
@@ -50,9 +57,15 @@ def archiver(
 ) -> Archiver:
     """One whose tasks write nothing, and tell what is still held."""
 
-    def write(_: Archiver, ranges: list[ArchivedRange]) -> list[ArchivedFile]:
+    def write(
+        _: Archiver, ranges: list[ArchivedRange]
+    ) -> tuple[list[ArchivedFile], dict[str, int]]:
         files: list[ArchivedFile] = []
+        gone: dict[str, int] = {}
         for each in ranges:
+            if each.place.kind == DELIVERIES:
+                gone["main"] = found.held[each.place.topic].first - each.first
+                continue
             first = max(each.first, found.held[each.place.topic].first)
             files.append(
                 ArchivedFile(
@@ -61,12 +74,12 @@ def archiver(
                     end=each.end, rows=each.end - first, size=1, from_ms=0, to_ms=1,
                 )
             )  # fmt: skip
-        return files
+        return files, gone
 
     monkeypatch.setattr(archive, "cluster", lambda _: found)
     monkeypatch.setattr(Archiver, "_write", write)
     spark = SimpleNamespace(dataSource=SimpleNamespace(register=lambda _: None))
-    job = ArchiveJob(url="", target=str(folder), deliveries=False, **options)
+    job = ArchiveJob(url="", target=str(folder), **{"deliveries": False} | options)
     return Archiver(cast(SparkSession, spark), job)
 
 
@@ -104,6 +117,29 @@ def test_a_job_told_so_stops_where_rows_went(
     with pytest.raises(DataLoss, match="4 of 'orders' on 'main' were removed"):
         job.round({PLACE: 10})
     assert job._store.load().number == 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_delivery_records_that_go_while_they_are_read_are_counted_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strict: bool
+) -> None:
+    """In bytes: that is what there is to count."""
+    found = ClusterDouble()
+    place = ArchivePlace(DELIVERIES, DELIVERIES_PLACE, "main")
+    found.held[DELIVERIES_PLACE] = Bounds(0, 800)
+    options = {"deliveries": True, "fail_on_data_loss": strict}
+    job = archiver(monkeypatch, found, tmp_path / "a", **options)
+    monkeypatch.setattr(found, "recent_bounds", lambda _: Bounds(0, 800))
+    found.held[DELIVERIES_PLACE] = Bounds(300, 800)
+
+    if strict:
+        with pytest.raises(DataLoss, match="300 of the bytes of delivery records on 'main'"):
+            job.round({place: 800})
+        assert job._store.load().number == 0
+    else:
+        job.round({place: 800})
+        mark = job._store.load().marks[place]
+        assert (mark.end, mark.missing) == (800, 300)
 
 
 @pytest.mark.parametrize("end", [3, 30])
