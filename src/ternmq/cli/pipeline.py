@@ -5,12 +5,14 @@ by the jobs that use it; `find` answers without starting it.
 """
 
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ternmq.cli.job_bar import job_bar
 from ternmq.cli.options import URL, Json, Url, Yes, confirm
 from ternmq.cli.output import (
     flush,
@@ -24,7 +26,6 @@ from ternmq.cli.output import (
     utc,
 )
 from ternmq.cli.pipeline_replay import replay
-from ternmq.cli.progress import progress_bar
 from ternmq.cli.spark_job import Conf, Master, interrupted, job_rate, spark_job
 from ternmq.cli.starts import parse_start
 from ternmq.core.errors import BadRequest
@@ -90,14 +91,21 @@ def archive(
     )  # fmt: skip
     prepared(job)  # Before Spark takes its seconds to start.
     done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0}
-    with spark_job("archive", master, conf) as spark, interrupted() as stopping:
+    with (
+        spark_job("archive", master, conf) as spark,
+        interrupted() as stopping,
+        ExitStack() as stack,
+    ):
         archiver = Archiver(spark, job)
+        bar = job_bar(spark, "archive", None if follow else archiver.waiting())
+        shown = stack.enter_context(bar)
 
         def told(last: Round) -> None:
             done["rounds"] += 1
             done["messages"] += last.messages
             done["deliveries"] += last.delivery_rows
             done["files"] += last.files
+            shown(done["messages"])
             rate = int(last.messages / max(last.seconds, 0.001))
             note(
                 f"archived {done['messages']:,} messages, {done['deliveries']:,} delivery records "
@@ -134,7 +142,7 @@ def compact(
         first = archive_care.first_date_kept(keep_ms, int(time.time() * 1000))
         dropped = archive_care.drop_old(archive, first)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
-    with spark_job("compact", master, conf) as spark:
+    with spark_job("compact", master, conf) as spark, job_bar(spark, "compact"):
         before, after = archive_care.compact(
             spark, archive, today, lambda done, total: note(f"{done} of {total} days compacted")
         )
@@ -233,7 +241,7 @@ def trace(
         _make_folder(checkpoint)
         _follow_trace(url, checkpoint, out, (master, conf), as_json=as_json)
         return
-    with spark_job("trace", master, conf) as spark:
+    with spark_job("trace", master, conf) as spark, job_bar(spark, "trace"):
         tables = tracing.trace(spark, job)
         if out is not None:
             page = tracing.write(spark, tables, out, archive or url)
@@ -269,15 +277,16 @@ def dead_letters(
     choice = letters.LetterChoice(groups=tuple(group or ()), where=where)
     cluster(url)  # Is it there? Before Spark takes its seconds to start.
     with spark_job("dead-letters", master, conf) as spark:
-        rows = letters.letters(spark, url, choice)
-        causes = [] if rows is None else letters.grouped(rows).toArrow().to_pylist()
+        with job_bar(spark, "dead letters"):
+            rows = letters.letters(spark, url, choice)
+            causes = [] if rows is None else letters.grouped(rows).toArrow().to_pylist()
         result: dict[str, Any] = {"causes": causes}
         if redrive and rows is not None:
             total = sum(cause["letters"] for cause in causes)
             result |= {"chosen": total, "resent": 0, "failed": []}
             if not dry_run and total:
                 confirm(f"Send {total} letters again?", yes=yes)
-                with interrupted() as stopping, progress_bar("redrive", total) as shown:
+                with interrupted() as stopping, job_bar(spark, "redrive", total) as shown:
                     result["resent"], result["failed"] = letters.redrive(
                         rows, url, rate=per_second, told=lambda a, _: shown(a), stopping=stopping
                     )

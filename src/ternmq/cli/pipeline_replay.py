@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from ternmq.cli.job_bar import job_bar
 from ternmq.cli.options import URL, Json, Url, Yes, confirm
 from ternmq.cli.output import note, say, show_json, size
-from ternmq.cli.progress import progress_bar
 from ternmq.cli.spark_job import Conf, Master, interrupted, job_rate, spark_job
 
 
@@ -48,7 +48,8 @@ def replay(
     sent = 0
     with spark_job("replay", master, conf) as spark, interrupted() as stopping:
         replayer = Replayer(spark, job)
-        left = replayer.count(dry_run=dry_run)
+        with job_bar(spark, "counting"):
+            left = replayer.count(dry_run=dry_run)
         again = " (the rest of it)" if left.begun else ""
         target = f"topic {to_topic}" if to_topic else f"group {group} alone"
         if left.done:
@@ -59,7 +60,7 @@ def replay(
             confirm(f"Send {left.messages} messages to {target}?", yes=yes)
             note(f"replay {left.name}; if it stops, the same command goes on")
         if not dry_run and not left.done:
-            with progress_bar("replay", left.messages) as told:
+            with job_bar(spark, "replay", left.messages) as told:
                 sent = replayer.run(told, stopping)
     result = {"replay": left.name, "chosen": left.messages, "sent": sent, "dry_run": dry_run}
     if as_json:

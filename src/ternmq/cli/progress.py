@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from ternmq.core.lifecycle import background
 
@@ -30,18 +30,3 @@ async def progress(what: str, total: int | None, done: Callable[[], int]) -> Asy
 
         async with background(progress=follow):
             yield
-
-
-@contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """The same for work that has no event loop: yields what is called with how far it is."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)

@@ -11,11 +11,13 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.pipeline import class_archive, register
+from ternmq.pipeline.quiet import quiet_start
 
 LOCAL = "local[*]"
 CHECKPOINTS = (
@@ -55,7 +57,8 @@ def spark_session(
         builder = builder.config(key, value)
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        spark = builder.getOrCreate()
+        with nullcontext() if submitted else quiet_start():
+            spark = builder.getOrCreate()
     except Exception as error:  # pyspark has no common error for "no Java", "no such master" …
         raise Unavailable(f"Spark does not start: {first_line(error)}") from error
     if signal.getsignal(signal.SIGINT) != on_interrupt != signal.default_int_handler:
