@@ -13,12 +13,13 @@ import pytest
 
 from tests.integration.databases import database, servers
 from tests.integration.processes import Node, NodeFactory
+from tests.integration.s3 import s3
 from tests.integration.zookeeper import zookeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["database", "servers", "zookeeper"]  # Fixtures that live in a file of their own.
+__all__ = ["database", "s3", "servers", "zookeeper"]  # Fixtures that live in a file of their own.
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from ternmq.pipeline import archive_care
 from ternmq.pipeline.archive import ArchiveJob, Archiver
 from ternmq.pipeline.archive_store import ArchiveStore
 from ternmq.pipeline.finding import ArchiveSearch, Wanted
+from ternmq.pipeline.replay import Replayer, ReplayJob
+from ternmq.pipeline.trace import TraceJob, trace
 from ternmq.sync import connect
 from ternmq.wire.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until
@@ -165,35 +166,41 @@ def test_a_wrong_folder_is_one_clear_line(
         archive(spark, shared_node, str(tmp_path / "a"))
 
 
-@pytest.fixture
-def s3() -> Iterator[str]:
-    """A local S3 server with one bucket; yields an archive url."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(port=0)
-    server.start()
-    _, port = server.get_host_and_port()
-    try:
-        import boto3
-
-        client = boto3.client(
-            "s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1"
-        )
-        client.create_bucket(Bucket="lake")
-        yield f"s3://lake/archive?endpoint_override=127.0.0.1%3A{port}&scheme=http&region=us-east-1"
-    finally:
-        server.stop()
-
-
 def test_an_archive_may_lie_in_s3(s3: str, spark: SparkSession, node: Node) -> None:
-    [wanted, *_] = fill(node, "orders", 0, 200)
+    """P3, P5: found and replayed from there."""
+    ids = fill(node, "orders", 0, 200)
 
     assert archive(spark, node, s3) == 200
     assert archive(spark, node, s3) == 0
 
     search = ArchiveSearch(s3)
-    assert [row["id"] for row in search.messages(Wanted(id=wanted))] == [wanted]
+    assert [row["id"] for row in search.messages(Wanted(id=ids[0]))] == [ids[0]]
     assert len(search.messages(Wanted(topic="orders", limit=1_000))) == 200
+    where = "sequence >= 50 and properties['n'] is null and date > '2000'"
+    replay = ReplayJob(url=node.url, archive=s3, topic="orders", to_topic="again", where=where)
+    for sent in (150, 0):
+        replayer = Replayer(spark, replay)
+        replayer.count(dry_run=False)
+        assert replayer.run(lambda _: None, lambda: False) == sent
+    with connect(node.url) as mq:
+        assert [message.id for message in mq.read("again")] == ids[50:]
+
+
+@pytest.mark.long
+def test_an_archive_in_s3_is_traced(s3: str, spark: SparkSession, node: Node) -> None:
+    fill(node, "orders", 0, 200)
+    with connect(node.url) as mq, mq.consumer("orders", group="billing") as consumer:
+        for seen, message in enumerate(consumer, start=1):
+            message.ack()
+            if seen == 150:
+                break
+        consumer.flush()
+        mq.admin.create_group("orders", "other", Start(at="latest"))  # Syncs the pull log.
+    archive(spark, node, s3)
+
+    owed = trace(spark, TraceJob(archive=s3))["audit"]
+
+    assert {row["group"]: row["never_acked"] for row in owed} == {"billing": 50, "other": 0}
 
 
 @pytest.mark.long

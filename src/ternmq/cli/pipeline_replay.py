@@ -13,7 +13,7 @@ from ternmq.cli.spark_job import Conf, Master, interrupted, job_rate, spark_job
 def replay(
     archive: Annotated[
         str,
-        typer.Option("--from-archive", envvar="TERN_ARCHIVE", help="The archive: a folder."),
+        typer.Option("--from-archive", envvar="TERN_ARCHIVE", help="A folder, or a url."),
     ],
     topic: Annotated[str, typer.Option("--topic", help="The topic they were archived from.")],
     to_topic: Annotated[str, typer.Option("--to-topic", help="They go into this topic.")] = "",

@@ -31,6 +31,7 @@ from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.pipeline import replay_plan, sink_rows
 from ternmq.pipeline.archive_log import MESSAGES, ArchiveState
+from ternmq.pipeline.archive_reader import END, archived_rows
 from ternmq.pipeline.archive_store import ArchiveStore
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.replay_plan import PLANS, Block, ReplayDone, ReplayPlan, Step
@@ -85,10 +86,6 @@ class Replayer:
         check_name("replay", self.name)
         self._store = ArchiveStore(job.archive)
         self._store.check()
-        if not self._store.is_local:
-            raise BadRequest(
-                "a replay reads archives on file systems that Spark reaches; s3 is not one"
-            )
         self._cluster = cluster(job.url)
         self._state: ArchiveState = self._store.load()
         self._plan = self._planned()
@@ -178,17 +175,16 @@ class Replayer:
             targets=replay_plan.targets(ends, self._cluster.broker_groups()),
         )  # fmt: skip
 
-    def _choose(self) -> DataFrame:
-        """The archived rows that the condition takes."""
+    def _choose(self, first: int = 0, end: int = END) -> DataFrame:
+        """The archived rows that the condition takes; all that have these sequences."""
         files = [
-            self._store.present(file)
+            file
             for file in self._state.files.values()
             if file.kind == MESSAGES and file.topic == self._job.topic
         ]
         if not files:
             raise BadRequest(f"the archive let go of all messages of topic {self._job.topic!r}")
-        base = self._store.absolute(MESSAGES)
-        rows = self._spark.read.option("basePath", base).parquet(*files)
+        rows = archived_rows(self._spark, self._store, files, first=first, end=end)
         if not self._job.where:
             return rows
         try:
@@ -240,7 +236,8 @@ class Replayer:
             f.lit(NOTES[1]), f.col("sequence").cast("string"),
         )  # fmt: skip
         rows = (
-            self._chosen.where(f.col("broker_group") == step.line)
+            self._choose(first, step.end)
+            .where(f.col("broker_group") == step.line)
             .where((f.col("sequence") >= first) & (f.col("sequence") < step.end))
             .select(
                 "sequence", "id", "body", "key", "tag", "order_key", "born_at", "app",

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline import report, tracing
 from ternmq.pipeline.archive_log import DELIVERIES, MESSAGES
+from ternmq.pipeline.archive_reader import archived_rows
 from ternmq.pipeline.archive_store import ArchiveStore
 from ternmq.pipeline.tracing import Traces
 
@@ -109,14 +110,11 @@ def _live(spark: SparkSession, job: TraceJob) -> Traces:
 def _archived(spark: SparkSession, job: TraceJob) -> Traces:
     store = ArchiveStore(job.archive)
     store.check()
-    if not store.is_local:
-        raise BadRequest("a trace reads archives on file systems that Spark reaches; s3 is not one")
     state = store.load()
     frames: dict[str, DataFrame] = {}
     for kind in (MESSAGES, DELIVERIES):
-        paths = [store.present(file) for file in state.files.values() if file.kind == kind]
-        if not paths:
+        files = [file for file in state.files.values() if file.kind == kind]
+        if not files:
             raise BadRequest(f"{job.archive} holds no {kind} yet")
-        base = store.absolute(kind)
-        frames[kind] = spark.read.option("basePath", base).parquet(*paths)
+        frames[kind] = archived_rows(spark, store, files)
     return Traces(frames[MESSAGES], frames[DELIVERIES])
