@@ -112,7 +112,7 @@ class SegmentedLog:
         try:
             self._active.sync()
         except (DiskFull, DiskFailed) as error:
-            self._fail("an fsync failed; nothing after the last good one is trusted", error)
+            self.fail("an fsync failed; nothing after the last good one is trusted", error)
             raise DiskFailed(error.message, **error.details) from error
 
     def _undo(self, created: list[int]) -> None:
@@ -128,9 +128,10 @@ class SegmentedLog:
             self._active.sync()
             self.synced = self.end
         except (DiskFull, DiskFailed) as error:
-            self._fail("a failed write could not be undone", error)
+            self.fail("a failed write could not be undone", error)
 
-    def _fail(self, event: str, error: TernError) -> None:
+    def fail(self, event: str, error: TernError) -> None:
+        """Nothing is written any more until a restart."""
         self.failed = DiskFailed(
             f"{event}: {error.message}; fix the disk and restart this server", **error.details
         )
@@ -145,7 +146,7 @@ class SegmentedLog:
         try:
             self.disk.sync_dir(self.directory)
         except (DiskFull, DiskFailed) as error:
-            self._fail("a directory could not be synced", error)
+            self.fail("a directory could not be synced", error)
             raise DiskFailed(error.message, **error.details) from error
 
     # Reading
@@ -220,7 +221,15 @@ class SegmentedLog:
     # Recovery and retention
 
     def cut(self, offset: int) -> None:
-        """Forget everything from `offset` on, durably. Done again after a crash it goes on."""
+        """Forget everything from `offset` on, durably. Done again after a crash it goes on; an
+        error is final."""
+        try:
+            self._cut(offset)
+        except (DiskFull, DiskFailed) as error:
+            self.fail("a log could not be cut", error)
+            raise
+
+    def _cut(self, offset: int) -> None:
         later = [base for base in self.bases[1:] if base > offset]
         for base in reversed(later):
             self._files.pop(base, None)

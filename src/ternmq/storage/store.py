@@ -303,10 +303,16 @@ class Store:
                 pull_durable=min(self._last.pull_durable, pull_to),
             )
         )
-        self._history.intend_cut(message_to, pull_to)
-        self.messages.cut(message_to)
-        self.pulls.cut(pull_to)
-        self._history.cut_done()
+        try:
+            self._history.intend_cut(message_to, pull_to)
+            self.messages.cut(message_to)
+            self.pulls.cut(pull_to)
+            self._history.cut_done()
+        except (DiskFull, DiskFailed) as error:
+            # The intent may be on disk: what is written from here on would be cut off with it.
+            for segments in (self._message_segments, self._pull_segments):
+                segments.fail("a cut was not finished", error)
+            raise
 
     def base_state(self) -> bytes:
         """What an empty replica needs of what is no longer in the logs; blocks, on the writer

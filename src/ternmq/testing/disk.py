@@ -53,6 +53,11 @@ class _Inode:
         self.content = bytearray(self.durable)
 
 
+def _folder(path: Path) -> str:
+    """Its directory; `Path.parent` is ten times slower, and this is asked very often."""
+    return str(path).rpartition("/")[0]
+
+
 def _apply(content: bytearray, change: _Change) -> None:
     at, data = change
     if data is None:
@@ -225,7 +230,8 @@ class SimulatedDisk:
     def names(self, directory: Path) -> list[str]:
         if directory not in self._directories:
             raise DiskFailed(f"no such directory: {directory}")
-        return sorted(path.name for path in self._files if path.parent == directory)
+        folder = str(directory)
+        return sorted(path.name for path in self._files if _folder(path) == folder)
 
     def exists(self, path: Path) -> bool:
         return path in self._files or path in self._directories
@@ -250,15 +256,16 @@ class SimulatedDisk:
     def sync_dir(self, directory: Path) -> None:
         if self.faults.next_sync():
             raise DiskFailed(f"simulated I/O error while syncing {directory}")
-        for path in [path for path in self._durable if path.parent == directory]:
+        folder = str(directory)
+        for path in [path for path in self._durable if _folder(path) == folder]:
             del self._durable[path]
         for path, inode in self._files.items():
-            if path.parent == directory:
+            if _folder(path) == folder:
                 self._durable[path] = inode
         self._moves = [
             (path, target, inode)
             for path, target, inode in self._moves
-            if path.parent != directory or (target is not None and target.parent != directory)
+            if _folder(path) != folder or (target is not None and _folder(target) != folder)
         ]
 
     def write_atomic(self, path: Path, content: Buffer) -> None:
