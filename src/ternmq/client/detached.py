@@ -113,11 +113,17 @@ class Detached:
         rows = self._sender.rows(bodies, options)
         if not rows:
             return HalfReceipts()
-        if not self.broker_group:
-            self.broker_group = await self._sender.group_of(self.name)
+        await self._find_group()
         receipts = await self._sender.store(self.broker_group, topic, rows, self._info)
         self.rows += len(receipts)
         return receipts
+
+    async def _find_group(self) -> None:
+        if not self.broker_group:
+            self.broker_group = await self._sender.group_of(self.name)
+        elif self._wanted:
+            await self._sender.known(self._wanted)
+            self._wanted = None  # Asked once.
 
     async def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> Staged:
         """Stage one batch of columns; several calls may be under way, and keep their order.
@@ -125,8 +131,7 @@ class Detached:
         Rows with due times (a DUE column) need `later`: the delay server that takes them after the
         commit and keeps them until then.
         """
-        if not self.broker_group:
-            self.broker_group = await self._sender.group_of(self.name)
+        await self._find_group()
         info = msgspec.structs.replace(self._info, later=later) if later else self._info
         stored = await self._sender.store_columns(self.broker_group, topic, columns, info)
         rows = 0 if stored.committed else columns.count
@@ -150,7 +155,7 @@ async def end_detached(
         fenced=bool(options.get("fenced", True)),
         elsewhere=[_check_attempt(attempt) for attempt in options.get("elsewhere", ())],
     )
-    where = group or await sender.group_of(name)
+    where = await sender.known(group) if group else await sender.group_of(name)
     answer = await sender.ask(where, Command.DETACHED_END, end, HalfEnded)
     return DetachedEnding(
         state=answer.state, attempts=answer.attempts, placed=answer.placed,

@@ -64,7 +64,20 @@ class HalfSender:
 
     async def group(self, wanted: str | None) -> str:
         """The broker group that a new transaction lives on."""
-        return wanted or random.choice(await self._links.some_masters())
+        return (
+            await self.known(wanted) if wanted else random.choice(await self._links.some_masters())
+        )
+
+    async def known(self, wanted: str) -> str:
+        """A broker group that somebody named: refused at once where there is none of this name. One
+        that is away is waited for."""
+        links = self._links
+        if wanted not in (*links.masters(), *links.away("realtime")):
+            await links.refresh()
+        known = sorted({*links.masters(), *links.away("realtime")})
+        if known and wanted not in known:
+            raise BadRequest(f"there is no broker group {wanted!r}; there are: {', '.join(known)}")
+        return wanted
 
     async def group_of(self, name: str) -> str:
         """The broker group where rows are staged under this name, else the first one."""

@@ -167,3 +167,21 @@ async def test_mistakes_are_told(mq: ternmq.Client) -> None:
         await tx.send("orders", b"one", immunity=-1)
     with pytest.raises(ternmq.BadRequest, match="hex"):
         await mq.admin.end_half("abc", "commit")
+
+
+async def test_a_broker_group_that_does_not_exist_is_refused_at_once_by_name(
+    mq: ternmq.Client,
+) -> None:
+    mq.transaction_checker(unknown)
+    told = r"no broker group 'mian'; there are: main"
+    async with asyncio.timeout(5):
+        with pytest.raises(ternmq.BadRequest, match=told):
+            async with mq.transaction(broker_group="mian") as tx:
+                await tx.send("orders", b"a")
+        with pytest.raises(ternmq.BadRequest, match=told):
+            await mq.detached("task", broker_group="mian").send("orders", b"a")
+        with pytest.raises(ternmq.BadRequest, match=told):
+            await mq.commit_detached("task", [0], broker_group="mian")
+        async with mq.transaction(broker_group="main") as tx:
+            await tx.send("orders", b"a")
+    assert await bodies(mq, "orders") == [b"a"]
