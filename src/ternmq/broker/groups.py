@@ -117,6 +117,14 @@ class Group:
         if settings.retry != before:
             self.lane.reschedule(self.retry_rule())
 
+    def note(self, change: Change) -> None:
+        """A step of the lane was made: remember how rows were settled."""
+        if change.kind is Kind.RESET:
+            self.unacked.reset(change.ranges[0][0], self.lane.passed)
+            self.lane.passed = None
+        else:
+            self.unacked.note(change)
+
     def ledger(self) -> LedgerLine:
         line = self.lane.ledger()
         topic, lane = (self.beside, "private") if self.beside else (self.topic, "topic")
@@ -219,7 +227,7 @@ class Groups:
     def to_record(self, group: Group, change: Change) -> PullRecord:
         """Every change passes here on its way to the log."""
         if change.kind in SETTLING:
-            group.unacked.note(change)
+            group.note(change)
             if group.asked:
                 self.on_settled(group)
         outcome = OUTCOMES.get(change.kind)
@@ -334,7 +342,7 @@ class Groups:
                     group.lane, change,
                     now=now, waited_ms=waited_ms, grace_until=now + grace_ms, offset=offset,
                 )  # fmt: skip
-                group.unacked.note(change)
+                group.note(change)
                 group.records += 1
         for key, group in by_id.items():
             name = topics.get(group.topic_id)

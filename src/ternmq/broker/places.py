@@ -58,6 +58,8 @@ class Places:
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0
         self._due = Due()
+        self.passed: list[tuple[int, int]] | None = None
+        """What the last reset skipped, for who keeps account; None: it began a new generation."""
 
     # -- looking
 
@@ -188,9 +190,11 @@ class Places:
         self.dying.clear()
         handled_beyond = len(self.done) > 0 and self.done.end() > target
         if handled_beyond or target < self.start:
+            self.passed = None
             self._begin(target)
             return
-        for first, end in self.done.gaps(self.start, target):
+        self.passed = list(self.done.gaps(self.start, target))
+        for first, end in self.passed:
             self.skipped += self._finish(first, end)
         self.returned.cut(self.start, target)
         self.waiting.cut(self.start, target)

@@ -41,16 +41,25 @@ class Unacked:
             self._pieces.extend([(first, end, kind) for first, end, _ in change.ranges])
             self._index = None
             self._forget(KEPT_MAX)
-        elif kind is Kind.RESET:  # What was skipped is not noted row by row.
-            self._pieces.clear()
-            self._index = None
-            self.floor = change.ranges[0][0]
         elif kind is Kind.CUT:
             cut = change.ranges[0][0]
             kept = [(first, min(end, cut), by) for first, end, by in self._pieces if first < cut]
             self._pieces = deque(kept)
             self._index = None
             self.floor = min(self.floor, cut)
+
+    def reset(self, target: int, skipped: list[tuple[int, int]] | None) -> None:
+        """The lane goes on from `target` and skipped these rows; None: as a new generation, and
+        nobody knows what became of rows before."""
+        self._index = None
+        if skipped is None:
+            self._pieces.clear()
+            self.floor = target
+            return
+        self._pieces.extend([(first, end, Kind.SKIPPED) for first, end in skipped[-KEPT_MAX:]])
+        if len(skipped) > KEPT_MAX:
+            self.floor = max(self.floor, skipped[-KEPT_MAX - 1][1])
+        self._forget(KEPT_MAX)
 
     def saved(self) -> tuple[list[Piece], int]:
         """The newest ones and their floor, for a snapshot."""

@@ -20,6 +20,7 @@ from ternmq.core.errors import (
 )
 from ternmq.testing import SimulatedDisk, node
 from ternmq.wire.commands import Start
+from tests.unit.broker.test_delivery import take
 
 
 @pytest.fixture
@@ -156,12 +157,29 @@ async def test_a_group_that_is_deleted_meanwhile_is_said(mq: Any) -> None:
 
 async def test_a_skipped_message_is_not_reported_as_acked(mq: Any) -> None:
     await make_group(mq)
-    receipt = await mq.send("orders", b"x")
+    receipts = [await mq.send("orders", b"x") for _ in range(3)]
+    async with mq.consumer("orders", group="g") as consumer:
+        first, dead = await take(consumer, 2)
+        await first.ack()
+        await dead.reject("no")
     await mq.admin.reset_group("orders", "g", Start(at="latest"))
 
-    with pytest.raises(NotConfirmed) as e:
-        await mq.confirm(receipt, "g")
-    assert e.value.state in ("skipped", "unknown")
+    await mq.confirm(receipts[0], "g")
+    for receipt, state in ((receipts[1], "dead"), (receipts[2], "skipped")):
+        with pytest.raises(NotConfirmed) as e:
+            await mq.confirm(receipt, "g")
+        assert e.value.state == state
+
+
+async def test_what_a_reset_skipped_is_known_after_a_restart(tmp_path: Path) -> None:
+    async with node(data_dir=tmp_path) as url, ternmq.connect(url, app="test") as mq:
+        await make_group(mq)
+        receipt = await mq.send("orders", b"x")
+        await mq.admin.reset_group("orders", "g", Start(at="latest"))
+    async with node(data_dir=tmp_path) as url, ternmq.connect(url, app="test") as mq:
+        with pytest.raises(NotConfirmed) as e:
+            await mq.confirm(receipt, "g")
+        assert e.value.state == "skipped"
 
 
 async def test_what_makes_no_sense_is_refused(mq: Any) -> None:

@@ -2,7 +2,7 @@
 
 from ternmq.broker import unacked
 from ternmq.broker.change import Change
-from ternmq.broker.unacked import Unacked
+from ternmq.broker.unacked import KEPT_MAX, Unacked
 from ternmq.storage.pull_log import Kind
 
 
@@ -43,12 +43,29 @@ def test_below_what_was_forgotten_nobody_can_tell() -> None:
     ]
 
 
-def test_after_a_reset_what_lies_below_may_have_been_skipped() -> None:
+def test_a_reset_forward_leaves_what_is_known_and_says_what_it_skipped() -> None:
     known = Unacked()
     known.note(settled(Kind.DEAD, (4, 5)))
-    known.note(Change(Kind.RESET, ((10, 10, 0),)))
+    known.reset(10, [(7, 9)])
+
+    assert known.within(3, 12) == [(4, 5, "dead"), (7, 9, "skipped")]
+
+
+def test_in_a_new_generation_nothing_is_known_of_what_lies_below() -> None:
+    known = Unacked()
+    known.note(settled(Kind.DEAD, (4, 5)))
+    known.reset(10, None)
 
     assert known.within(4, 12) == [(4, 10, "unknown")]
+
+
+def test_of_a_scattered_reset_the_newest_ranges_are_known() -> None:
+    known = Unacked()
+    known.reset(3 * KEPT_MAX, [(3 * row, 3 * row + 1) for row in range(KEPT_MAX + 1)])
+
+    assert known.within(0, 1) == [(0, 1, "unknown")]
+    assert known.within(3, 4) == [(3, 4, "skipped")]
+    assert known.within(4, 6) == []
 
 
 def test_what_was_cut_off_never_happened() -> None:
