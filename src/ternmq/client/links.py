@@ -8,7 +8,6 @@ reached. A broker that is up goes on being used while no meta server answers.
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from ternmq.client.link import Link
@@ -16,7 +15,7 @@ from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
-from ternmq.rpc.connection import Connection, request
+from ternmq.rpc.connection import request
 from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
 
 VERSION = "0.1.0"
@@ -113,29 +112,29 @@ class Links:
         return link
 
     async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T:
-        """One control request to a meta server."""
-        return await self._ask(self._cache.connection, command, record, answer)
+        """One control request to a meta server; to the next one if it cannot be answered there,
+        for it may not reach the registry."""
+        connection = await self._cache.connection()
+        try:
+            return await request(connection, command, record, answer, timeout=self._timeout)
+        except Unavailable:
+            lost = connection.closed
+            again = self._cache.move_on(connection) or lost
+            if not again or command not in REPEATABLE:
+                raise
+        connection = await self._cache.connection()
+        return await request(connection, command, record, answer, timeout=self._timeout)
 
     async def ask(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
-        """One control request to a broker."""
-        return await self._ask(link.get, command, record, answer)
-
-    async def _ask(
-        self,
-        connect: Callable[[], Awaitable[Connection]],
-        command: int,
-        record: Record,
-        answer: type[T],
-    ) -> T:
-        """A connection may have died unnoticed, or die now: what may be asked twice is asked once
-        more, on a fresh one."""
-        connection = await connect()
+        """One control request to a broker. A connection may have died unnoticed, or die now: what
+        may be asked twice is asked once more, on a fresh one."""
+        connection = await link.get()
         try:
             return await request(connection, command, record, answer, timeout=self._timeout)
         except Unavailable:
             if not connection.closed or command not in REPEATABLE:
                 raise
-        connection = await connect()
+        connection = await link.get()
         return await request(connection, command, record, answer, timeout=self._timeout)
 
     async def close(self) -> None:

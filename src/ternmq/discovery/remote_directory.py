@@ -173,7 +173,7 @@ class RemoteDirectory(RemoteStandings):
         try:
             return await request(connection, command, record, answer, timeout=ANSWER_S)
         except Unavailable:
-            connection.abort()  # It may hang; the next question goes to the next meta server.
+            self._routes.move_on(connection)  # It may hang, or not reach the registry.
             raise
 
 

@@ -1,9 +1,9 @@
 """Which brokers there are: asked of a meta server, and kept while a question for news waits there.
 
-One connection to one meta server at a time; when it fails, the next address is tried. Refreshes
-that overlap share one question. After the first one, `_watch` keeps a question open that a meta
-server answers when the routes are others, so a change is known in well under a second. What was
-learnt last stays usable while every meta server is away: brokers serve without meta.
+One connection to one meta server at a time; when it fails, or has no registry, the next one is
+tried. Refreshes that overlap share one question. After the first one, `_watch` keeps one open that
+a meta server answers when the routes are others, so a change is known in well under a second.
+What was learnt last stays usable while every meta server is away: brokers serve without meta.
 """
 
 import asyncio
@@ -59,6 +59,15 @@ class RouteCache:
                 self._connection = await self._open_any()
             return self._connection
 
+    def move_on(self, connection: Connection) -> bool:
+        """This meta server cannot answer: hang up, and begin with another one next time. False:
+        there is no other."""
+        # Others ask on the same connection: for them it is lost, they may ask again.
+        connection.abort(Unavailable(f"{connection.address} could not answer; asking another"))
+        if self._addresses[0] == connection.address:
+            self._addresses.append(self._addresses.pop(0))
+        return len(self._addresses) > 1
+
     async def close(self) -> None:
         self._closed = True
         for task in (self._refreshing, self._watching):
@@ -93,9 +102,9 @@ class RouteCache:
                 known = self.routes.version if self.routes is not None else 0
                 self._learn(await self._ask(connection, known=known, wait_ms=WATCH_MS))
                 await asyncio.sleep(PAUSE_S)
-            except Closed:
-                return
             except TernError:
+                if self._closed:
+                    return
                 await asyncio.sleep(AGAIN_S)
 
     def _learn(self, routes: Routes) -> None:
@@ -111,7 +120,7 @@ class RouteCache:
         try:
             return await request(connection, Command.ROUTES, find, Routes, timeout=timeout)
         except Unavailable:
-            connection.abort()  # It may have died unnoticed, or hang: the next one is fresh.
+            self.move_on(connection)  # It may have died unnoticed, or hang: the next one is fresh.
             raise
 
     async def _open_any(self) -> Connection:

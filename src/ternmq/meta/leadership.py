@@ -104,7 +104,7 @@ class Leadership:
         def decide(held: Standing | None) -> Standing | None:
             standing = _there(held, wanted)
             check_lead(
-                standing, wanted.member_id, alive=self.liveness.may_be_alive(standing.master),
+                standing, wanted.member_id, alive=self._may_be_alive(standing.master),
                 force=wanted.force, accept_loss=wanted.accept_loss,
             )  # fmt: skip
             epoch = self._registry.new_epoch(key)
@@ -135,7 +135,7 @@ class Leadership:
             wanted,
             lambda held: forgotten(
                 _there(held, wanted), wanted.member_id,
-                alive=self.liveness.may_be_alive(wanted.member_id),
+                alive=self._may_be_alive(wanted.member_id),
                 accept_loss=wanted.accept_loss,
             ),
         )  # fmt: skip
@@ -149,6 +149,12 @@ class Leadership:
             return None if changed == standing else changed
 
         return self._swap(this, decide)
+
+    def _may_be_alive(self, member_id: str) -> bool:
+        """As far as this meta server knows, or another one of the same registry."""
+        if self.liveness.said_goodbye(member_id):
+            return False
+        return self.liveness.may_be_alive(member_id) or member_id in self._registry.held()
 
     def _refuse_copy(self, member_id: str, address: str) -> None:
         if self.liveness.is_heard(member_id):

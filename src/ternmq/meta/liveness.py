@@ -41,6 +41,9 @@ class Liveness:
             return False
         return self._heard.get(member_id, self._since) >= self.horizon()
 
+    def said_goodbye(self, member_id: str) -> bool:
+        return member_id in self._left
+
     def is_heard(self, member_id: str) -> bool:
         """It was heard by us, lately; not only that nothing is known."""
         return member_id in self._heard and self.may_be_alive(member_id)

@@ -29,6 +29,11 @@ from ternmq.wire.registering import Register, Registered, Withdraw
 from ternmq.wire.standing import GroupJoin, Standing
 
 EXPIRE_S_MAX = 1.0
+HOLD_S = 0.5
+HELD_S = 3.0
+"""A session with the registry may have ended, and what it held with it."""
+CATCH_UP_S = 1.0
+"""Shorter than a server waits for the answer to its heartbeat."""
 
 log = get_logger()
 
@@ -71,6 +76,7 @@ class Registrar:
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
         self._there: dict[Key, _There] = {}
+        self._told = clock.monotonic()
         self._remember()
         service.on_servers_changed(lambda _: self._remember())
         service.on_standing_changed(self._stand)
@@ -156,6 +162,18 @@ class Registrar:
             await asyncio.sleep(min(EXPIRE_S_MAX, self._service.liveness.dead_after_ms / 5_000))
             self.expire()
 
+    async def run_held(self) -> None:
+        """Tell other meta servers whom we hear, where the registry can."""
+        told: frozenset[str] | None = None
+        while True:
+            members = frozenset(each.said.member for each in self._there.values()) - {""}
+            if members != told or self._clock.monotonic() - self._told > HELD_S:
+                with suppress(TernError):
+                    if not await self._service.hold_servers(members):
+                        return
+                    told, self._told = members, self._clock.monotonic()
+            await asyncio.sleep(HOLD_S)
+
     def put(self, said: Register, heard: float) -> None:
         """On the routes as what it is."""
         if said.member and heard == ALWAYS:
@@ -182,8 +200,10 @@ class Registrar:
         """Another meta server may know more of the group than we do yet."""
         held = self._service.standing(wanted.route.broker_group, wanted.route.kind)
         if held is None or held.member(wanted.member) is None or held.epoch < wanted.epoch:
-            with suppress(TernError):  # No registry: who is there goes on being there.
-                await self._service.look_for_news()
+            # No registry: who is there goes on being there.
+            with suppress(TernError, TimeoutError):
+                async with asyncio.timeout(CATCH_UP_S):
+                    await self._service.look_for_news()
 
     def _route(self, said: Register) -> Route:
         route = said.route

@@ -142,6 +142,13 @@ class Registry(Protocol):
     def forget_server(self, route: Route) -> None:
         """It is gone for good; an unknown one is no error."""
 
+    def hold(self, members: frozenset[str]) -> bool:
+        """Exactly these servers are heard by the meta server whose registry this is, as long as it
+        lives. False: a registry of this kind cannot know who lives."""
+
+    def held(self) -> frozenset[str]:
+        """Servers that any meta server hears."""
+
     def version(self) -> int:
         """Grows with every change, whoever makes it."""
 

@@ -184,6 +184,12 @@ class SqlRegistry:
 
         self._repeated(forget)
 
+    def hold(self, members: frozenset[str]) -> bool:
+        return False
+
+    def held(self) -> frozenset[str]:
+        return frozenset()
+
     def version(self) -> int:
         with self._transaction() as connection:
             return version_of(connection)

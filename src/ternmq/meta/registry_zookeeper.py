@@ -5,7 +5,7 @@
     /topics/ID        a live topic          /names/=NAME     its id
     /gone/ID          a deleted topic       /groups/ID/=NAME a group of a live topic: its id
     /epochs/=GROUP    the last epoch        /servers/KIND=GROUP   servers that hold messages
-    /standings/KIND=GROUP  how a broker group stands
+    /standings/KIND=GROUP  how a broker group stands      /alive/…   see `zookeeper_alive`
     /news/VERSION     which topics that version changed; 0: servers, -1: standings
 
 Every change is one transaction of `zookeeper_tree` and puts itself into the news. A change whose
@@ -33,11 +33,14 @@ from ternmq.meta.registry import (
     News,
     NewTopic,
 )
+from ternmq.meta.zookeeper_alive import Alive
 from ternmq.meta.zookeeper_tree import OVERTAKEN, Overtaken, State, ZooKeeperTree, chunks, now
 from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.standing import GroupKind, Standing
 
-FOLDERS = ("/topics", "/names", "/gone", "/groups", "/epochs", "/servers", "/standings", "/news")
+FOLDERS = (
+    "/topics", "/names", "/gone", "/groups", "/epochs", "/servers", "/standings", "/alive", "/news",
+)  # fmt: skip
 SERVERS_CHANGED = 0
 STANDINGS_CHANGED = -1
 """In the news, beside ids of topics; an earlier release takes them for topics that are gone."""
@@ -55,6 +58,7 @@ class ZooKeeperRegistry:
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self._tree = tree
+        self._alive = Alive(tree)
         self._cluster = ""
 
     @classmethod
@@ -296,6 +300,13 @@ class ZooKeeperRegistry:
                 self._tree.commit(change, state, at, [SERVERS_CHANGED])
 
         self._tree.repeated(forget)
+
+    def hold(self, members: frozenset[str]) -> bool:
+        self._alive.hold(members)
+        return True
+
+    def held(self) -> frozenset[str]:
+        return self._alive.all()
 
     def version(self) -> int:
         return self._tree.state()[0].version

@@ -17,6 +17,7 @@ from typing import Any
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.lifecycle import background
 from ternmq.core.units import KIB
 from ternmq.meta.liveness import HEARTBEAT_MS
 from ternmq.meta.naming import Naming, StandingDesk, check_server, is_server
@@ -248,12 +249,11 @@ async def serving_meta(
     host: str, port: int, handler: MetaHandler, *, limits: ServerLimits, clock: Clock
 ) -> AsyncIterator[Listener]:
     """Listen while the block runs; then take no more, answer what was asked, close."""
+    registrar = handler.registrar
     async with listening(host, port, handler, limits=limits, clock=clock) as listener:
-        expiring = asyncio.create_task(handler.registrar.run(), name="tern-silent-servers")
         try:
-            yield listener
+            async with background(silent=registrar.run, held=registrar.run_held):
+                yield listener
         finally:
             listener.stop_accepting()
-            expiring.cancel()
-            await asyncio.wait([expiring])
             await handler.finish()

@@ -309,6 +309,10 @@ class MetaService:
 
         await asyncio.shield(self._in_worker(work, self._set_servers))
 
+    async def hold_servers(self, members: frozenset[str]) -> bool:
+        """Tell other meta servers whom we hear; False: this registry cannot."""
+        return await asyncio.shield(self._in_worker(lambda: self._registry.hold(members)))
+
     def on_servers_changed(self, callback: Callable[[list[Route]], None]) -> None:
         self._servers_callbacks.append(callback)
 

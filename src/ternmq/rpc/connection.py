@@ -184,9 +184,9 @@ class Connection(asyncio.BufferedProtocol):
             except TimeoutError:
                 self._transport.abort()
 
-    def abort(self) -> None:
-        """Cut the connection without waiting for anything."""
-        self._end(Closed(f"the connection to {self.address} was closed"))
+    def abort(self, reason: TernError | None = None) -> None:
+        """Cut the connection without waiting for anything; `reason` is what calls fail with."""
+        self._end(reason or Closed(f"the connection to {self.address} was closed"))
         if self._transport is not None:
             self._transport.abort()
 

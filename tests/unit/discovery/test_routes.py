@@ -14,6 +14,7 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.server import Listener, Peer, ServerLimits, listening
 from ternmq.wire.commands import (
     PROTOCOL_VERSION,
+    Command,
     Hello,
     Route,
     Routes,
@@ -206,3 +207,21 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_moving_on_to_another_meta_server_does_not_end_the_watch() -> None:
+    """Q10: one without its registry is left; the question for news goes along."""
+    one, other = Meta(MASTER), Meta(MASTER)
+    async with serving(one) as first, serving(other) as second:
+        cache = RouteCache([address_of(first), address_of(second)], HELLO)
+        await cache.refresh()
+        await until(lambda: bool(one.waiting))
+        connection = await cache.connection()
+        assert cache.move_on(connection)
+        with pytest.raises(Unavailable, match="asking another"):
+            await connection.call(Command.ROUTES, pack(RoutesFind()))
+        assert (await cache.connection()).address == address_of(second)
+        await until(lambda: bool(other.waiting))
+        other.change(MASTER, DELAY)
+        await until(lambda: cache.masters("delay") == [DELAY])
+        await cache.close()

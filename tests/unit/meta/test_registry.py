@@ -439,3 +439,21 @@ def test_the_last_epoch_is_told_without_giving_one_out(registry: Registry) -> No
     registry.new_epoch("a")
     assert registry.last_epoch("a") == 2
     assert registry.last_epoch("b") == 0
+
+
+def test_whom_a_meta_server_hears_the_others_know_while_it_lives(
+    registry: Registry, opener: Opener
+) -> None:
+    """Q10: a server that one meta server cannot hear may be heard by another."""
+    other, dying = opener(), opener()
+    if not registry.hold(frozenset({"a", "b"})):
+        assert registry.held() == frozenset()
+    else:
+        dying.hold(frozenset({"b", "c"}))
+        assert other.held() == {"a", "b", "c"}
+        registry.hold(frozenset({"a"}))
+        dying.hold(frozenset({"b"}))
+        assert other.held() == {"a", "b"}
+    dying.close()
+    assert other.held() == registry.held() <= {"a"}
+    other.close()

@@ -57,6 +57,12 @@ class Watched:
     def groups(self) -> list[GroupRow]:
         return self._inner.groups()
 
+    def hold(self, members: frozenset[str]) -> bool:
+        return self._inner.hold(members)
+
+    def held(self) -> frozenset[str]:
+        return self._inner.held()
+
     def version(self) -> int:
         return self._inner.version()
 
