@@ -1,5 +1,6 @@
 """The queue as a Spark source: batch and stream, by position and by time, restartable (P1)."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +114,15 @@ def test_a_batch_starts_at_a_time(spark: SparkSession, shared_node: Node) -> Non
 
     found = read(spark, shared_node, subscribe="spark.times", startingTimestamp=time_ms)
     before = read(spark, shared_node, subscribe="spark.times", endingTimestamp=time_ms)
+    named = {"endingOffsetsByTimestamp": json.dumps({"spark.times": time_ms})}
+    by_topic = read(spark, shared_node, subscribe="spark.times", **named)
+    never = {"endingTimestamp": time_ms + 3_600_000}  # Nothing is so young: all there is.
 
     assert set(numbers(found)) >= {5, 6}
-    assert max(numbers(before)) <= 5
+    everything = read(spark, shared_node, subscribe="spark.times", **never).collect()
+    older = [row for row in everything if round(row.stored_at.timestamp() * 1000) < time_ms]
+    assert numbers(before) == numbers(by_topic) == sorted(int(row.body) for row in older)
+    assert len(everything) == len(numbers(found)) + len(older)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,27 @@ def test_a_topic_made_while_the_stream_runs_is_read_from_its_start(
     assert sorted(row for batch in seen for row in batch) == [0, 1, 2, 3, 3, 4, 5, 6]
 
 
+@pytest.mark.long
+def test_a_stream_waits_for_enough_rows_but_not_longer_than_it_was_told(
+    spark: SparkSession, shared_node: Node, tmp_path: Path, running: list[StreamingQuery]
+) -> None:
+    """P1: minOffsetsPerTrigger and maxTriggerDelay of streams that run."""
+    patient: Batches = []
+    short: Batches = []
+    wanted = {"subscribe": "enough", "minOffsetsPerTrigger": 100, "ends": False}
+    with connect(shared_node.url, app="shop") as mq:
+        mq.send_many("enough", [b"x"] * 30)
+        for seen, delay in ((patient, "1h"), (short, "2s")):
+            folder = tmp_path / delay
+            running.append(start(spark, shared_node, folder, seen, maxTriggerDelay=delay, **wanted))
+        wait_until(lambda: any(short), "rows after the delay, though too few", seconds=60)
+        assert list(filter(None, short)) == [list(range(30))]
+        assert not any(patient), "it goes on waiting for more"
+        mq.send_many("enough", [b"x"] * 80)
+        wait_until(lambda: any(patient), "enough rows", seconds=60)
+    assert list(filter(None, patient)) == [list(range(110))]
+
+
 def test_a_stream_that_retention_overtook_stops_or_goes_on_as_it_was_told(
     spark: SparkSession, node_factory: NodeFactory, tmp_path: Path
 ) -> None:

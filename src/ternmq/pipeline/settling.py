@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.errors import TernError, TransactionEnded, TransactionNotFound, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.pipeline.cluster import Cluster
+from ternmq.pipeline.cluster import STAGED_S, Cluster
 from ternmq.pipeline.staging import TaskDone
 
 log = get_logger()
@@ -42,7 +42,13 @@ def commit(cluster: Cluster, tasks: list[TaskDone]) -> int:
             return 0  # One group, which has told the tasks that all is done.
         home = groups[0]
         elsewhere = [at for group in groups[1:] for at in own.get(group, [])]
-        ending = cluster.commit(name, home, own.get(home, []), elsewhere)
+        try:
+            ending = cluster.commit(name, home, own.get(home, []), elsewhere)
+        except (TransactionEnded, TransactionNotFound) as error:
+            raise Unavailable(
+                f"the staged rows of {name} are gone: they wait {STAGED_S / 3600:g} h for their "
+                f"commit, unless they are rolled back; run it again to write them ({error.message})"
+            ) from error
         decided = ending.attempts
         if not ending.repeated:
             for group in groups[1:]:

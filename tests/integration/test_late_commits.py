@@ -1,0 +1,81 @@
+"""A driver that is away between staging and commit: for a day nothing happens, for too long it is
+said, and the rows are written again (P2)."""
+
+from pathlib import Path
+
+import pytest
+
+from ternmq.core.errors import Unavailable
+from ternmq.pipeline import settling
+from ternmq.pipeline.cluster import Cluster
+from ternmq.pipeline.sink_rows import batches
+from ternmq.pipeline.staging import Stage, TaskDone
+from ternmq.sync import connect
+from tests.integration.processes import Node, NodeFactory
+from tests.integration.turning import SharedClock
+
+pa = pytest.importorskip("pyarrow")
+HOURS = 3_600.0
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> SharedClock:
+    return SharedClock(tmp_path / "clock")
+
+
+@pytest.fixture
+def node(node_factory: NodeFactory, clock: SharedClock) -> Node:
+    return node_factory(prefix=clock.prefix)
+
+
+def staged(node: Node, name: str, *bodies: bytes) -> TaskDone:
+    """What a task does."""
+    stage = Stage(Cluster(node.url), TaskDone(name, ["main"], 0, "main"))
+    for columns in batches(pa.RecordBatch.from_pydict({"body": list(bodies)}), 1_000):
+        stage.add("orders", columns)
+    return stage.finish()
+
+
+def commit(node: Node, done: TaskDone) -> int:
+    """What a driver does, in whichever process."""
+    return settling.commit(Cluster(node.url), [done])
+
+
+def bodies(node: Node) -> list[bytes]:
+    with connect(node.url, app="test") as mq:
+        return [message.body for message in mq.read("orders")]
+
+
+def test_a_day_between_staging_and_commit_changes_nothing(node: Node, clock: SharedClock) -> None:
+    """Nor do two days between it and its repetition by a driver that did not hear the answer."""
+    done = staged(node, "query:1", b"a", b"b")
+    clock.turn(24 * HOURS)
+    node.kill()
+    node.start()
+    assert bodies(node) == []
+    assert commit(node, done) == 2
+    clock.turn(48 * HOURS)
+    assert commit(node, done) == 0
+    again = staged(node, "query:1", b"a", b"b")
+    assert (again.committed, again.rows, commit(node, again)) == (True, 0, 0)
+    assert bodies(node) == [b"a", b"b"]
+
+
+def test_after_the_limit_it_is_said_and_the_next_run_writes_the_rows(
+    node: Node, clock: SharedClock
+) -> None:
+    done = staged(node, "query:1", b"a", b"b")
+    clock.turn(71 * HOURS)
+    node.kill()
+    node.start()
+    with connect(node.url) as mq:
+        assert mq.admin.halves().total == 1
+    clock.turn(2 * HOURS)
+    node.kill()
+    node.start()
+    with pytest.raises(Unavailable, match=r"are gone: they wait 72 h .* run it again"):
+        commit(node, done)
+    assert bodies(node) == []
+    again = staged(node, "query:1", b"a", b"b")
+    assert commit(node, again) == 2
+    assert bodies(node) == [b"a", b"b"]
