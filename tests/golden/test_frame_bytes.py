@@ -111,6 +111,7 @@ NUMBERS = {
     "REPLICATE": 91,
     "REPLICATED": 92,
     "HANDOVER": 93,
+    "GROUP_DRAIN": 94,
 }
 
 

@@ -24,7 +24,15 @@ from ternmq.broker.figures import Figures
 from ternmq.broker.limits import SendLimits
 from ternmq.broker.topics import Topics, from_delay_server
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, Paused, PutAside, SequenceTooOld, TernError, TooLarge
+from ternmq.core.errors import (
+    BadRequest,
+    Paused,
+    PutAside,
+    ReadOnly,
+    SequenceTooOld,
+    TernError,
+    TooLarge,
+)
 from ternmq.discovery.own_topics import refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.message_log import Append
@@ -97,8 +105,10 @@ class Publisher:
         limits: SendLimits,
         figures: Figures,
         clock: Clock,
+        draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._topics = topics
+        self._draining = draining
         self._limits = limits
         self._figures = figures
         self._committer = committer
@@ -147,6 +157,7 @@ class Publisher:
         # repeat means that it is certainly not there.
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
+        self._refuse_drained(peer, frame.payload)
         self.admit(peer, frame.payload, incoming, topic)
         over = self.turn_away(peer, frame.payload, incoming, topic)
         if over is None:
@@ -159,6 +170,14 @@ class Publisher:
             self._store(peer, frame, incoming, topic, aside.id)
         else:
             self._later(peer, frame, self._put_first_aside(peer, frame, incoming, topic))
+
+    def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
+        """A producer that has not heard of the drain goes to another group now. What is bound to
+        this group comes in until the end: order keys that live here, dispatches decided on."""
+        if not self._draining() or from_delay_server(peer):
+            return
+        if BatchView(batch).buffer(Column.ORDER_KEY, Part.OFFSETS) is None:
+            raise ReadOnly("this broker group is being drained: send to another one")
 
     async def _put_first_aside(
         self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from ternmq.cli import drain
 from ternmq.cli.options import (
     URL,
     AdvertisedHost,
@@ -202,3 +203,6 @@ def _show_standing(standing: "Standing", as_json: bool) -> None:
     in_sync = ", ".join(names.get(each, each) for each in standing.in_sync) or "nobody"
     master = names.get(standing.master, "nobody")
     say(f"{standing.broker_group}: master {master} at epoch {standing.epoch}; in sync: {in_sync}")
+
+
+app.command()(drain.drain)

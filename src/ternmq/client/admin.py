@@ -12,6 +12,7 @@ from typing import Any, Literal, Unpack
 
 from ternmq.client.broker_members import BrokerMembers, BrokerState
 from ternmq.client.delays import Delays
+from ternmq.client.draining import DrainProgress, look
 from ternmq.client.everyone import Everyone, Missing, named, not_answered
 from ternmq.client.half import HalfWanted, half_id, make_half_find
 from ternmq.client.links import Links
@@ -63,7 +64,7 @@ from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 from ternmq.wire.replaying import GroupRetried, GroupRetry
-from ternmq.wire.standing import HandedOver, Standing
+from ternmq.wire.standing import GroupDrain, HandedOver, Standing
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]
@@ -384,6 +385,17 @@ class Admin:
         return await BrokerMembers(self._links).forget(
             group, member, accept_loss=accept_loss, kind="realtime"
         )
+
+    async def drain(self, broker_group: str, undo: bool = False) -> DrainProgress:
+        """Let producers move away from a broker group, for good or until `undo`; what is there is
+        still handed out. `drain_progress` says when it is safe to stop."""
+        wanted = GroupDrain(broker_group=broker_group, draining=not undo)
+        await self._links.ask_meta(Command.GROUP_DRAIN, wanted, Standing)
+        return await self.drain_progress(broker_group)
+
+    async def drain_progress(self, broker_group: str) -> DrainProgress:
+        """What a broker group still holds that somebody waits for."""
+        return await look(self._links, broker_group)
 
     async def routes(self) -> list[Route]:
         """Which servers clients are told to use; asked anew."""

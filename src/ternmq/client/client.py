@@ -356,8 +356,12 @@ class Client:
         return Admin(self._servers())
 
     def broker_groups(self) -> list[str]:
-        """The broker groups that take messages, as far as this client knows."""
+        """The broker groups that are there, as far as this client knows."""
         return self._servers().masters()
+
+    def taking_groups(self) -> list[str]:
+        """Those that new messages go to: without those that are being drained."""
+        return self._servers().takers()
 
     def submit(self, job: "Callable[[Client], Coroutine[Any, Any, T]]") -> "Future[T]":
         """Run `job(mq)` on this client's event loop; any thread may call this."""

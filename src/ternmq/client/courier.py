@@ -27,6 +27,8 @@ class SendsOnce(Protocol):
 
     def broker_groups(self) -> list[str]: ...
 
+    def taking_groups(self) -> list[str]: ...
+
 
 def choose_group(groups: Sequence[str], turn: int, slot: int | None) -> str | None:
     """The group for a new message: by turns, or the same one for the same order key."""

@@ -65,7 +65,7 @@ class HalfSender:
     async def group(self, wanted: str | None) -> str:
         """The broker group that a new transaction lives on."""
         return (
-            await self.known(wanted) if wanted else random.choice(await self._links.some_masters())
+            await self.known(wanted) if wanted else random.choice(await self._links.some_takers())
         )
 
     async def known(self, wanted: str) -> str:

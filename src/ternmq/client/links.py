@@ -25,9 +25,10 @@ REPEATABLE = frozenset(
         Command.REFUSED_OPEN, Command.CONFIRM, Command.SEEK, Command.LEDGER, Command.STATUS,
         Command.TOPIC_FIGURES, Command.GROUP_FIGURES, Command.DELAY_FIND, Command.DELAY_COUNT,
         Command.DELAY_LEDGER, Command.STANDINGS,
+        Command.DELAY_LEDGER, Command.HALF_LIST,
         # Orders that say what shall be: the second one finds it so.
         Command.TOPIC_CREATE, Command.TOPIC_SET, Command.LIMIT_SET, Command.GROUP_SET,
-        Command.MEMBER_PAUSE,
+        Command.MEMBER_PAUSE, Command.GROUP_DRAIN,
     }
 )  # fmt: skip
 """Asking these twice does what asking once does."""
@@ -74,8 +75,14 @@ class Links:
         await self._cache.refresh()
 
     def masters(self, kind: Kind = "realtime") -> list[str]:
-        """The groups that take messages."""
+        """The groups whose master can be asked."""
         return [route.broker_group for route in self._cache.masters(kind)]
+
+    def takers(self, kind: Kind = "realtime") -> list[str]:
+        """The groups for new messages: not those that are being drained, if there are others."""
+        masters = self._cache.masters(kind)
+        staying = [route.broker_group for route in masters if not route.draining]
+        return staying or [route.broker_group for route in masters]
 
     def weights(self) -> dict[str, int]:
         """How much groups get of what is shared out by weight; those not named the same."""
@@ -94,6 +101,11 @@ class Links:
         if not masters:
             raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
+
+    async def some_takers(self, kind: Kind = "realtime") -> list[str]:
+        """At least one group for new messages."""
+        await self.some_masters(kind)
+        return self.takers(kind)
 
     def broker(self, broker_group: str) -> Link:
         """The link to the master of a broker group."""

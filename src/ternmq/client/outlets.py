@@ -49,7 +49,7 @@ class Outlets:
     def known(self) -> bool:
         """Is there anybody to send to, as far as we know?"""
         if not self._groups:
-            self._groups, self._routes = self._links.masters(self.kind), self._links.version
+            self._groups, self._routes = self._links.takers(self.kind), self._links.version
         return bool(self._groups)
 
     def next(self) -> Outlet:
@@ -87,7 +87,7 @@ class Outlets:
     def _look(self) -> None:
         if self._routes is not self._links.version:
             self._routes = self._links.version
-            self._groups = self._links.masters(self.kind) or self._groups
+            self._groups = self._links.takers(self.kind) or self._groups
 
     def _pick(self, groups: list[str]) -> Outlet:
         """One that is well if there is one, else the one that has rested longest."""
@@ -103,7 +103,7 @@ class Outlets:
 
     async def find(self) -> None:
         """Ask the meta servers; raises when they know none, or none of them answers."""
-        self._groups = await self._links.some_masters(self.kind)
+        self._groups = await self._links.some_takers(self.kind)
 
     async def ready(self) -> None:
         """Wait until there is somebody to send to, at most `delivery_timeout`."""

@@ -122,5 +122,8 @@ class _Once:
     def broker_groups(self) -> list[str]:
         return self._links.masters()
 
+    def taking_groups(self) -> list[str]:
+        return self._links.takers()
+
     async def find_groups(self) -> list[str]:
-        return await self._links.some_masters()
+        return await self._links.some_takers()

@@ -212,8 +212,8 @@ class Brokers:
 
     def pick(self) -> Line | None:
         """A group that takes messages now, in turn; None while there is none."""
-        masters = set(self._links.masters())
-        able = [line for line in self._lines.values() if line.has_room and line.group in masters]
+        takers = set(self._links.takers())
+        able = [line for line in self._lines.values() if line.has_room and line.group in takers]
         if not able:
             return None
         self._turn += 1

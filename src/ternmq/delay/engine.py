@@ -350,6 +350,14 @@ class Engine:
         hour.book.free(rows)
         self.wheel.add(hour.start, rows, np.full(len(rows), due_ms, np.int64))
 
+    def dispatching(self) -> dict[str, int]:
+        """Rows of open intents, by the broker group that they are bound for."""
+        counts: dict[str, int] = {}
+        for hour in self.hours.values():
+            for intent in hour.book.intents.values() if hour.book is not None else ():
+                counts[intent.group] = counts.get(intent.group, 0) + len(intent.rows)
+        return counts
+
     def is_open(self, start: int, intent: Decision) -> bool:
         """Whether nobody has said yet what became of this intent."""
         hour = self.hours.get(start)

@@ -235,5 +235,5 @@ class Parts:
             cpu_s=usage.ru_utime + usage.ru_stime, memory=pages * resource.getpagesize(),
             connections=len(self.listener.peers) if self.listener else 0,
             log_start=messages.start_offset, log_end=messages.safe_offset,
-            clock_jumps=self.ticker.watch.jumps,
+            clock_jumps=self.ticker.watch.jumps, dispatching=self.engine.dispatching(),
         )  # fmt: skip

@@ -4,7 +4,7 @@ Brokers ask for ids and epochs, and wait here for news of topics, each time a li
 an application: its name would have to begin with '%', and people's do not.
 """
 
-from ternmq.core.errors import Unauthorized
+from ternmq.core.errors import BadRequest, Unauthorized
 from ternmq.discovery.directory import InUse
 from ternmq.meta.registrar import Registrar
 from ternmq.meta.service import MetaService
@@ -21,6 +21,7 @@ from ternmq.wire.naming import (
     TopicNewsFind,
 )
 from ternmq.wire.standing import (
+    GroupDrain,
     GroupJoin,
     GroupLead,
     InSyncChange,
@@ -118,6 +119,18 @@ class StandingDesk:
     async def leave_in_sync(self, wanted: InSyncLeave) -> Record:
         return await self._service.leave_in_sync(
             wanted.broker_group, wanted.member_id, wanted.epoch_seen, kind=wanted.kind
+        )
+
+    async def drain(self, wanted: GroupDrain) -> Record:
+        """Refused where nobody else would take the messages."""
+        others = self._registrar.takers(wanted.kind, besides=wanted.broker_group)
+        if wanted.draining and not others:
+            raise BadRequest(
+                f"no other broker group takes messages: {wanted.broker_group!r} cannot be drained "
+                "before there is one"
+            )
+        return await self._service.drain_group(
+            wanted.broker_group, kind=wanted.kind, draining=wanted.draining
         )
 
     async def forget(self, wanted: MemberForget) -> Record:

@@ -138,6 +138,15 @@ class Registrar:
                     "broker group; stop it, then start it with this version first"
                 )
 
+    def takers(self, kind: str, *, besides: str) -> list[str]:
+        """Other groups that messages can be sent to now."""
+        return [
+            route.broker_group
+            for route in self._routes.current().servers
+            if (route.kind, route.role, route.draining) == (kind, "master", False)
+            and route.broker_group != besides
+        ]
+
     def silent(self) -> list[tuple[Route, float]]:
         """Servers of their own process, and for how many seconds they have said nothing."""
         now = self._clock.monotonic()

@@ -51,6 +51,7 @@ from ternmq.wire.naming import EpochNew, GroupIdFind, Reserve, TopicNewsFind
 from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
 from ternmq.wire.registering import Register, Withdraw
 from ternmq.wire.standing import (
+    GroupDrain,
     GroupJoin,
     GroupLead,
     InSyncChange,
@@ -98,6 +99,7 @@ class MetaHandler:
             Command.STANDINGS: (StandingFind, desk.find),
             Command.GROUP_LEAD: (GroupLead, desk.lead),
             Command.MEMBER_FORGET: (MemberForget, desk.forget),
+            Command.GROUP_DRAIN: (GroupDrain, desk.drain),
         }
         self._naming: dict[int, Question] = {
             Command.GROUP_JOIN: (GroupJoin, desk.join),

@@ -184,8 +184,9 @@ class Relay:
     def learn(self, mq: SendsOnce) -> None:
         """Which broker groups new rows may be given to."""
         resting = self._resters(self._clock.now_ms())
-        self._known = known = tuple(mq.broker_groups())
-        self.groups = tuple(group for group in known if group not in resting) or known
+        self._known = tuple(mq.broker_groups())
+        taking = tuple(mq.taking_groups())
+        self.groups = tuple(group for group in taking if group not in resting) or taking
 
     def _resters(self, now_ms: int) -> list[str]:
         return [group for group, rest in self._resting.items() if rest.until_ms > now_ms]

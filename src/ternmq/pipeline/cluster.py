@@ -83,6 +83,10 @@ class Cluster:
         """At least one; `Unavailable` when there is none."""
         return loop_thread().run(self._client.links.some_masters("delay"))
 
+    def taking_groups(self) -> list[str]:
+        """Those that new rows go to: without those that are being drained."""
+        return loop_thread().run(self._client.links.some_takers())
+
     def recent_bounds(self, place: Place) -> Bounds | None:
         """First and end, perhaps a moment old; None when there is no such topic."""
         known = self._bounds.get(place)

@@ -59,8 +59,9 @@ class TaskWriter:
 
     def write(self, rows: Iterator[pa.RecordBatch], name: str, partition: int) -> TaskDone:
         groups = sorted(self.cluster.broker_groups())
+        taking = sorted(self.cluster.taking_groups())
         # Messages of an order key keep their order only on one group.
-        group = groups[0 if self._ordered else partition % len(groups)]
+        group = taking[0 if self._ordered else partition % len(taking)]
         stage = Stage(self.cluster, TaskDone(name, groups, partition, group))
         try:
             for batch in rows:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Unpack
 from ternmq.client.admin import Admin as AsyncAdmin
 from ternmq.client.admin import Ranges
 from ternmq.client.broker_members import BrokerState
+from ternmq.client.draining import DrainProgress
 from ternmq.client.everyone import Missing
 from ternmq.client.half import HalfWanted
 from ternmq.client.merging import ResetDone
@@ -175,6 +176,12 @@ class Admin:
 
     def forget_member(self, group: str, member: str, accept_loss: bool = False) -> Standing:
         return run(self._admin.forget_member(group, member, accept_loss))
+
+    def drain(self, broker_group: str, undo: bool = False) -> DrainProgress:
+        return run(self._admin.drain(broker_group, undo))
+
+    def drain_progress(self, broker_group: str) -> DrainProgress:
+        return run(self._admin.drain_progress(broker_group))
 
     def routes(self) -> list[Route]:
         return run(self._admin.routes())

@@ -237,6 +237,10 @@ class Client:
         """The broker groups that take messages, as far as this client knows."""
         return loop_thread().call(self._mq.broker_groups)
 
+    def taking_groups(self) -> list[str]:
+        """Those that new messages go to."""
+        return loop_thread().call(self._mq.taking_groups)
+
     def submit(self, job: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Run `job` with the async client on its own loop; does not wait for the result."""
         return asyncio.run_coroutine_threadsafe(job(self._mq), loop_thread().loop)

@@ -83,6 +83,7 @@ class Command(IntEnum):
     """Master to replica, unasked: bytes of a log."""
     REPLICATED = 92
     HANDOVER = 93
+    GROUP_DRAIN = 94
 
 
 class Flag(IntFlag):

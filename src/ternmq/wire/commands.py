@@ -442,6 +442,8 @@ class Status(Record, frozen=True):
     """Brokers: the id by which it joined its group."""
     lag: int = 0
     """Replicas: bytes of the message log that the master has and this one has not; -1: unknown."""
+    dispatching: dict[str, int] = {}
+    """Delay servers: messages on their way to each broker group, decided and not yet there."""
 
 
 class StatusQuery(Record, frozen=True):

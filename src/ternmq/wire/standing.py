@@ -113,6 +113,14 @@ class HandedOver(Record, frozen=True):
     """For how long messages waited."""
 
 
+class GroupDrain(Record, frozen=True):
+    """Let producers move away from a broker group, or (`draining` false) come back."""
+
+    broker_group: str
+    kind: GroupKind = "realtime"
+    draining: bool = True
+
+
 def conflict(message: str, standing: Standing) -> Conflict:
     """The error that carries how the group stands instead."""
     return Conflict(message, standing=msgspec.to_builtins(standing))

@@ -40,6 +40,9 @@ class FakeMq:
     def broker_groups(self) -> list[str]:
         return self.groups
 
+    def taking_groups(self) -> list[str]:
+        return self.groups
+
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
     ) -> list[OnceReceipt]:
