@@ -77,3 +77,19 @@ def test_a_projected_batch_has_all_that_its_columns_need(
 
     expected = [{name: row[name] for name in names} for row in rows(BatchView(whole))]
     assert rows(smaller, names) == expected
+
+
+@given(
+    ids=st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=40), odd=st.booleans()
+)
+def test_ids_that_rows_bring_are_shown_as_everywhere(ids: list[bytes], odd: bool) -> None:
+    """P1: of 16 bytes all at once, others one by one."""
+    sent = [Outgoing(body=b"x", born_at_ms=1, explicit_id=one) for one in ids]
+    if odd:
+        sent.append(Outgoing(body=b"x", born_at_ms=1, explicit_id=b"short"))
+        sent.append(Outgoing(body=b"x", born_at_ms=1))
+    view = BatchView(a_batch(sent))
+
+    found = [row["id"] for row in rows(view, ["id"])]
+
+    assert found == [view.message_id(number) for number in range(view.count)]

@@ -1,0 +1,73 @@
+"""Spark and several broker groups: sink, rows for later, and a group that is added (P1, P2)."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ternmq.sync import connect
+from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.test_spark_streams import Batches, start
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+LATER = "IF(id % 2 = 1, CURRENT_TIMESTAMP() + INTERVAL 20 SECONDS, NULL) AS deliver_at"
+
+
+@pytest.fixture
+def meta(node_factory: NodeFactory, tmp_path: Path) -> Node:
+    """A cluster of two broker groups."""
+    meta = node_factory.meta_server(f"sqlite:///{tmp_path / 'registry.db'}")
+    for name in ("east", "west"):
+        node_factory.broker_server(meta.url, name)
+    return meta
+
+
+def test_a_job_over_two_groups_is_once_also_for_what_is_due_later(
+    spark: SparkSession, meta: Node, node_factory: NodeFactory
+) -> None:
+    delay = node_factory.delay_server(meta)
+    frame = spark.range(0, 2_000, 1, 4).selectExpr("STRING(id) AS body", LATER)
+    for _ in range(2):
+        writing = frame.write.format("tern").mode("append")
+        writing.options(url=meta.url, topic="to", jobId="day").save()
+    delay.kill()
+    delay.start()
+
+    with connect(meta.url, app="test") as mq:
+
+        def due() -> bool:
+            return sum(1 for _ in mq.read("to")) >= 2_000
+
+        wait_until(due, "everything is due", seconds=90)
+        found = Counter(int(message.body) for message in mq.read("to"))
+        assert (len(found), max(found.values())) == (2_000, 1)
+        assert {message.broker_group for message in mq.read("to")} == {"east", "west"}
+        assert [line.accepted for line in mq.admin.delays.ledger()] == [1_000]
+        assert mq.admin.half_lines() == []
+
+
+def test_a_broker_group_added_while_the_stream_runs_is_read_from_its_start(
+    spark: SparkSession, meta: Node, node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    seen: Batches = []
+    with connect(meta.url, app="shop") as mq:
+        for number in range(10):
+            mq.send("orders", b"%d" % number)
+        query = start(spark, meta, tmp_path / "c", seen, subscribe="orders", ends=False)
+        try:
+            wait_until(lambda: sum(map(len, seen)) >= 10, "what was there", seconds=60)
+            node_factory.broker_server(meta.url, "north")
+            sent = 10
+
+            def taken() -> bool:
+                nonlocal sent
+                mq.send("orders", b"x")
+                sent += 1
+                return "north" in {message.broker_group for message in mq.read("orders")}
+
+            wait_until(taken, "the new group gets messages", seconds=60)
+            wait_until(lambda: sum(map(len, seen)) >= sent, "all of them", seconds=60)
+        finally:
+            query.stop()
+    assert sum(map(len, seen)) == sent
