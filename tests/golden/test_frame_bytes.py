@@ -26,6 +26,7 @@ from ternmq.wire.replicating import (
     MESSAGES,
     PULLS,
     REPLICATE,
+    REPLICATE_SYNC,
     REPLICATED,
     Follow,
     Followed,
@@ -190,10 +191,10 @@ def test_the_fixed_parts_of_hot_answers() -> None:
 
 
 def test_the_heads_of_replicated_bytes_and_their_answer() -> None:
-    replicate = REPLICATE.pack(3, 4096, 2048, PULLS, 0)
+    replicate = REPLICATE.pack(3, 4096, 2048, 1024, PULLS, REPLICATE_SYNC)
     replicated = REPLICATED.pack(3, 8192, MESSAGES, 0)
 
     assert replicate.hex(" ", -8) == (
-        "0300000000000000 0010000000000000 0008000000000000 0100000000000000"
+        "0300000000000000 0010000000000000 0008000000000000 0004000000000000 0100010000000000"
     )
     assert replicated.hex(" ", -8) == "0300000000000000 0020000000000000 0000000000000000"

@@ -268,24 +268,46 @@ class NodeFactory:
             server.start()
         return server
 
-    def meta_server(self, registry: str, *, start: bool = True) -> MetaServer:
+    def meta_server(
+        self,
+        registry: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        start: bool = True,
+    ) -> MetaServer:
         """A meta server over that registry."""
         home = self._folder / f"meta-{len(self._made) + 1}"
         home.mkdir()
         server = MetaServer(
-            port=free_ports(), data_dir=home / "data", output_dir=home, registry=registry
+            port=free_ports(),
+            data_dir=home / "data",
+            output_dir=home,
+            registry=registry,
+            environment=environment,
         )
         self._made.append(server)
         if start:
             server.start()
         return server
 
-    def broker_server(self, meta: str, name: str, *, start: bool = True) -> BrokerServer:
-        """A broker group of one broker, for the meta servers at that url."""
+    def broker_server(
+        self,
+        meta: str,
+        name: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        start: bool = True,
+    ) -> BrokerServer:
+        """One broker of a broker group, for the meta servers at that url."""
         home = self._folder / f"broker-{len(self._made) + 1}"
         home.mkdir()
         server = BrokerServer(
-            port=free_ports(), data_dir=home / "data", output_dir=home, meta=meta, name=name
+            port=free_ports(),
+            data_dir=home / "data",
+            output_dir=home,
+            meta=meta,
+            name=name,
+            environment=environment,
         )
         self._made.append(server)
         if start:

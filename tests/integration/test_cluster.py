@@ -129,19 +129,6 @@ async def test_a_new_broker_group_takes_load_and_its_messages_are_consumed_at_on
                     break
 
 
-@pytest.mark.long
-def test_a_broker_group_is_one_process_at_a_time(node_factory: NodeFactory, tmp_path: Path) -> None:
-    """A second broker of the same name is told so, and the first goes on."""
-    meta = node_factory.meta_server(f"sqlite:///{tmp_path / 'registry.db'}")
-    node_factory.broker_server(meta.url, "east")
-    twin = node_factory.broker_server(meta.url, "east", start=False)
-    twin.launch()
-
-    assert twin.process.wait(60) == 1
-    assert "already running" in twin.stderr_text()
-    assert groups(meta.url) == ["east"]
-
-
 def test_a_broker_says_when_no_meta_server_answers(tmp_path: Path) -> None:
     ran = tern("broker", "serve", "--url", "tern://127.0.0.1:1", "--data-dir",
                str(tmp_path / "data"), code=1)  # fmt: skip

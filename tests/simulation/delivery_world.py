@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.envelope import read_envelopes
 from ternmq.broker.groups import Group
-from ternmq.broker.server import Parts, open_store
+from ternmq.broker.parts import Parts, open_store
 from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
@@ -172,6 +172,8 @@ class World:
         epoch = await self.names.new_epoch("b")
         store = open_store(self.config, epoch, self.clock, self.disk)
         self._parts = Parts(self.config, store, self.names, self.clock, self.disk)
+        self.names.on_topic_deleted(self.parts.topic_deleted)
+        self.names.on_topic_changed(self.parts.admin.topic_changed)
         await self.parts.start(frozenset())
         self.producer = Caller(b"p" * 16)
 

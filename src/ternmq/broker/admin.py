@@ -3,9 +3,8 @@
 Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
 """
 
-import asyncio
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +14,7 @@ from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Group, Groups
 from ternmq.broker.members import Members
 from ternmq.broker.order import Order
+from ternmq.broker.seek import resolve
 from ternmq.broker.topics import RESERVED, Topics, lane_topic
 from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
 from ternmq.core.ids import check_name
@@ -22,7 +22,6 @@ from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
-from ternmq.storage.consume_entry import Entry, Location
 from ternmq.storage.consume_log import ConsumeLog
 from ternmq.wire import commands as wire
 from ternmq.wire.policies import MemberPause
@@ -35,8 +34,6 @@ PAUSED_SESSIONS_MAX = 1_000
 """Consumers of a group that are paused one by one; beyond, the oldest pause is forgotten."""
 LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "backlog_alarm")
 LIMIT_MAX = 10**12
-WEIGHED_ROWS_MAX = 200_000
-"""Rows whose sizes one SEEK adds up."""
 
 
 class Admin:
@@ -123,7 +120,7 @@ class Admin:
         """Go on from elsewhere; consumers that are there see it with their next pull."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
-        target = await self._members.resolve(topic.id, request.start)
+        target = await resolve(self._consume, topic.id, request.start)
         lane = group.lane
         settled_beyond = sum(b - a for a, b in lane.done.overlap(target, max(target, lane.next)))
         first = min(lane.start, target)
@@ -235,18 +232,6 @@ class Admin:
         if lane is not None:
             await self._directory.delete_topic(lane.name)
 
-    async def seek(self, request: wire.Seek) -> wire.Sought:
-        topic = self._topics.get(request.topic)
-        first, end = self._consume.bounds(topic.id)
-        sequence, size = await self._members.resolve(topic.id, request.start), 0
-        if request.size > 0:
-            found = await asyncio.to_thread(
-                self._consume.entries,
-                topic.id, sequence, rows_max=WEIGHED_ROWS_MAX, size_max=request.size,
-            )  # fmt: skip
-            sequence, size = weighed(found, sequence)
-        return wire.Sought(sequence=sequence, first=first, end=end, size=size)
-
     async def topic_deleted(self, topic: wire.Topic) -> None:
         """Nothing of a deleted topic comes back: its groups go with it."""
         groups = list(self._groups.of_topic(topic.id))
@@ -273,18 +258,6 @@ class Admin:
         self._groups.remove(group)
         error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
         self._deliverer.refuse(group, error)
-
-
-def weighed(entries: Sequence[Entry], sequence: int) -> tuple[int, int]:
-    """The sequence after these batches, and their bytes from a sequence on; lost ones have none."""
-    size = 0
-    for entry in entries:
-        end = entry.base_sequence + entry.count
-        rows = end - max(sequence, entry.base_sequence)
-        if entry.location != Location.LOST:
-            size += max(1, entry.size * rows // entry.count)
-        sequence = end
-    return sequence, size
 
 
 def _one_session(prefix: str, known: set[str]) -> str:

@@ -8,28 +8,87 @@ bytes they have unanswered (`rpc.Peer.hold`).
 
 Progress records ride along with the next round, or go alone after `PROGRESS_DELAY_S`; only
 decisions wait for a sync of the pull log. Never blocks the loop; never retries a failed sync.
+
+What is written counts once `Safety` says so: at once for a broker that is alone, with replicas when
+every required one has it. The bytes of a round go to them while our own disk works. A round of
+messages that is written and does not count yet stays *open*: the next one waits for it, so that
+sequences have no gaps; records, checkpoints and decisions go on meanwhile. After a failed write,
+and at the start, bytes are offered only when they are on our own disk (*careful*): what was offered
+and could not be written ends the leadership (`Safety.undone`).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
+from ternmq.storage.disk import Buffer
 from ternmq.storage.message_log import Append, Staged
 from ternmq.storage.pull_log import PullRecord, StagedPulls
+from ternmq.storage.segment import Plan
 from ternmq.storage.store import Store
+from ternmq.wire.replicating import MESSAGES, PULLS
 
 log = get_logger()
 
 PROGRESS_DELAY_S = 0.05
 PROGRESS_SYNC_S = 1.0
+_EVERYTHING = 2**63
 
 Told = Callable[[Append, TernError | None], None]
 Placed = Callable[[int | None], None]
 """Hears where a record lies, or that it could not be written."""
+
+
+class Safety(Protocol):
+    """Says when what is written counts, and passes it on to those who have to have it."""
+
+    refusal: TernError | None
+    """Why no messages are taken at present."""
+    paused: bool
+    """Messages wait: somebody is about to come, or to take over."""
+
+    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
+        """These bytes are on their way to our own disk, or there."""
+
+    def wrote(self, log: int, end: int, durable: int) -> None:
+        """Everything of this log below `end` is written here, below `durable` it is as safe here
+        as it has to be."""
+
+    def mark(self, log: int) -> int:
+        """Everything below counts."""
+
+    def undone(self, error: TernError) -> None:
+        """Bytes that were offered could not be written: others may have them, we do not."""
+
+    def watch(self, moved: Callable[[], None]) -> None:
+        """Call this whenever a mark moved."""
+
+
+class Alone:
+    """A broker without replicas: what is on its disk counts."""
+
+    refusal: TernError | None = None
+    paused = False
+
+    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
+        pass
+
+    def wrote(self, log: int, end: int, durable: int) -> None:
+        pass
+
+    def mark(self, log: int) -> int:
+        return _EVERYTHING
+
+    def undone(self, error: TernError) -> None:
+        pass
+
+    def watch(self, moved: Callable[[], None]) -> None:
+        pass
 
 
 class _Round(NamedTuple):
@@ -53,9 +112,21 @@ class Written(NamedTuple):
 class Committer:
     """The one way to the disk for a broker."""
 
-    def __init__(self, store: Store, *, on_safe: Callable[[list[Append]], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        on_safe: Callable[[list[Append]], None],
+        safety: Safety | None = None,
+    ) -> None:
         self._store = store
         self._on_safe = on_safe
+        self._safety: Safety = safety or Alone()
+        self._safety.watch(self._moved)
+        self._careful = True
+        self._open: _Round | None = None
+        self._undecided: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
+        """Decisions that are written and do not count yet, by the end of their records."""
         self._loop = asyncio.get_running_loop()
         self._appends: list[tuple[Append, Told]] = []
         self._records: list[PullRecord] = []
@@ -74,6 +145,9 @@ class Committer:
         """Store a batch; `told` is called on the loop once it is safe, or with the reason."""
         if self._closed or self._broken is not None:
             told(append, self._broken or Unavailable("the broker is stopping"))
+            return
+        if self._safety.refusal is not None:
+            told(append, self._safety.refusal)
             return
         self._appends.append((append, told))
         if not self._busy and not self._kicked:
@@ -108,13 +182,23 @@ class Committer:
         return future
 
     async def close(self) -> None:
-        """Write what waits, then stop the thread."""
+        """Write what waits, then stop the thread. What does not count by then stays unanswered:
+        nobody may be told that it is not stored, since it may count later."""
         self._closed = True
-        while self._busy or self._appends or self._records or self._exclusive:
+        while self._busy or self._waiting or self._records or self._exclusive:
             if not self._busy and not self._kicked:
                 self._kick()
             await asyncio.sleep(0.001)
+        for future in [future for _, futures in self._undecided for future in futures]:
+            _settle(future, Unavailable("the broker stopped before this was safe"))
+        for append, told in self._appends:
+            _guarded(told, append, Unavailable("the broker is stopping"))
         await self._writer.close()
+
+    @property
+    def _waiting(self) -> bool:
+        """Batches can be written now."""
+        return bool(self._appends) and self._open is None and not self._safety.paused
 
     def _kick(self) -> None:
         """Begin a round at the end of this turn of the loop, so that its whole turn gets in."""
@@ -134,7 +218,9 @@ class Committer:
             self._busy = True
             self._writer.put(lambda: self._run_alone(job, future))
             return
-        appends, self._appends = self._appends, []
+        appends: list[tuple[Append, Told]] = []
+        if self._waiting:
+            appends, self._appends = self._appends, []
         records, self._records = self._records, []
         decisions, self._decisions = self._decisions, []
         placed, self._placed = self._placed, []
@@ -152,6 +238,8 @@ class Committer:
         sync_records = bool(decisions) or self._progress_is_old()
         now = _Round(appends, staged, staged_records, decisions, sync_records, placed)
         self._busy = True
+        if not self._careful:
+            self._offer(now)
         self._writer.put(lambda: self._write(now))
 
     def _stage(self, appends: list[tuple[Append, Told]]) -> Staged | None:
@@ -177,6 +265,12 @@ class Committer:
             for future in decisions:
                 _settle(future, error)
             return None
+
+    def _offer(self, now: _Round) -> None:
+        if now.staged is not None:
+            _pass_on(self._safety, MESSAGES, now.staged.plan, sync=True)
+        if now.records is not None:
+            _pass_on(self._safety, PULLS, now.records.plan, sync=bool(now.decisions))
 
     def _progress_is_old(self) -> bool:
         now = self._loop.time()
@@ -216,6 +310,13 @@ class Committer:
     # -- back on the loop
 
     def _finish(self, now: _Round, written: Written) -> None:
+        failed = written.messages or written.records
+        if failed is not None and not self._careful:
+            self._safety.undone(failed)
+        if self._careful and failed is None:
+            self._offer(now)
+        if failed is not None or now.staged is not None:
+            self._careful = failed is not None
         self._finish_messages(now, written.messages)
         self._finish_records(now, written.records)
         self._next()
@@ -226,27 +327,68 @@ class Committer:
         if error is not None:
             self._store.messages.abandon(now.staged)
             log.error("messages not stored", reason=error.message, batches=len(now.appends))
-        else:
-            self._store.messages.commit(now.staged)
-            _guarded(self._on_safe, [append for append, _ in now.appends])
+            for append, told in now.appends:
+                _guarded(told, append, error)
+            return
+        self._open = now
+        self._safety.wrote(MESSAGES, now.staged.plan.end, now.staged.plan.end)
+        self._commit_open()
+
+    def _commit_open(self) -> None:
+        """Make the open round visible if it counts by now, and tell everybody who asked."""
+        now = self._open
+        if now is None or now.staged is None:
+            return
+        if self._safety.mark(MESSAGES) < now.staged.plan.end:
+            return
+        self._open = None
+        self._store.messages.commit(now.staged)
+        _guarded(self._on_safe, [append for append, _ in now.appends])
         for append, told in now.appends:
-            _guarded(told, append, error)
+            _guarded(told, append, None)
 
     def _finish_records(self, now: _Round, error: TernError | None) -> None:
         if now.records is None:
             return
         if error is None:
-            self._store.pulls.commit(now.records)
+            end = now.records.plan.end
+            # Progress that is not synced may be lost here, so nobody else may hold it for safe.
+            self._safety.wrote(PULLS, end, self._store.pulls.synced_offset)
+            self._store.pulls.commit(now.records, safe=self._safety.mark(PULLS) >= end)
             _tell_placed(now.placed, now.records.offsets)
-        else:
-            _tell_placed(now.placed, None)
-            self._store.pulls.abandon(now.records)
-            harmless = isinstance(error, DiskFull) and not now.decisions
-            (log.warning if harmless else log.error)(
-                "pull log not written", reason=error.message, decisions=len(now.decisions)
-            )
+            if now.decisions:
+                self._undecided.append((end, now.decisions))
+            self._settle_decided()
+            return
+        _tell_placed(now.placed, None)
+        self._store.pulls.abandon(now.records)
+        harmless = isinstance(error, DiskFull) and not now.decisions
+        (log.warning if harmless else log.error)(
+            "pull log not written", reason=error.message, decisions=len(now.decisions)
+        )
         for future in now.decisions:
             _settle(future, error)
+
+    def _settle_decided(self) -> None:
+        """Let records count that do by now, and tell those who wait for them."""
+        pulls, mark = self._store.pulls, self._safety.mark(PULLS)
+        if min(mark, pulls.end) > pulls.safe_offset:
+            pulls.advance(min(mark, pulls.end))
+        while self._undecided and self._undecided[0][0] <= mark:
+            for future in self._undecided.popleft()[1]:
+                _settle(future, None)
+
+    def _moved(self) -> None:
+        """More counts than before, or messages are refused from now on."""
+        self._settle_decided()
+        self._commit_open()
+        refusal = self._safety.refusal
+        if refusal is not None and self._appends:
+            appends, self._appends = self._appends, []
+            for append, told in appends:
+                _guarded(told, append, refusal)
+        if self._waiting and not self._busy and not self._kicked:
+            self._kick()
 
     def _finish_alone(self, future: asyncio.Future[None], error: TernError | None) -> None:
         _settle(future, error)
@@ -254,7 +396,7 @@ class Committer:
 
     def _next(self) -> None:
         self._busy = False
-        if self._appends or self._decisions or self._exclusive:
+        if self._waiting or self._decisions or self._exclusive:
             self._begin()
         elif self._records and self._timer is None:
             self._timer = self._loop.call_later(PROGRESS_DELAY_S, self._kick)
@@ -263,6 +405,12 @@ class Committer:
     def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
         return self._broken or self._store.messages.failed
+
+
+def _pass_on(safety: Safety, log: int, plan: Plan, *, sync: bool) -> None:
+    for part in plan.parts:
+        if part.buffers:
+            safety.offer(log, part.start, part.buffers, sync=sync)
 
 
 def _tell_placed(placed: list[tuple[int, Placed]], offsets: list[int] | None) -> None:

@@ -5,14 +5,14 @@ and begin anew with the broker. They go when their topic or group goes.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 from ternmq.broker.meter import Meter
-from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError
 from ternmq.wire.figures import Rates
 
-Reason = Literal["limit", "size", "closed", "paused", "disk_full", "store_failed"]
-REASONS: tuple[Reason, ...] = ("limit", "size", "closed", "paused", "disk_full", "store_failed")
+Reason = Literal["limit", "size", "closed", "paused", "disk_full", "store_failed", "read_only"]
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 class Figures:
@@ -41,6 +41,8 @@ class Figures:
         """The log could not take a batch."""
         if isinstance(error, DiskFull):
             self.refuse(topic_id, "disk_full", rows)
+        elif isinstance(error, ReadOnly):
+            self.refuse(topic_id, "read_only", rows)
         elif isinstance(error, DiskFailed) or not error.retryable:
             self.refuse(topic_id, "store_failed", rows)
 

@@ -18,6 +18,7 @@ from ternmq.broker.filters import Filter, filter_text, parse_filter
 from ternmq.broker.groups import LEASE_GROUP_MASK, Group, Groups, Member
 from ternmq.broker.lane import Lane
 from ternmq.broker.order import Order
+from ternmq.broker.seek import resolve
 from ternmq.broker.topics import Topics, lane_topic
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
@@ -159,7 +160,7 @@ class Members:
             if found is not None:
                 return found, False
             group_id = await self._directory.group_id(topic.id, name)
-            lane = Lane(await self.resolve(topic.id, start))
+            lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
             group = Group(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
             await self._committer.decide([self._groups.birth_record(group)])
@@ -183,20 +184,6 @@ class Members:
         finally:
             if not lock.locked() and self._making.get((topic_id, name)) is lock:
                 del self._making[topic_id, name]
-
-    async def resolve(self, topic_id: int, start: Start) -> int:
-        """A place to start as a sequence that exists (or comes next)."""
-        first, end = self._consume.bounds(topic_id)
-        if start.at == "earliest":
-            return first
-        if start.at == "latest":
-            return end
-        if start.at == "time":
-            found = self._consume.at_time_nowait(topic_id, start.value)
-            if found is not None:
-                return found
-            return await asyncio.to_thread(self._consume.at_time, topic_id, start.value)
-        return min(max(start.value, first), end)
 
     def renew(self, member: Member, request: Renew) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""

@@ -14,14 +14,15 @@ from ternmq.batch.layout import Buffer
 from ternmq.broker.deliver import SIZE_MAX
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.handout import Slice
-from ternmq.broker.topics import from_delay_server
+from ternmq.broker.seek import seek
+from ternmq.broker.topics import Topics, from_delay_server
 from ternmq.broker.wrapping import Wrapping
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
-from ternmq.wire.commands import DELIVERED, Command, Read
+from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought
 
 log = get_logger()
 
@@ -66,6 +67,10 @@ class Reader:
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
         self._waiting.setdefault(topic_id, {})[key] = (request, timer)
+
+    async def seek(self, topics: Topics, request: Seek) -> Sought:
+        """The SEEK command: where to read."""
+        return await seek(self._consume, topics, request)
 
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""

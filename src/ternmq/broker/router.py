@@ -29,8 +29,10 @@ from ternmq.wire.policies import MemberPause
 from ternmq.wire.replaying import GroupReplay, GroupRetry, ReplayOpen
 
 _ONE_WAY = int(Flag.ONE_WAY)
-_MAY_BE_ONE_WAY = frozenset({int(Command.ACK), int(Command.RENEW), int(Command.LEAVE)})
-_LAST_WORDS = _MAY_BE_ONE_WAY
+_LAST_WORDS = frozenset(
+    {int(Command.ACK), int(Command.RENEW), int(Command.LEAVE), int(Command.REPLICATED)}
+)
+_MAY_BE_ONE_WAY = _LAST_WORDS
 """What is taken while the broker stops: consumers finish, nothing begins."""
 
 Hot = Callable[[Peer, Frame], None]
@@ -82,7 +84,7 @@ class Router:
         }
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
             Command.JOIN: (wire.Join, consuming.join),
-            Command.SEEK: (wire.Seek, lambda _, request: admin.seek(request)),
+            Command.SEEK: (wire.Seek, lambda _, request: reader.seek(topics, request)),
             Command.READ_DELIVERIES: (
                 DeliveriesRead,
                 lambda _, request: operating.deliveries.read(request),

@@ -26,8 +26,8 @@ SLICE = 100
 """Topics or groups looked at in one turn of the loop."""
 DISK_LOOKS_MAX = 64
 
-Trouble = Literal["store_failed", "disk_full"]
-TROUBLES: tuple[Trouble, ...] = ("store_failed", "disk_full")
+Trouble = Literal["store_failed", "disk_full", "read_only"]
+TROUBLES: tuple[Trouble, ...] = ("store_failed", "disk_full", "read_only")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,15 @@ class Flush(StrEnum):
     """What came after the last flush: at most `flush_interval_ms` or `flush_bytes` of messages."""
 
 
+class ReplicaLost(StrEnum):
+    """What a master does without enough replicas in step."""
+
+    READ_ONLY = "read-only"
+    """Refuses messages until one is back."""
+    CONTINUE = "continue"
+    """Goes on alone: what it then takes is on one disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class About:
     """What a setting is for, and its limits (both ends allowed)."""
@@ -169,6 +178,16 @@ class NodeConfig:
     half_expires_ms: Annotated[
         int, About("a detached transaction without its own expiry ends so", 1_000, 30 * DAY_MS)
     ] = DAY_MS
+
+    replica_lost: Annotated[
+        ReplicaLost, About("without a replica in step: read-only, or continue alone")
+    ] = ReplicaLost.READ_ONLY
+    replica_timeout_ms: Annotated[
+        int, About("a replica that does not answer for so long is late", 100, HOUR_MS)
+    ] = 3_000
+    failover: Annotated[
+        bool, About("a replica leads when its master is dead; off: people decide")
+    ] = True
 
     body_size_max: Annotated[int, About("largest body of a message, compressed", 1, 4 * MIB)] = (
         4 * MIB
@@ -329,11 +348,12 @@ def _convert(name: str, value: Any, default: Any) -> Any:
             return _to_bool(name, value)
         case int():
             return _to_int(name, value)
-        case Flush():
+        case Flush() | ReplicaLost():
             try:
-                return Flush(value)
+                return type(default)(value)
             except ValueError:
-                raise BadConfig(f"{name} must be sync or async, got {value!r}") from None
+                words = " or ".join(type(default))
+                raise BadConfig(f"{name} must be {words}, got {value!r}") from None
         case Path():
             if not isinstance(value, str | Path) or not str(value):
                 raise BadConfig(f"{name} must be a path, got {value!r}")

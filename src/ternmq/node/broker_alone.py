@@ -27,8 +27,13 @@ async def serving_broker_alone(
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(joined(url, BROKER))
         broker = await stack.enter_async_context(
-            serve(config, directory=cluster.directory, clock=clock, disk=disk)
+            serve(
+                config, directory=cluster.directory, address=route.address, clock=clock, disk=disk
+            )
         )
-        await stack.enter_async_context(registered(cluster.addresses, cluster.hello, route))
+        registration = await stack.enter_async_context(
+            registered(cluster.addresses, cluster.hello, route, member=broker.member)
+        )
+        broker.watch(lambda epoch: registration.say(epoch=epoch))
         await stack.enter_async_context(serving_metrics(config, [broker.figures], clock=clock))
         yield route.address

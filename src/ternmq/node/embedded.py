@@ -26,12 +26,14 @@ async def serving_node(
     """Run every role that there is; yields the url that clients use."""
     async with AsyncExitStack() as stack:
         meta = await stack.enter_async_context(serving_meta_role(config, clock=clock))
+        route = broker_route(config)
         broker = await stack.enter_async_context(
-            serve(config, directory=meta.directory, clock=clock, disk=disk)
+            serve(config, directory=meta.directory, address=route.address, clock=clock, disk=disk)
         )
         figures: list[Source] = [meta.figures, broker.figures]
         registrar = meta.handler.registrar
-        await stack.enter_async_context(registrar.present(broker_route(config)))
+        present = await stack.enter_async_context(registrar.present(route, member=broker.member))
+        broker.watch(lambda epoch: present.say(epoch=epoch))
         if config.delay_server:
             delay = await stack.enter_async_context(
                 serving_delay(

@@ -16,16 +16,8 @@ moments are handed in (seconds that only grow), members are names of sixteen cha
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class ReplicaLost(StrEnum):
-    """What a master does without enough replicas in step."""
-
-    READ_ONLY = "read-only"
-    """Refuses messages until one is back."""
-    CONTINUE = "continue"
-    """Goes on alone: what it then takes is on one disk."""
+from ternmq.core.config import ReplicaLost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,9 +107,10 @@ class Peer(asyncio.BufferedProtocol):
         header = _pack_header(len(payload), command, _ANSWER | _ERROR, correlation)
         self._write(header, len(payload), (payload,))
 
-    def push(self, command: int, payload: bytes) -> None:
-        """Tell the client something it did not ask for."""
-        self._write(pack_header(command, 0, 0, len(payload)), len(payload), (payload,))
+    def push(self, command: int, *buffers: Buffer) -> None:
+        """Tell the client something it did not ask for; the buffers stay untouched until sent."""
+        size = sum(map(len, buffers))
+        self._write(pack_header(command, 0, 0, size), size, buffers)
 
     def _write(self, header: bytes, size: int, buffers: tuple[Buffer, ...]) -> None:
         """Small answers wait for the end of this turn of the loop, to leave in one write."""

@@ -6,8 +6,9 @@ over the master's table of epochs. The replica cuts, says REPLICATED for every l
 the master pushes REPLICATE frames: bytes of one log at one offset and how much of that log is safe.
 REPLICATED says how much the replica holds. Both are pipelined; neither waits for the other.
 
-`REPLICATE` is the head of a pushed frame, the bytes of the log follow (none: only the safe mark
-moved). Logs have numbers: 0 is the message log, 1 the pull log.
+`REPLICATE` is the head of a pushed frame, the bytes of the log follow (none: only the marks moved):
+how much of the log is safe, and where it begins, so that replicas let go what the master let go.
+Logs have numbers: 0 is the message log, 1 the pull log.
 """
 
 import struct
@@ -16,7 +17,8 @@ from ternmq.wire.commands import Record
 
 MESSAGES, PULLS = 0, 1
 
-REPLICATE = struct.Struct("<QQQHH4x")  # epoch, offset, safe to, log, flags (0)
+REPLICATE = struct.Struct("<QQQQHH4x")  # epoch, offset, safe to, start, log, flags
+REPLICATE_SYNC = 1  # Must be on disk before it is answered.
 REPLICATED = struct.Struct("<QQHH4x")  # epoch, end held, log, flags (0)
 
 

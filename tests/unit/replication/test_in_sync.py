@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from ternmq.replication.in_sync import InSync, Known, Proposal, ReplicaLost
+from ternmq.core.config import ReplicaLost
+from ternmq.replication.in_sync import InSync, Known, Proposal
 
 ME, B, C = "a" * 16, "b" * 16, "c" * 16
 ALL = frozenset({ME, B, C})

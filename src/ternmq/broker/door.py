@@ -1,0 +1,90 @@
+"""Lets clients in and hands their frames to whatever role this server has now.
+
+A role is master or replica, and in between none. Whoever came under another role is sent away when
+the role changes: producers and consumers find the master by the routes and go on there.
+"""
+
+from importlib.metadata import version
+from typing import Protocol
+
+from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import NotMaster, Unavailable
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.server import Listener
+from ternmq.wire import commands as wire
+from ternmq.wire.frame import Frame
+
+
+class Role(Protocol):
+    """What answers clients."""
+
+    epoch: int
+
+    def route(self, peer: Peer, frame: Frame) -> None:
+        """Handle one frame; see `rpc.peer.Handler`."""
+
+    def lost(self, peer: Peer) -> None:
+        """A peer that came under this role is gone."""
+
+
+class NoRole:
+    """Nothing is known yet: clients come again."""
+
+    epoch = 0
+
+    def route(self, peer: Peer, frame: Frame) -> None:
+        raise Unavailable("this server is about to begin; try again in a moment")
+
+    def lost(self, peer: Peer) -> None:
+        pass
+
+
+class Door:
+    """The handler of a broker's listener."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self.listener: Listener | None = None
+        self._enter(NoRole())
+
+    def enter(self, role: Role) -> None:
+        """Whoever is here belongs to this role from now on: they had none before."""
+        self._enter(role)
+        for peer in self._peers():
+            peer.attachments["role"] = role
+
+    def leave(self, *, stopping: bool) -> None:
+        """The role is over: those who came under it have to look who leads now; where the server
+        stops its listener closes them."""
+        self._enter(NoRole())
+        for peer in [] if stopping else self._peers():
+            peer.close(NotMaster("this server no longer has its role; ask for routes again"))
+
+    def _enter(self, role: Role) -> None:
+        self.role = role
+        self._route = role.route
+        self._welcome = wire.Welcome(
+            protocol=wire.PROTOCOL_VERSION,
+            version=version("ternmq"),
+            role="broker",
+            node=self._config.broker_group,
+            broker_group=self._config.broker_group,
+            epoch=role.epoch,
+            heartbeat_ms=self._config.heartbeat_ms,
+            batch_size_max=BATCH_SIZE_MAX,
+        )
+
+    def _peers(self) -> list[Peer]:
+        return list(self.listener.peers) if self.listener is not None else []
+
+    def welcome(self, peer: Peer, hello: wire.Hello) -> wire.Welcome:
+        peer.attachments["role"] = self.role
+        return self._welcome
+
+    def frame(self, peer: Peer, frame: Frame) -> None:
+        self._route(peer, frame)
+
+    def lost(self, peer: Peer) -> None:
+        role: Role = peer.attachments.get("role", self.role)
+        role.lost(peer)

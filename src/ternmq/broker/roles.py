@@ -1,0 +1,70 @@
+"""Which role a broker process has: it leads if the standing says so, else it follows.
+
+One role after the other, each from opening the store to closing it, as if the process had been
+started anew; the listener stays. A start of the process never resumes an epoch: a member that was
+the master asks for a new one.
+"""
+
+import asyncio
+
+from ternmq.broker.mastership import lead
+from ternmq.broker.replica import follow
+from ternmq.broker.site import Site
+from ternmq.core.errors import MasterAlive, NotInSync, NotMaster, TernError
+from ternmq.core.log import get_logger
+from ternmq.wire.standing import Standing
+
+AGAIN_S = 0.5
+
+log = get_logger()
+
+
+async def run_roles(site: Site) -> None:
+    """Until the server stops."""
+    leads = await _begin(site)
+    while not site.stop.is_set():
+        if leads is None:
+            leads = await follow(site)
+            continue
+        try:
+            site.learn(leads)
+            await site.accept(leads.epoch)
+            await lead(site, leads)
+        except NotMaster as error:
+            log.warning("does not lead", reason=error.message)
+        leads = await _again(site)
+
+
+async def _begin(site: Site) -> Standing | None:
+    """At the start of the process: lead at a new epoch if this member led last, or nobody does."""
+    if site.standing.master not in ("", site.me):
+        return None
+    return await _ask(site)
+
+
+async def _again(site: Site) -> Standing | None:
+    """A leadership is over. Who was not replaced leads again, at a new epoch."""
+    if site.stop.is_set():
+        return None
+    try:
+        now = await site.directory.read_standing(site.config.broker_group)
+        if now is not None:
+            site.learn(now)
+    except TernError as error:
+        log.warning("standing not known", reason=error.message)
+        return None
+    return await _ask(site) if site.standing.master == site.me else None
+
+
+async def _ask(site: Site) -> Standing | None:
+    try:
+        return await site.directory.lead(site.config.broker_group, site.me)
+    except (NotInSync, MasterAlive) as error:
+        log.warning("does not lead", reason=error.message)
+    return None
+
+
+async def stopped(roles: "asyncio.Task[None]", site: Site) -> None:
+    """Ask the role to end, and wait for it."""
+    site.stop.set()
+    await asyncio.wait([roles])

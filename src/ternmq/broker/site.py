@@ -1,0 +1,90 @@
+"""What the roles of one broker process share: settings, member id, door, the cluster."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ternmq.broker.door import Door
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import NotMaster
+from ternmq.discovery.directory import ClusterDirectory
+from ternmq.metrics.samples import Samples, Source
+from ternmq.storage.disk import Disk
+from ternmq.storage.member import MemberFile
+from ternmq.wire.commands import Hello, Topic
+from ternmq.wire.standing import Standing
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """Where a broker lives."""
+
+    config: NodeConfig
+    directory: ClusterDirectory
+    clock: Clock
+    disk: Disk
+    member: MemberFile
+    hello: Hello
+    door: Door
+    standing: Standing
+    """As it was heard last."""
+    heard: Callable[[Standing], None] = lambda standing: None
+    """Who is told of it besides: the role of now."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the standing is another; whoever waits clears it."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """The first role has begun."""
+    topic_deleted: Callable[[Topic], None] = lambda topic: None
+    topic_changed: Callable[[Topic], None] = lambda topic: None
+    """What the role of now does about topics."""
+    epoch: int = 0
+    """That is led here and served; 0: none."""
+    watchers: list[Callable[[int], None]] = field(default_factory=list)
+    """Told of it."""
+    _figures: Source | None = None
+
+    @property
+    def me(self) -> str:
+        return self.member.id
+
+    def learn(self, standing: Standing) -> None:
+        """News of a broker group, perhaps of this one; never older than what is known."""
+        if standing.broker_group != self.config.broker_group or standing.kind != "realtime":
+            return
+        if standing.version > self.standing.version:
+            self.standing = standing
+            self.changed.set()
+            self.heard(standing)
+
+    async def accept(self, epoch: int) -> None:
+        """Never follow or be an earlier master again, durably."""
+        loop = asyncio.get_running_loop()
+        if not await loop.run_in_executor(None, self.member.accept, epoch):
+            raise NotMaster(
+                f"epoch {epoch} is over: this member has accepted {self.member.accepted_epoch}"
+            )
+
+    def begun(self, figures: Source, *, epoch: int = 0) -> None:
+        """A role serves from here on; `epoch` of a master."""
+        self._figures = figures
+        self.say(epoch)
+        self.ready.set()
+
+    def ended(self) -> None:
+        """No role has figures, or wants to hear of topics, until the next begins."""
+        self._figures = None
+        self.topic_deleted = self.topic_changed = lambda topic: None
+        self.say(0)
+
+    def say(self, epoch: int) -> None:
+        """Tell meta which epoch is led here; 0: none."""
+        self.epoch = epoch
+        for tell in self.watchers:
+            tell(epoch)
+
+    async def scrape(self, out: Samples) -> None:
+        """The figures of the role of now."""
+        if self._figures is not None:
+            await self._figures(out)

@@ -1,0 +1,86 @@
+"""A replica's link to its master: FOLLOW, cut what is not the master's, then take what comes.
+
+One connection at a time. It ends when the connection is lost, the master says that it is none, or
+something here fails; whoever runs it decides what is next. Before FOLLOW the epoch is accepted,
+durably: from then on the masters of earlier epochs get no answer from this member.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.log import get_logger
+from ternmq.replication.intake import Intake
+from ternmq.rpc.connection import Connection, request
+from ternmq.wire.commands import Command, Hello
+from ternmq.wire.frame import Frame
+from ternmq.wire.replicating import REPLICATED, Follow, Followed
+
+OPEN_S = 3.0
+ANSWER_S = 20.0
+
+log = get_logger()
+
+Prepare = Callable[[Followed], Awaitable[None]]
+"""Cuts the logs and adopts the master's history; the intake is idle meanwhile."""
+
+
+class Follower:
+    """Follows one master at one epoch."""
+
+    def __init__(self, intake: Intake, hello: Hello, *, prepare: Prepare) -> None:
+        self._intake = intake
+        self._hello = hello
+        self._prepare = prepare
+        self._connection: Connection | None = None
+        self._epoch = 0
+        self.following = False
+        """The master's bytes are coming in."""
+
+    async def run(self, address: str, follow: Callable[[], Follow]) -> None:
+        """Follow until something ends it; raises what that was."""
+        connection = await Connection.open(address, self._hello, timeout=OPEN_S)
+        lost: asyncio.Future[TernError] = asyncio.get_running_loop().create_future()
+        connection.on_lost = lambda error: None if lost.done() else lost.set_result(error)
+        self._connection = connection
+        try:
+            await self._intake.alone(lambda: None)
+            asked = follow()
+            self._epoch = asked.epoch
+            followed = await request(connection, Command.FOLLOW, asked, Followed, timeout=ANSWER_S)
+            if followed.epoch != asked.epoch:
+                raise NotMaster(f"{address} leads epoch {followed.epoch}, not {asked.epoch}")
+            await self._prepare(followed)
+            self._intake.restart(self._answer)
+            connection.on_push = self._pushed
+            for number, end in self._intake.ends().items():
+                self._answer(number, end)
+            self.following = True
+            log.info("following", master=address, epoch=asked.epoch)
+            await asyncio.wait({lost, self._intake.failed}, return_when=asyncio.FIRST_COMPLETED)
+            raise (lost if lost.done() else self._intake.failed).result()
+        finally:
+            self.following = False
+            self._connection = None
+            connection.abort()
+            if not lost.done():
+                lost.cancel()
+
+    def _answer(self, number: int, end: int) -> None:
+        if self._connection is not None:
+            answer = REPLICATED.pack(self._epoch, end, number, 0)
+            self._connection.send(Command.REPLICATED, answer)
+
+    def _pushed(self, frame: Frame) -> None:
+        if frame.command != Command.REPLICATE or self._intake.failed.done():
+            return
+        try:
+            self._intake.take(frame.payload, self._epoch)
+        except TernError as error:
+            log.error("bytes of the master do not fit", reason=error.message)
+            if self._connection is not None:
+                self._connection.abort()
+        except Exception:
+            log.exception("taking bytes of the master failed by a bug")
+            if self._connection is not None:
+                self._connection.abort()

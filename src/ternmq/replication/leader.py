@@ -1,0 +1,316 @@
+"""A master towards its replicas: who follows, what they have, what counts, who is in the set.
+
+It is the `Safety` of the broker's committer. `offer` passes bytes on to every replica, REPLICATED
+says how far each one is, and `mark` is what every required member has (`in_sync` decides who is).
+A loop looks a few times a second who stands still and sends the changes that are due to the
+registry; a change is required before it is sent.
+
+The leadership ends (`ended`) when a later epoch is heard of, from a replica or from the registry,
+or when bytes that were passed on could not be written here: those who have them must not keep them,
+and only a new epoch says so. After that nothing counts any more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from ternmq.core.config import ReplicaLost
+from ternmq.core.errors import Conflict, NotMaster, ProtocolError, ReadOnly, TernError
+from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
+from ternmq.replication.feed import Feed, Source
+from ternmq.replication.in_sync import InSync, Known, Proposal
+from ternmq.rpc.buffers import Buffer
+from ternmq.rpc.peer import Peer
+from ternmq.storage.epoch_table import common_end
+from ternmq.wire.frame import Frame
+from ternmq.wire.replicating import REPLICATED, Follow, Followed, LogHeld, LogPlan
+from ternmq.wire.standing import Standing, standing_of
+
+LOOK_S = 0.1
+AGAIN_S = 0.5
+
+log = get_logger()
+
+ChangeInSync = Callable[[Proposal], Awaitable[Standing]]
+
+
+class Led(Source, Protocol):
+    """A log that is led here."""
+
+    @property
+    def end(self) -> int:
+        """Everything below is written."""
+
+
+class History(Protocol):
+    """What a store says about its past."""
+
+    def starts(self, log: int) -> list[tuple[int, int]]:
+        """Epochs and where they began."""
+
+    def base(self) -> bytes:
+        """What an empty replica begins with."""
+
+
+class Leader:
+    """One leadership: one epoch."""
+
+    def __init__(
+        self,
+        me: str,
+        standing: Standing,
+        *,
+        logs: Mapping[int, Led],
+        history: History,
+        change: ChangeInSync,
+        policy: ReplicaLost,
+        timeout: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._me = me
+        self._group = standing.broker_group
+        self.epoch = standing.epoch
+        self._logs = dict(logs)
+        self._history = history
+        self._change = change
+        self._in_sync = InSync(
+            me, known_of(standing), policy=policy, timeout=timeout, now=self._loop.time()
+        )
+        self._feeds: dict[str, Feed] = {}
+        self._written = {number: led.end for number, led in logs.items()}
+        self._durable = dict(self._written)
+        self._marks = dict.fromkeys(logs, 0)
+        self._watchers: list[Callable[[], None]] = []
+        self._look_again = asyncio.Event()
+        self.at_least: int | None = None
+        """While a new master begins: so many members are enough to go on."""
+        self.refusal: TernError | None = None
+        self.paused = False
+        self._handing_over = False
+        self._patient_until = self._loop.time() + timeout
+        """A new master waits for replicas before it refuses messages for the lack of them."""
+        self.ended: asyncio.Future[str] = self._loop.create_future()
+        """Why this leadership is over."""
+        self._update()
+
+    # -- as the committer's Safety
+
+    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
+        for feed in self._feeds.values():
+            feed.streams[log].offer(offset, buffers, sync=sync)
+
+    def wrote(self, log: int, end: int, durable: int) -> None:
+        """The committer looks at the mark itself, so it is not told."""
+        self._written[log] = end
+        self._durable[log] = durable
+        self._update_mark(log, tell=False)
+        for feed in self._feeds.values():
+            feed.streams[log].pump()
+
+    def mark(self, log: int) -> int:
+        return self._marks[log]
+
+    async def over(self) -> str:
+        """Wait for the end of this leadership; returns why."""
+        return await asyncio.shield(self.ended)
+
+    def undone(self, error: TernError) -> None:
+        if self._feeds or self._in_sync.required:
+            self._end(f"what replicas may have could not be written here: {error.message}")
+
+    def watch(self, moved: Callable[[], None]) -> None:
+        self._watchers.append(moved)
+
+    # -- as the feeds' Marks
+
+    def written(self, log: int) -> int:
+        return self._written[log]
+
+    # -- replicas
+
+    async def follow(self, peer: Peer, request: Follow) -> Followed:
+        """The FOLLOW command."""
+        if request.broker_group != self._group:
+            raise NotMaster(f"this is broker group {self._group!r}, not {request.broker_group!r}")
+        if request.epoch > self.epoch:
+            self._end(f"member {request.member} knows epoch {request.epoch}")
+        if request.epoch != self.epoch or self.ended.done():
+            raise NotMaster(f"this server leads epoch {self.epoch}, not {request.epoch}")
+        plans = [self._plan(held) for held in request.logs]
+        if {plan.log for plan in plans} != self._logs.keys():
+            raise ProtocolError("FOLLOW has to name every log once")
+        base = b""
+        if any(plan.cut_to < plan.start for plan in plans):
+            base = self._history.base()  # Here, because nothing may become safe meanwhile.
+        self._begin_feed(peer, request.member)
+        log.info("a replica follows", member=request.member, epoch=self.epoch)
+        return Followed(epoch=self.epoch, logs=plans, base=base)
+
+    def _plan(self, held: LogHeld) -> LogPlan:
+        led = self._logs.get(held.log)
+        if led is None:
+            raise ProtocolError(f"there is no log {held.log}")
+        starts = self._history.starts(held.log)
+        cut_to = common_end(starts, led.end, held.epochs, held.end)
+        return LogPlan(log=held.log, cut_to=cut_to, start=led.start_offset, epochs=starts)
+
+    def _begin_feed(self, peer: Peer, member: str) -> None:
+        before = self._feeds.pop(member, None)
+        if before is not None:
+            before.end()
+            before.peer.attachments.pop("feed", None)
+            before.peer.close()
+        feed = self._feeds[member] = Feed(peer, member, self.epoch, self._logs, self)
+        peer.attachments["feed"] = feed
+        self._in_sync.came(member, self._loop.time())
+        self._update()
+
+    def replicated(self, peer: Peer, frame: Frame) -> None:
+        """The REPLICATED command: a replica has this much."""
+        if len(frame.payload) != REPLICATED.size:
+            raise ProtocolError("REPLICATED of a wrong size")
+        epoch, end, number, _ = REPLICATED.unpack(frame.payload)
+        feed: Feed | None = peer.attachments.get("feed")
+        if feed is None or epoch != self.epoch or number not in self._logs or self.ended.done():
+            raise ProtocolError("REPLICATED without FOLLOW at this epoch")
+        stream = feed.streams[number]
+        self._in_sync.holds(feed.member, number, end, self._loop.time())
+        if not stream.started:
+            stream.start(end)
+        else:
+            if end > stream.sent:
+                raise ProtocolError(f"a replica says to have {end}, it was sent {stream.sent}")
+            stream.answered(end)
+        self._update_mark(number)
+        if feed.member not in self._in_sync.known.in_sync:
+            self._look_again.set()
+
+    def lost(self, peer: Peer) -> None:
+        """A connection is gone; it may have been a replica's."""
+        feed: Feed | None = peer.attachments.pop("feed", None)
+        if feed is None or self._feeds.get(feed.member) is not feed:
+            return
+        feed.end()
+        del self._feeds[feed.member]
+        self._in_sync.gone(feed.member)
+        log.warning("a replica is gone", member=feed.member, epoch=self.epoch)
+
+    def lag(self, member: str) -> int | None:
+        """Bytes that a replica lacks; None if it does not follow."""
+        copy = self._in_sync.copies.get(member)
+        if copy is None or not copy.connected:
+            return None
+        return sum(end - copy.ends.get(number, 0) for number, end in self._written.items())
+
+    # -- the set
+
+    @property
+    def alone(self) -> bool:
+        """Nobody else has to have what is written here."""
+        return not self._in_sync.required
+
+    def learn(self, standing: Standing) -> None:
+        """The registry says so."""
+        if standing.broker_group != self._group or self.ended.done():
+            return
+        if standing.epoch > self.epoch:
+            self._end(f"epoch {standing.epoch} has begun, led by {standing.master}")
+            return
+        if standing.epoch == self.epoch and self._in_sync.learn(
+            known_of(standing), self._loop.time()
+        ):
+            self._update()
+            self._look_again.set()
+
+    async def run(self) -> None:
+        """Keep the set right until the leadership ends."""
+        async with background(look=self._look_forever, change=self._change_forever):
+            await asyncio.shield(self.ended)
+
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._in_sync.copies:
+                self._in_sync.look(self._loop.time(), self._written)
+                if self._in_sync.late(self._loop.time()):
+                    self._look_again.set()
+            self._update()
+
+    async def _change_forever(self) -> None:
+        while True:
+            await self._look_again.wait()
+            self._look_again.clear()
+            proposal = self._in_sync.propose(self._loop.time(), self._marks, at_least=self.at_least)
+            if proposal is None:
+                continue
+            self._update()  # Whoever is added is required from here on.
+            try:
+                self.learn(await self._change(proposal))
+                log.info("in-sync set changed", in_sync=sorted(self._in_sync.known.in_sync))
+            except Conflict as refused:
+                standing = standing_of(refused)
+                if standing is not None:
+                    self.learn(standing)
+            except TernError as error:
+                log.warning("in-sync set not changed", reason=error.message)
+            if self._in_sync.proposal is not None:  # Not known what became of it: once more.
+                await asyncio.sleep(AGAIN_S)
+            self._look_again.set()
+
+    def _update(self) -> None:
+        """Whoever is required may be others than before."""
+        before, was_paused, now = self.refusal, self.paused, self._loop.time()
+        said = self._in_sync.refusal(now)
+        patient = said is not None and now < self._patient_until
+        self.paused = patient or self._handing_over
+        if self.ended.done():
+            self.refusal = NotMaster("this server no longer leads its broker group")
+        elif said is None or patient:
+            self.refusal = None
+        elif before is None or before.message != said:
+            self.refusal = ReadOnly(said)
+        if before is None and self.refusal is not None and not self.ended.done():
+            log.warning("no messages are taken", reason=self.refusal.message)
+        elif before is not None and self.refusal is None:
+            log.info("messages are taken again")
+        for number in self._logs:
+            self._update_mark(number)
+        if before is not self.refusal or was_paused is not self.paused:
+            self._tell()
+
+    def _update_mark(self, number: int, *, tell: bool = True) -> None:
+        mark = self._in_sync.mark(number, self._durable[number])
+        if mark > self._marks[number] and not self.ended.done():
+            self._marks[number] = mark
+            for feed in self._feeds.values():
+                feed.tell_soon()
+            if tell:
+                self._tell()
+
+    def _tell(self) -> None:
+        for moved in self._watchers:
+            moved()
+
+    def _end(self, reason: str) -> None:
+        if not self.ended.done():
+            log.warning("leadership ended", epoch=self.epoch, reason=reason)
+            self.ended.set_result(reason)
+            self._update()
+
+    def end(self) -> None:
+        """Whoever leads stops leading: nothing counts from here on."""
+        if not self.ended.done():
+            self.ended.set_result("this server stops leading")
+            self._update()
+        for feed in list(self._feeds.values()):
+            feed.end()
+            feed.peer.close()
+
+
+def known_of(standing: Standing) -> Known:
+    return Known(
+        version=standing.version,
+        in_sync=frozenset(standing.in_sync),
+        members=frozenset(member.id for member in standing.members),
+    )

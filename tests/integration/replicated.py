@@ -1,0 +1,91 @@
+"""A broker group of several processes behind one meta server, for tests of replication."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ternmq
+from ternmq.discovery.routes import RouteCache
+from ternmq.rpc.connection import request
+from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello
+from ternmq.wire.standing import Standing, StandingFind, Standings
+from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, wait_until
+
+GROUP = "pair"
+QUICK = {"TERN_SERVER_HEARTBEAT_MS": "300", "TERN_SERVER_DEAD_AFTER_MS": "1500"}
+BROKER = {"TERN_REPLICA_TIMEOUT_MS": "1000"}
+
+
+@dataclass(slots=True)
+class Pair:
+    """One meta server and the brokers of one group."""
+
+    meta: MetaServer
+    brokers: list[BrokerServer] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.meta.url
+
+    def standing(self) -> Standing:
+        """As the registry has it."""
+        return asyncio.run(read_standing(self.url))
+
+    def broker_of(self, member: str) -> BrokerServer:
+        address = next(each.address for each in self.standing().members if each.id == member)
+        return next(each for each in self.brokers if f":{each.port + 1}" in address)
+
+    def master(self) -> BrokerServer:
+        return self.broker_of(self.standing().master)
+
+    def replica(self) -> BrokerServer:
+        master = self.master()
+        return next(broker for broker in self.brokers if broker is not master)
+
+    def wait(self, what: str, condition: Callable[[Standing], bool], seconds: float = 20) -> None:
+        wait_until(lambda: condition(self.standing()), what, seconds=seconds)
+
+    def wait_served(self, before: BrokerServer) -> None:
+        """Another one leads, and clients are told."""
+        wait_until(lambda: self.master() is not before, "another master", seconds=20)
+        master = self.master()
+        wait_until(lambda: "broker leads" in master.stderr_text(), "a master", seconds=20)
+
+    def wait_in_sync(self, count: int) -> None:
+        self.wait(f"{count} in sync", lambda standing: len(standing.in_sync) == count)
+
+
+async def read_standing(url: str) -> Standing:
+    hello = Hello(protocol=PROTOCOL_VERSION, app="test", version="0", session=bytes(16))
+    cache = RouteCache([url.removeprefix("tern://")], hello)
+    try:
+        find = StandingFind(broker_group=GROUP, fresh=True)
+        found = await request(
+            await cache.connection(), Command.STANDINGS, find, Standings, timeout=5.0
+        )
+        return found.standings[0]
+    finally:
+        await cache.close()
+
+
+def make_pair(
+    nodes: NodeFactory,
+    folder: Path,
+    *,
+    count: int = 2,
+    settings: Mapping[str, str] | None = None,
+) -> Pair:
+    """Running, everybody in sync."""
+    registry = f"sqlite:///{folder}/registry.db"
+    meta = nodes.meta_server(registry, environment=QUICK)
+    pair = Pair(meta)
+    for _ in range(count):
+        environment = {**BROKER, **(settings or {})}
+        pair.brokers.append(nodes.broker_server(meta.url, GROUP, environment=environment))
+    pair.wait_in_sync(count)
+    return pair
+
+
+async def bodies(mq: ternmq.Client, topic: str) -> list[str]:
+    return [message.body.decode() async for message in mq.read(topic)]

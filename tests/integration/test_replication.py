@@ -1,0 +1,110 @@
+"""Two brokers of one group as processes: what is acknowledged is on both, and outlives either."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import ternmq
+from tests.integration.processes import BrokerServer, NodeFactory
+from tests.integration.replicated import bodies, make_pair
+from tests.integration.verifiable import Verifier, balanced, eventually, verifying, whole_topic
+
+
+def refusing(broker: BrokerServer) -> int:
+    """How often it has begun to refuse messages."""
+    return broker.stderr_text().count("no messages are taken")
+
+
+async def more(load: Verifier) -> None:
+    """Messages go on being stored."""
+    before = load.count("stored")
+    await eventually(lambda: load.count("stored") > before + 200, "messages", seconds=30)
+
+
+NUMBERS = [str(number) for number in range(100)]
+
+
+async def test_what_was_sent_to_a_master_is_read_from_its_successor(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path)
+    async with ternmq.connect(pair.url, app="test") as mq:
+        await mq.send_many("orders", [number.encode() for number in NUMBERS])
+        first = await asyncio.to_thread(pair.master)
+        first.kill()
+        await asyncio.to_thread(pair.wait_served, first)
+
+        assert await bodies(mq, "orders") == NUMBERS
+
+
+async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path)
+    async with ternmq.connect(pair.url, app="test") as mq:
+        await mq.send("orders", b"both")
+        master = await asyncio.to_thread(pair.master)
+        replica = await asyncio.to_thread(pair.replica)
+        before = refusing(master)
+        replica.kill()
+        opened = asyncio.create_task(mq.send("orders", b"open"))
+        await eventually(lambda: refusing(master) > before, "read-only")
+        with pytest.raises(ternmq.ReadOnly, match='replica_lost = "continue"'):
+            await mq.send("other", b"refused")
+        assert not opened.done(), "what may be on one disk only is not answered"
+        assert await bodies(mq, "orders") == ["both"]
+        await asyncio.to_thread(replica.start)
+
+        await opened
+        assert await bodies(mq, "orders") == ["both", "open"]
+        await mq.send("other", b"taken")
+
+
+async def test_with_continue_a_master_goes_on_alone(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    settings = {"TERN_REPLICA_LOST": "continue"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    async with ternmq.connect(pair.url, app="test") as mq:
+        await mq.send("orders", b"both")
+        replica = await asyncio.to_thread(pair.replica)
+        replica.kill()
+
+        await mq.send("orders", b"alone")
+        standing = await asyncio.to_thread(pair.standing)
+        assert standing.in_sync == [standing.master]
+        await asyncio.to_thread(replica.start)
+        await asyncio.to_thread(pair.wait_in_sync, 2)
+        (await asyncio.to_thread(pair.broker_of, standing.master)).kill()
+        await asyncio.to_thread(pair.wait_served, await asyncio.to_thread(pair.master))
+        assert await bodies(mq, "orders") == ["both", "alone"]
+
+
+async def test_kill_9_of_the_master_under_load_loses_nothing(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    settings = {"TERN_REPLICA_LOST": "continue"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    with verifying(pair.url, "load", tmp_path / "load") as load:
+        load.produce("a")
+        load.consume("b", "g")
+        await eventually(lambda: load.at_work, "load", seconds=30)
+        for _ in range(2):
+            first = await asyncio.to_thread(pair.master)
+            await more(load)
+            first.kill()
+            await asyncio.to_thread(pair.wait_served, first)
+            await asyncio.to_thread(first.start)
+            await asyncio.to_thread(pair.wait_in_sync, 2)
+        await more(load)
+        load.alive()
+        await asyncio.to_thread(load.end, "produce")
+        async with ternmq.connect(pair.url, app="test") as mq:
+            found = await whole_topic(mq, "load")
+            load.check_stored(found)
+            await eventually(lambda: len(load.got()) >= len(found), "all consumed", seconds=30)
+            await asyncio.to_thread(load.end, "consume")
+            load.check_consumed(found)
+            lines = await mq.admin.ledger()
+            assert lines and all(balanced(line) for line in lines)
