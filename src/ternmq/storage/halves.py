@@ -46,6 +46,8 @@ OUTCOMES_MAX = 200_000
 OUTCOMES_KEPT_MS = 3 * DAY_MS
 SNAPSHOT_AFTER = 10_000  # Changes; so a start looks at no more batches than that one by one.
 
+FRESH_MAX = 10_000
+
 State = Literal["committed", "rolled_back"]
 
 
@@ -228,6 +230,11 @@ class HalfTable:
             self._names[name].discard(attempt)
             if not self._names[name]:
                 del self._names[name]
+
+    def tidy(self) -> None:
+        """Where nobody watches, on a replica, keys of what has ended must not pile up."""
+        if len(self.fresh) > 2 * len(self.open) + FRESH_MAX:
+            self.fresh = deque(key for key in self.fresh if key in self.open)
 
     # Keeping
 

@@ -325,6 +325,8 @@ class MessageLog:
         rolls = [base for base in self._log.bases if self.safe_offset <= base < end]
         self._derive(appends, ends_of(appends, self._consume.ends), rolls, end)
         self.stored_at_ms = max(self.stored_at_ms, appends[-1].stored_at_ms)
+        if self._halves is not None:
+            self._halves.tidy()
         return appends
 
     def written_ends(self) -> dict[int, int]:

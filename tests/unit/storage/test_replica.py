@@ -6,7 +6,7 @@ from ternmq.core.errors import Corrupt, DiskFailed, Diverged, ProtocolError
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.pull_record import Kind, PullRecord
 from ternmq.storage.store import Store
-from ternmq.testing.disk import SimulatedDisk
+from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.following import advance, follow, stream
 from tests.unit.storage.making import (
     DATA,
@@ -132,6 +132,51 @@ def test_a_cut_suffix_leaves_what_is_safe_and_can_go_on_differently() -> None:
         other.put(copy, other.append(1, body=b"different"))
     check_all(copy, kept + other.kept)
     check_all(again(disk, suffix=False), kept + other.kept)
+
+
+def test_a_cut_is_finished_after_a_power_cut_at_any_step() -> None:
+    for nth in range(1, 40):
+        _, old, maker = fresh()
+        disk, copy = replica(StorageConfig(segment_batches_max=3))
+        maker.put_many(old, 4)
+        put_pulls(old, MADE)
+        follow(old, copy)
+        safe, kept = (old.messages.safe_offset, old.pulls.safe_offset), list(maker.kept)
+        maker.put_many(old, 9)
+        put_pulls(old, PullRecord(kind=Kind.GROUP_DELETED, group_id=5))
+        stream(old, copy)
+        copy.checkpoint()
+        disk.faults.cut_power(nth)
+        try:
+            copy.truncate(*safe)
+        except PowerCut:
+            disk.crash(nth)
+        copy = again(disk)
+        assert copy.report.sound
+        ends = copy.messages.end, copy.pulls.end
+        assert ends in (safe, (old.messages.end, old.pulls.end))
+        copy.truncate(*safe)
+        check_all(copy, kept)
+        follow(old, copy)
+        check_all(copy, maker.kept)
+
+
+def test_a_cut_that_fails_stops_the_logs_until_a_restart() -> None:
+    """The intent may be on disk: whatever was written now would be cut off with the rest."""
+    for nth in range(2, 9):
+        _, old, maker = fresh()
+        disk, copy = replica()
+        maker.put_many(old, 4)
+        stream(old, copy)
+        copy.checkpoint()
+        disk.faults.fail_sync(nth)
+        try:
+            copy.truncate(0, 0)
+        except DiskFailed:
+            failed = copy.messages.failed
+            assert failed or not disk.exists(DATA / "epochs")
+        copy.close()
+        assert again(disk).report.sound
 
 
 def test_what_was_acknowledged_is_never_cut() -> None:
