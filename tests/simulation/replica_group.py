@@ -160,6 +160,8 @@ class Group:
         """Cut off what the master does not have."""
         member, master = self.members[number], self.members[self.master].opened()
         store = member.opened()
+        if self.random.random() < 0.3:
+            member.disk.faults.cut_power(self.random.randint(1, 30))
         with member.perils():
             ends = [
                 common_end(

@@ -134,6 +134,28 @@ def test_a_cut_suffix_leaves_what_is_safe_and_can_go_on_differently() -> None:
     check_all(again(disk, suffix=False), kept + other.kept)
 
 
+def test_a_segment_that_a_cut_left_empty_is_the_next_one_all_the_same() -> None:
+    _, old, maker = fresh()
+    disk, copy = replica(StorageConfig(segment_batches_max=3))
+    maker.put_many(old, 3)
+    follow(old, copy)
+    kept = list(maker.kept)
+    maker.put_many(old, 2)
+    stream(old, copy)
+    copy.truncate(copy.messages.safe_offset, 0)
+    copy.begin_epoch(2)
+    other = Maker()
+    other.next_sequence = 1000
+    for _ in range(4):
+        other.put(copy, other.append(1))
+    copy.checkpoint()
+    assert [(one.base, one.end) for one in copy.consume.sealed()] == [
+        (0, kept[2].offset + len(kept[2].batch)), (other.kept[0].offset, other.kept[3].offset),
+    ]  # fmt: skip
+    check_all(copy, kept + other.kept)
+    check_all(again(disk, suffix=False), kept + other.kept)
+
+
 def test_a_cut_is_finished_after_a_power_cut_at_any_step() -> None:
     for nth in range(1, 40):
         _, old, maker = fresh()
