@@ -134,6 +134,7 @@ class Group:
         self.sent: list[Append] = []
         self.round: Staged | None = None  # Written by the master, not committed.
         self.transactions = 0
+        self.calm = False  # No more faults.
         self.lead(0)
 
     # Leading and following
@@ -160,7 +161,7 @@ class Group:
         """Cut off what the master does not have."""
         member, master = self.members[number], self.members[self.master].opened()
         store = member.opened()
-        if self.random.random() < 0.3:
+        if not self.calm and self.random.random() < 0.3:
             member.disk.faults.cut_power(self.random.randint(1, 30))
         with member.perils():
             ends = [

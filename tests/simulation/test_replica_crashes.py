@@ -208,6 +208,7 @@ def rebuilt(member: Member) -> Store:
 
 def finish(group: Group) -> None:
     """All come back, all follow, all have everything."""
+    group.calm = True
     for member in group.members:
         if not member.up:
             member.start(suffix=True)

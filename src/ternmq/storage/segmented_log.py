@@ -244,6 +244,8 @@ class SegmentedLog:
             self._active.sync()
         self.end = offset
         self.synced = min(self.synced, offset)
+        if offset == self.bases[-1]:
+            self.count = 0
 
     def continue_at(self, offset: int) -> None:
         """Go on in a new segment after a part that cannot be read; what is there stays there."""
