@@ -81,7 +81,7 @@ class Cluster:
 
     def delay_servers(self) -> list[str]:
         """At least one; `Unavailable` when there is none."""
-        return loop_thread().run(self._client.links.some_masters("delay"))
+        return loop_thread().run(self._client.links.some_takers("delay"))
 
     def taking_groups(self) -> list[str]:
         """Those that new rows go to: without those that are being drained."""
