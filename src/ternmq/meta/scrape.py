@@ -22,5 +22,12 @@ def registry_figures(
         out.add("tern_meta_servers", there[role], role, "there")
         out.add("tern_meta_servers", away[role], role, "away")
     for route, silent_s in registrar.silent()[:SERVERS_MAX]:
-        out.add("tern_meta_heartbeat_age_seconds", silent_s, ROLES[route.kind], route.broker_group)
+        # Of a group with replicas the one that was silent for longest.
+        name = (ROLES[route.kind], route.broker_group)
+        out.highest("tern_meta_heartbeat_age_seconds", silent_s, *name)
+    for standing in service.standings()[:SERVERS_MAX]:
+        group = (ROLES[standing.kind], standing.broker_group)
+        out.add("tern_meta_members", len(standing.members), *group, "all")
+        out.add("tern_meta_members", len(standing.in_sync), *group, "in_sync")
+        out.add("tern_meta_epoch", standing.epoch, *group)
     out.add("tern_meta_topics", service.topic_count)

@@ -155,6 +155,14 @@ METRICS: tuple[Metric, ...] = (
         "tern_meta_heartbeat_age_seconds", "gauge", ("role", "server"),
         "Since when a server of its own process was not heard of.",
     ),
+    Metric(
+        "tern_meta_members", "gauge", ("role", "group", "state"),
+        "Members of a broker group: all, and those in sync.",
+    ),
+    Metric(
+        "tern_meta_epoch", "gauge", ("role", "group"),
+        "The epoch of a broker group's master; grows with every change of it.",
+    ),
     Metric("tern_meta_topics", "gauge", (), "Topics in the registry, our own counted."),
 )  # fmt: skip
 
