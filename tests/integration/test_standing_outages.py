@@ -24,7 +24,7 @@ from tests.integration.test_cluster import url_of
 from tests.integration.zookeeper import ZooKeeper
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app=BROKER, version="0", session=bytes(16))
-DEAD_AFTER_S = 2.0
+DEAD_AFTER_S = 3.0
 FAST = {
     "TERN_SERVER_HEARTBEAT_MS": "300",
     "TERN_SERVER_DEAD_AFTER_MS": str(int(DEAD_AFTER_S * 1000)),
