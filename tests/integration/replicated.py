@@ -88,4 +88,10 @@ def make_pair(
 
 
 async def bodies(mq: ternmq.Client, topic: str) -> list[str]:
-    return [message.body.decode() async for message in mq.read(topic)]
+    """Everything of a topic; asked again while clients are not told yet who leads."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return [message.body.decode() async for message in mq.read(topic)]
+            except ternmq.Unavailable:
+                await asyncio.sleep(0.1)

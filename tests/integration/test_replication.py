@@ -1,13 +1,15 @@
 """Two brokers of one group as processes: what is acknowledged is on both, and outlives either."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 import ternmq
-from tests.integration.processes import BrokerServer, NodeFactory
-from tests.integration.replicated import bodies, make_pair
+from tests.integration.processes import BrokerServer, NodeFactory, tern
+from tests.integration.replicated import GROUP, bodies, make_pair
 from tests.integration.verifiable import Verifier, balanced, eventually, verifying, whole_topic
 
 
@@ -76,8 +78,9 @@ async def test_with_continue_a_master_goes_on_alone(
         assert standing.in_sync == [standing.master]
         await asyncio.to_thread(replica.start)
         await asyncio.to_thread(pair.wait_in_sync, 2)
-        (await asyncio.to_thread(pair.broker_of, standing.master)).kill()
-        await asyncio.to_thread(pair.wait_served, await asyncio.to_thread(pair.master))
+        first = await asyncio.to_thread(pair.broker_of, standing.master)
+        first.kill()
+        await asyncio.to_thread(pair.wait_served, first)
         assert await bodies(mq, "orders") == ["both", "alone"]
 
 
@@ -108,3 +111,64 @@ async def test_kill_9_of_the_master_under_load_loses_nothing(
             load.check_consumed(found)
             lines = await mq.admin.ledger()
             assert lines and all(balanced(line) for line in lines)
+
+
+async def test_a_master_that_stood_still_acknowledges_nothing_its_successor_lacks(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    settings = {"TERN_REPLICA_LOST": "continue"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    with verifying(pair.url, "load", tmp_path / "load") as load:
+        load.produce("a")
+        await more(load)
+        first = await asyncio.to_thread(pair.master)
+        os.kill(first.pid, signal.SIGSTOP)
+        await asyncio.to_thread(pair.wait_served, first)
+        await more(load)
+        os.kill(first.pid, signal.SIGCONT)
+        await asyncio.to_thread(pair.wait_in_sync, 2)
+        await more(load)
+        await asyncio.to_thread(load.end, "produce")
+        async with ternmq.connect(pair.url, app="test") as mq:
+            load.check_stored(await whole_topic(mq, "load"))
+
+
+async def test_a_planned_change_of_master_costs_no_message_and_no_error(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path)
+    with verifying(pair.url, "load", tmp_path / "load") as load:
+        load.produce("a")
+        load.consume("b", "g")
+        await more(load)
+        first = await asyncio.to_thread(pair.master)
+        await asyncio.to_thread(tern, "broker", "handover", GROUP, url=pair.url)
+        await asyncio.to_thread(pair.wait_served, first)
+        await more(load)
+        load.alive()
+        await asyncio.to_thread(load.end, "produce")
+        async with ternmq.connect(pair.url, app="test") as mq:
+            found = await whole_topic(mq, "load")
+            load.check_stored(found)
+            await eventually(lambda: len(load.got()) >= len(found), "all consumed", seconds=30)
+
+
+async def test_a_server_without_data_can_not_lead(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, count=1)
+    async with ternmq.connect(pair.url, app="test") as mq:
+        await mq.send("orders", b"kept")
+    [first] = pair.brokers
+    first.kill()
+    empty = await asyncio.to_thread(node_factory.broker_server, pair.url, GROUP)
+    refused = await asyncio.to_thread(tern, "broker", "promote", GROUP, url=pair.url, code=None)
+    await asyncio.to_thread(first.start)
+
+    assert refused.code != 0
+    assert "in sync" in refused.err
+    assert (await asyncio.to_thread(pair.master)) is first
+    async with ternmq.connect(pair.url, app="test") as mq:
+        assert await bodies(mq, "orders") == ["kept"]
+    pair.brokers.append(empty)
+    await asyncio.to_thread(pair.wait_in_sync, 2)

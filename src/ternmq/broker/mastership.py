@@ -28,10 +28,11 @@ from ternmq.storage.store import Store
 from ternmq.wire.commands import Command, unpack
 from ternmq.wire.frame import Frame
 from ternmq.wire.replicating import MESSAGES, PULLS, Follow
-from ternmq.wire.standing import Standing
+from ternmq.wire.standing import HandedOver, Handover, Standing
 
 log = get_logger()
 
+HAND_OVER_S = 5.0
 _REPLICATED, _FOLLOW = int(Command.REPLICATED), int(Command.FOLLOW)
 
 
@@ -52,8 +53,9 @@ class Past:
 class MasterRole:
     """Answers replicas from the beginning, clients once the parts are there."""
 
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, site: Site, leader: Leader) -> None:
         self.epoch = leader.epoch
+        self._site = site
         self._leader = leader
         self._answering = Answering()
         self._parts: Parts | None = None
@@ -62,6 +64,7 @@ class MasterRole:
         self._parts = parts
         parts.router.add(Command.FOLLOW, self._follow)
         parts.router.add(Command.REPLICATED, self._leader.replicated)
+        parts.router.add(Command.HANDOVER, self._hand_over)
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if self._parts is not None:
@@ -76,6 +79,14 @@ class MasterRole:
     def _follow(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Follow)
         self._answering.begin(peer, frame, self._leader.follow(peer, request))
+
+    def _hand_over(self, peer: Peer, frame: Frame) -> None:
+        request = unpack(frame.payload, Handover)
+        self._answering.begin(peer, frame, hand_over(self._site, self._leader, request))
+
+    async def finish(self) -> None:
+        """Wait until those who asked for a change have their answer."""
+        await self._answering.finish()
 
     def lost(self, peer: Peer) -> None:
         self._leader.lost(peer)
@@ -94,7 +105,7 @@ async def lead(site: Site, standing: Standing) -> None:
         standing, unnamed = await _reserve(site, store, standing)
         await loop.run_in_executor(None, store.begin_epoch, standing.epoch)
         leader = _leader(site, store, standing)
-        role = MasterRole(leader)
+        role = MasterRole(site, leader)
         site.door.enter(role)
         site.heard = leader.learn
         leader.learn(site.standing)
@@ -170,7 +181,7 @@ async def _serve(
     site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
     listener = site.door.listener
     assert listener is not None
-    parts.listener = listener
+    parts.listener, parts.member = listener, site.me
     try:
         await parts.start(unnamed)
         role.serve(parts)
@@ -192,9 +203,30 @@ async def _serve(
                 await parts.stop(listener)
     finally:
         leader.end()
+        await role.finish()
         site.ended()
         site.door.leave(stopping=site.stop.is_set())
         await parts.close()
+
+
+async def hand_over(site: Site, leader: Leader, request: Handover) -> HandedOver:
+    """The HANDOVER command: messages wait, the other catches up, the registry makes it master."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    target = leader.successor(request.member_id)
+    leader.pause(True)
+    try:
+        async with asyncio.timeout(HAND_OVER_S):
+            await leader.reached(target)
+            led = await site.directory.lead(site.config.broker_group, target, force=True)
+    except TimeoutError:
+        raise Unavailable(
+            f"{target} did not catch up within {HAND_OVER_S:g} s; this server goes on leading"
+        ) from None
+    finally:
+        leader.pause(False)
+    paused_ms = int((loop.time() - began) * 1000)
+    return HandedOver(member_id=target, epoch=led.epoch, paused_ms=paused_ms)
 
 
 async def first_of(*waiting: Coroutine[Any, Any, Any]) -> None:

@@ -187,6 +187,8 @@ class Parts:
             flush_interval_s=config.flush_interval_ms / 1000,
         )  # fmt: skip
         self._safety = safety
+        self.member = ""
+        """Which member of its group this is."""
 
     def _watch(self, desk: Desk) -> None:
         """Who works out figures."""
@@ -348,6 +350,7 @@ class Parts:
             connections=len(self.listener.peers) if self.listener else 0,
             log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
             topics=self.admin.topic_status(query.topics), epoch=self.store.epoch, pid=os.getpid(),
+            member=self.member,
         )  # fmt: skip
 
     async def scrape(self, out: Samples) -> None:

@@ -10,6 +10,7 @@ the master removed is removed here too.
 
 import asyncio
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -60,6 +61,8 @@ class ReplicaRole:
         self._topics = Topics(site.directory, auto_create=False, body_size_max=1)
         self._answering = Answering()
         self._started_at_ms = site.clock.now_ms()
+        self.lag: Callable[[], int] = lambda: -1
+        """Bytes of messages that the master has and this replica has not; -1: not known."""
         self.trouble = "not following yet"
         """Why it does not follow at present; empty while it does."""
 
@@ -76,10 +79,13 @@ class ReplicaRole:
             query = unpack(frame.payload, wire.StatusQuery)
             peer.answer(frame.command, frame.correlation, pack(self.status(query)))
         else:
-            raise NotMaster(
+            error = NotMaster(
                 f"this server is a replica of broker group {self._site.config.broker_group!r}: "
                 "it answers reads only; ask for routes again"
             )
+            if frame.command in (Command.FOLLOW, Command.HANDOVER):
+                raise error
+            peer.close(error)  # A client of the master: let it look where that is.
 
     def lost(self, peer: Peer) -> None:
         pass
@@ -111,7 +117,8 @@ class ReplicaRole:
             memory=own_memory(), connections=len(listener.peers),
             log_start=store.messages.start_offset, log_end=store.messages.safe_offset,
             topics=[self._topic_status(name) for name in query.topics],
-            epoch=self._site.member.accepted_epoch, pid=os.getpid(),
+            epoch=self._site.member.accepted_epoch, pid=os.getpid(), member=self._site.me,
+            lag=self.lag(),
         )  # fmt: skip
 
     def _topic_status(self, name: str) -> wire.TopicStatus:
@@ -143,8 +150,14 @@ class Replica:
         }
         self._intake = Intake(self._logs, sync=True, on_safe=self.role.on_safe)
         self._follower = Follower(self._intake, site.hello, prepare=self._prepare)
+        self.role.lag = self._lag
         self.base = b""
         """What to begin with anew, once the store is closed."""
+
+    def _lag(self) -> int:
+        if not self._follower.following:
+            return -1
+        return max(0, self._intake.told[MESSAGES] - self._store.messages.end)
 
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""

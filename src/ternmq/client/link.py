@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ternmq.core.errors import Closed, ProtocolError, TernError
+from ternmq.core.errors import Closed, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.commands import Command, Hello, Notice, unpack
@@ -112,6 +112,13 @@ class Link:
             log.info("connection lost", address=connection.address, reason=str(error))
         for watcher in list(self.watchers):
             watcher()
+
+    def move(self, address: str) -> None:
+        """The server is at this address now: a connection to another one is of no more use, even
+        if it still stands."""
+        connection = self.connection
+        if connection is not None and connection.address != address:
+            connection.give_up(Unavailable(f"it is at {address} now, not {connection.address}"))
 
     async def close(self) -> None:
         self._closed = True

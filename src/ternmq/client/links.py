@@ -61,6 +61,7 @@ class Links:
         self._stale = False
         self.on_routes = self._cache.changed
         """Called when the routes are others."""
+        self.on_routes.append(self._move)
 
     @property
     def version(self) -> object:
@@ -159,6 +160,13 @@ class Links:
         for link in self._servers.values():
             link.abandon()
         self._cache.abandon()
+
+    def _move(self) -> None:
+        """A group may have another master: the old one may stand still without a word."""
+        for (kind, group), link in self._servers.items():
+            for route in self._cache.masters(kind):
+                if route.broker_group == group:
+                    link.move(route.address)
 
     def _forget_routes(self) -> None:
         self._stale = True

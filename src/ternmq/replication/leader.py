@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from ternmq.core.config import ReplicaLost
-from ternmq.core.errors import Conflict, NotMaster, ProtocolError, ReadOnly, TernError
+from ternmq.core.errors import Conflict, NotInSync, NotMaster, ProtocolError, ReadOnly, TernError
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.feed import Feed, Source
@@ -24,11 +24,12 @@ from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
 from ternmq.storage.epoch_table import common_end
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import REPLICATED, Follow, Followed, LogHeld, LogPlan
+from ternmq.wire.replicating import MESSAGES, REPLICATED, Follow, Followed, LogHeld, LogPlan
 from ternmq.wire.standing import Standing, standing_of
 
 LOOK_S = 0.1
 AGAIN_S = 0.5
+REACHED_S = 0.002
 
 log = get_logger()
 
@@ -202,6 +203,36 @@ class Leader:
         if copy is None or not copy.connected:
             return None
         return sum(end - copy.ends.get(number, 0) for number, end in self._written.items())
+
+    # -- handing over
+
+    def successor(self, wanted: str) -> str:
+        """Who can take over now: the member that is named, else the one that is furthest."""
+        copies = self._in_sync.copies
+        ready = [
+            member
+            for member in sorted(self._in_sync.known.in_sync - {self._me})
+            if member in copies and copies[member].connected
+        ]
+        if wanted and wanted not in ready:
+            raise NotInSync(
+                f"{wanted} is not in sync and connected; in sync are: {ready or 'none'}"
+            )
+        if not ready:
+            raise NotInSync("no replica is in sync and connected; start one, then hand over")
+        return wanted or max(ready, key=lambda member: sum(copies[member].ends.values()))
+
+    def pause(self, paused: bool) -> None:
+        """Let messages wait, while another one is about to lead."""
+        self._handing_over = paused
+        self._update()
+
+    async def reached(self, member: str) -> None:
+        """Until a member has every message that is written here. Records need not be waited for:
+        it has those that count, and more of the progress would only be repeated."""
+        wanted = {MESSAGES: self._written[MESSAGES]}
+        while not self._in_sync.copies[member].has(wanted):  # noqa: ASYNC110
+            await asyncio.sleep(REACHED_S)
 
     # -- the set
 

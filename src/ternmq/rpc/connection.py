@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from ternmq.core.errors import Closed, ProtocolError, TernError, TooLarge, Unavailable
+from ternmq.core.errors import Closed, NotMaster, ProtocolError, TernError, TooLarge, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import split_address
@@ -225,6 +225,11 @@ class Connection(asyncio.BufferedProtocol):
         if self.on_lost is not None:
             self.on_lost(reason)
 
+    def give_up(self, reason: TernError) -> None:
+        """There is no use in this connection any more: calls under way fail with the reason."""
+        if self._lost is None:
+            self._give_up(reason)
+
     def _give_up(self, reason: TernError) -> None:
         log.warning("connection given up", server=self.address, reason=reason.message)
         self._end(reason)
@@ -299,6 +304,8 @@ class Connection(asyncio.BufferedProtocol):
             if future is not None:
                 _fail(future, error)
             elif frame.correlation == 0:
+                if isinstance(error, NotMaster):  # Whoever waits shall look for the master.
+                    error = Unavailable(error.message)
                 self._give_up(error)
             else:
                 self._give_up(_unasked(self.address, frame))
