@@ -119,16 +119,21 @@ class SegmentedLog:
         try:
             if created:
                 self.bases = [base for base in self.bases if base not in created]
-                for base in reversed(created):
-                    self._files.pop(base, None)
-                    self.disk.unlink(paths.segment(self.directory, base))
-                self.disk.sync_dir(self.directory)
+                self._remove_last(created)
                 self._active = self.file(self.bases[-1])
             self._active.truncate(self.end - self.bases[-1])
             self._active.sync()
             self.synced = self.end
         except (DiskFull, DiskFailed) as error:
             self.fail("a failed write could not be undone", error)
+
+    def _remove_last(self, bases: list[int]) -> None:
+        """The newest first and each for good: a power cut never leaves a later one without one
+        before it, which would look like a part of the log that is lost."""
+        for base in reversed(bases):
+            self._files.pop(base, None)
+            self.disk.unlink(paths.segment(self.directory, base))
+            self.disk.sync_dir(self.directory)
 
     def fail(self, event: str, error: TernError) -> None:
         """Nothing is written any more until a restart."""
@@ -231,11 +236,8 @@ class SegmentedLog:
 
     def _cut(self, offset: int) -> None:
         later = [base for base in self.bases[1:] if base > offset]
-        for base in reversed(later):
-            self._files.pop(base, None)
-            self.disk.unlink(paths.segment(self.directory, base))
         if later:
-            self.disk.sync_dir(self.directory)
+            self._remove_last(later)
             self.bases = [base for base in self.bases if base not in later]
             self._active = self.file(self.bases[-1])
             self.count = self.records_max  # Not known any more: the next record begins a segment.

@@ -4,7 +4,7 @@ import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.storage.segmented_log import SegmentedLog
-from ternmq.testing.disk import SimulatedDisk
+from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import DATA
 
 
@@ -60,6 +60,22 @@ def test_a_failed_write_over_several_segments_is_undone_wholly() -> None:
         assert disk.names(DATA) == [f"{0:020d}.log"]
         assert disk.read(DATA / f"{0:020d}.log") == b"a" * 50
         assert put(source, b"e") == [50]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_power_cut_while_a_write_is_undone_leaves_no_gap(seed: int) -> None:
+    for nth in range(1, 9):
+        disk = SimulatedDisk()
+        source = make(disk)
+        put(source, b"a" * 60)
+        disk.faults.fail_write(4, "full")
+        disk.faults.cut_power(16 + nth)
+        with pytest.raises((DiskFull, PowerCut)):
+            put(source, b"b" * 90, b"c" * 90, b"d" * 90, b"e" * 90)
+        disk.crash(seed)
+        source = make(disk)
+        for number, base in enumerate(source.bases[1:]):
+            assert source.physical_end(number) == base
 
 
 def test_a_directory_that_cannot_be_synced_ends_the_log() -> None:
