@@ -135,7 +135,8 @@ class MetaHandler:
         if command == Command.ROUTES:
             find = unpack(payload, RoutesFind)
             if find.wait_ms > 0 and find.known == self._routes.current().version:
-                self._later(peer, frame, self._other_routes(find.wait_ms))
+                # The event is taken now: the routes may be others when the task begins.
+                self._later(peer, frame, self._other_routes(self._routes.changed, find.wait_ms))
             else:
                 peer.answer(command, frame.correlation, pack(self._routes.current()))
         elif command == Command.TOPIC_LIST:
@@ -186,8 +187,7 @@ class MetaHandler:
             await self._service.change_topic(name, topic_change(change))
         return app_limit(wanted.app, self._service.topic)
 
-    async def _other_routes(self, wait_ms: int) -> Record:
-        changed = self._routes.changed
+    async def _other_routes(self, changed: asyncio.Event, wait_ms: int) -> Record:
         with suppress(TimeoutError):
             async with asyncio.timeout(min(wait_ms, ROUTES_WAIT_MS_MAX) / 1000):
                 await changed.wait()

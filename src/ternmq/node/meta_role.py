@@ -1,5 +1,6 @@
 """A meta server while a block runs: registry, directory, routes, listener."""
 
+import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -46,7 +47,7 @@ async def serving_meta_role(config: NodeConfig, *, clock: Clock) -> AsyncIterato
     async with serving_directory(
         registry_opener(config), clock=clock, dead_after_ms=config.server_dead_after_ms
     ) as directory:
-        routes = RouteTable(first_version=clock.now_ms())
+        routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
             node=socket.gethostname(),
             version=version("ternmq"),
@@ -67,6 +68,12 @@ async def serving_meta_role(config: NodeConfig, *, clock: Clock) -> AsyncIterato
             config.host, config.meta_port, handler, limits=limits, clock=clock
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
+
+
+def first_version(clock: Clock) -> int:
+    """Larger than that of every earlier start, and not that of another meta server: a client that
+    moves from one to the other must not take what is new for what it knows."""
+    return clock.now_ms() << 20 | secrets.randbits(20)
 
 
 def registry_opener(config: NodeConfig) -> Callable[[], Registry]:

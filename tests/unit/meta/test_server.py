@@ -24,6 +24,7 @@ from ternmq.wire.commands import (
     Hello,
     Route,
     Routes,
+    RoutesFind,
     Status,
     StatusQuery,
     Topic,
@@ -33,7 +34,9 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
     pack,
+    unpack,
 )
+from ternmq.wire.frame import Frame
 
 from .conftest import Opener
 
@@ -209,3 +212,41 @@ async def test_one_way_creations_work_and_answer_nothing(opener: Opener, tmp_pat
         meta.connection.send(Command.TOPIC_DELETE, pack(TopicNamed(name="unknown")))
         assert (await meta.create("orders")).name == "orders"
         assert not meta.connection.closed
+
+
+class Quiet:
+    """As much of a peer as a handler needs."""
+
+    hello = HELLO
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Queue[Routes] = asyncio.Queue()
+
+    def hold(self, size: int) -> None: ...
+
+    def release(self, size: int) -> None: ...
+
+    def answer(self, command: int, correlation: int, payload: bytes) -> None:
+        self.answered.put_nowait(unpack(payload, Routes))
+
+
+async def test_routes_that_change_right_after_the_question_are_told_at_once(
+    opener: Opener, tmp_path: Path
+) -> None:
+    """Not when the long wait is over: the change came before the task that waits had begun."""
+    async with running(opener, tmp_path) as meta:
+        identity = MetaIdentity(
+            node="n", version="0", address="", data_dir=tmp_path, started_at_ms=0
+        )
+        clock = SystemClock()
+        handler = MetaHandler(meta.service, meta.routes, identity=identity, clock=clock)
+        peer = Quiet()
+        find = RoutesFind(known=meta.routes.current().version, wait_ms=20_000)
+        frame = Frame(command=Command.ROUTES, flags=0, correlation=1, payload=bytearray(pack(find)))
+        handler.frame(peer, frame)  # type: ignore[arg-type]
+        meta.routes.announce(Route(broker_group="a", address="10.0.0.1:7701"))
+        async with asyncio.timeout(5):
+            told = await peer.answered.get()
+        await handler.finish()
+
+    assert told.servers == meta.routes.current().servers != []
