@@ -3,6 +3,7 @@
 from ternmq.broker.fetch import Fetcher
 from ternmq.core.errors import BadRequest
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.own_topics import LATER_PREFIX
 from ternmq.storage.search import FOUND_MAX, Search, Wanted
 from ternmq.wire.finding import Find, FoundPlace, FoundPlaces
 
@@ -25,6 +26,8 @@ class Finder:
         names = {topic.id: topic.name for topic in self._directory.topics()}
         if request.topic:
             names = {key: name for key, name in names.items() if name == request.topic}
+        else:  # What a delay server takes is with it, and then in its topic under the same id.
+            names = {key: name for key, name in names.items() if not name.startswith(LATER_PREFIX)}
         wanted = Wanted(
             message_id=request.id,
             key=request.key,

@@ -136,6 +136,8 @@ async def test_ids_and_where_rows_came_from_are_kept(mq: ternmq.Client, clock: T
     assert {message.app for message in found} == {"spark"}
     ids = [id_from_text(message.id).to_bytes(16, "big") for message in found]
     assert b"".join(ids) == bytes(range(32))
+    [place] = await mq.find(id=found[0].id)
+    assert place.message.topic == "orders", "and not where it was staged"
 
 
 async def test_a_restart_between_commit_and_taking_loses_and_doubles_nothing(
