@@ -18,8 +18,8 @@ from ternmq.broker.door import Door
 from ternmq.broker.roles import run_roles
 from ternmq.broker.site import Site
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
-from ternmq.core.errors import AlreadyExists, Corrupt
+from ternmq.core.config import Flush, NodeConfig
+from ternmq.core.errors import AlreadyExists, Conflict, Corrupt
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
@@ -32,7 +32,7 @@ from ternmq.storage.disk import Disk, RealDisk
 from ternmq.storage.member import MemberFile
 from ternmq.storage.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.wire.commands import BROKER, PROTOCOL_VERSION, Hello
-from ternmq.wire.standing import Member, Standing
+from ternmq.wire.standing import Member, Standing, standing_of
 
 JOIN_WITHIN_S = 15.0
 AGAIN_S = 1.0
@@ -104,7 +104,10 @@ async def _join(
     member = await loop.run_in_executor(None, MemberFile.open, disk, home)
     epoch = await loop.run_in_executor(None, data_epoch, disk, Paths(home))
     me = Member(id=member.id, name=address.replace(":", "-"), address=address)
+    forgetful = config.flush is Flush.ASYNC and disk.exists(Paths(home).unclean)
     standing = await _joined(directory, config.broker_group, me, epoch)
+    if forgetful and member.id in standing.in_sync:
+        standing = await _leave(directory, standing, member.id)
     hello = Hello(
         protocol=PROTOCOL_VERSION,
         app=BROKER,
@@ -121,6 +124,15 @@ async def _join(
     directory.on_topic_deleted(lambda topic: site.topic_deleted(topic))
     directory.on_topic_changed(lambda topic: site.topic_changed(topic))
     return site
+
+
+async def _leave(directory: ClusterDirectory, standing: Standing, member: str) -> Standing:
+    """With flush = "async" a crash may have taken what was acknowledged: others have it. Alone in
+    the set there is nobody else to ask."""
+    try:
+        return await directory.leave_in_sync(standing.broker_group, member, standing.epoch)
+    except Conflict as refused:
+        return standing_of(refused) or standing
 
 
 async def _joined(directory: ClusterDirectory, group: str, me: Member, epoch: int) -> Standing:

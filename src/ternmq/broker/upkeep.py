@@ -30,6 +30,7 @@ TICK_S = 0.05
 INDEX_INTERVAL_S = 0.5
 SNAPSHOT_AFTER_RECORDS = 1_000
 SNAPSHOTS_AT_ONCE = 200
+SNAPSHOT_WAIT_S = 5.0
 SNAPSHOT_PIECES_MAX = 900_000  # More would not fit into a record.
 REST_PER_PIECE_US = 500  # A piece takes half a microsecond to save: a thousandth of the time.
 
@@ -152,11 +153,20 @@ class Upkeep:
                 else:  # Replay takes longer then; nothing is lost.
                     log.warning("group too scattered to snapshot", group=group.name)
             if len(records) >= SNAPSHOTS_AT_ONCE:
-                await self._committer.decide(records)
+                await self._write(records)
                 records = []
         if records:
-            await self._committer.decide(records)
+            await self._write(records)
         await self._committer.alone(self._store.checkpoint)
+
+    async def _write(self, snapshots: list[PullRecord]) -> None:
+        """Snapshots are of use once they are safe; a replica that is away does not hold up the
+        rest."""
+        deciding = self._committer.decide(snapshots)
+        deciding.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait([deciding], timeout=SNAPSHOT_WAIT_S)
+        if deciding.done():
+            deciding.result()
 
     def _affordable(self, group: Group) -> bool:
         """A snapshot stops the loop for a moment: of a group whose rows are scattered over a
