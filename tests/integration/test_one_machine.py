@@ -11,8 +11,9 @@ from tests.integration.processes import NodeFactory, free_ports, tern, wait_unti
 
 
 def pids(url: str) -> dict[str, int]:
+    """Of the masters, by broker group."""
     lines = tern("broker", "list", "--json", url=url).json()
-    return {line["group"]: line["pid"] for line in lines}
+    return {line["group"]: line["pid"] for line in lines if line["role"] == "master"}
 
 
 def alive(pid: int) -> bool:
@@ -28,19 +29,26 @@ def test_a_cluster_is_ready_takes_messages_stops_and_goes_on_where_it_was(
     node_factory: NodeFactory,
 ) -> None:
     """One line on stdout; a log for each process; the second start has what the first one got."""
-    cluster = node_factory.cluster("--groups", "2", "--metas", "2")
+    cluster = node_factory.cluster("--groups", "2", "--replicas", "1")
     assert cluster.stdout_text() == f"ready tern://127.0.0.1:{cluster.port}\n"
-    before = pids(cluster.url)
-    assert list(before) == ["group-1", "group-2"]
+    lines = tern("broker", "list", "--json", url=cluster.url).json()
+    assert [(line["group"], line["role"], line["in_sync"]) for line in lines] == [
+        ("group-1", "master", True), ("group-1", "replica", True),
+        ("group-2", "master", True), ("group-2", "replica", True),
+    ]  # fmt: skip
+    before = [line["pid"] for line in lines]
     tern("send", "orders", "a", "b", url=cluster.url)
     tern("send", "later", "c", "--delay", "1ms", url=cluster.url)
     tern("consume", "later", "--group", "g", "--count", "1", url=cluster.url)
 
     assert cluster.stop() == 0
 
-    assert not [pid for pid in before.values() if alive(pid)]
+    assert not [pid for pid in before if alive(pid)]
     logs = sorted(path.name for path in (cluster.data_dir / "logs").iterdir())
-    assert logs == ["delay-1.log", "group-1-a.log", "group-2-a.log", "meta-1.log", "meta-2.log"]
+    assert logs == [
+        "delay-1.log", "group-1-a.log", "group-1-b.log", "group-2-a.log", "group-2-b.log",
+        "meta-1.log",
+    ]  # fmt: skip
     cluster.arguments = ()
     cluster.start()
     assert list(pids(cluster.url)) == ["group-1", "group-2"]
@@ -52,7 +60,7 @@ def test_a_cluster_is_ready_takes_messages_stops_and_goes_on_where_it_was(
 def test_a_process_that_dies_is_reported_and_started_again_if_that_was_asked_for(
     node_factory: NodeFactory,
 ) -> None:
-    cluster = node_factory.cluster("--groups", "1", "--delays", "0", "--restart")
+    cluster = node_factory.cluster("--groups", "1", "--replicas", "0", "--delays", "0", "--restart")
     [pid] = pids(cluster.url).values()
     os.kill(pid, signal.SIGKILL)
 
@@ -66,7 +74,7 @@ def test_a_process_that_dies_stays_away_and_all_end_with_the_one_who_started_the
     node_factory: NodeFactory,
 ) -> None:
     """Also when that one is killed: nobody else would stop them."""
-    cluster = node_factory.cluster("--groups", "2", "--delays", "0")
+    cluster = node_factory.cluster("--groups", "2", "--replicas", "0", "--delays", "0")
     first, second = pids(cluster.url).values()
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: "start it again: tern broker serve" in cluster.stderr_text(), "a report")
@@ -82,13 +90,14 @@ def test_wrong_ports_a_folder_in_use_and_a_smaller_cluster_are_one_clear_line(
 ) -> None:
     base = free_ports(4)
     with socket.create_server(("127.0.0.1", base + 2)):
-        taken = tern("cluster", "--data-dir", str(tmp_path / "c"), "--ports", str(base), code=2)
+        taken = tern("cluster", "--data-dir", str(tmp_path / "c"), "--ports", str(base),
+                     "--replicas", "0", code=2)  # fmt: skip
     assert taken.err == (
         f"error: group-2-a: 127.0.0.1:{base + 2} is taken by another process; "
         "stop it or choose other ports\n"
     )
     assert not list((tmp_path / "c").glob("group*"))
-    cluster = node_factory.cluster("--groups", "2", "--delays", "0")
+    cluster = node_factory.cluster("--groups", "2", "--replicas", "0", "--delays", "0")
     place = ["--data-dir", str(cluster.data_dir), "--ports", str(base)]
     used = tern("cluster", *place, code=2)
     assert "is in use by another node" in used.err

@@ -178,6 +178,7 @@ async def _serve(
     site: Site, store: Store, role: MasterRole, leader: Leader, unnamed: frozenset[int]
 ) -> None:
     parts = Parts(site.config, store, site.directory, site.clock, site.disk, safety=leader)
+    parts.publisher.draining = lambda: site.standing.draining
     site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
     listener = site.door.listener
     assert listener is not None

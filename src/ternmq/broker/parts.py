@@ -221,6 +221,7 @@ class Parts:
             limits=SendLimits(self._directory.topic, self._clock.monotonic),
             figures=self.figures, clock=self._clock,
         )  # fmt: skip
+        self.publisher = publisher
         deliveries = Deliveries(pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher)
         consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
         router = Router(

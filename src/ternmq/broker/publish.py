@@ -105,10 +105,10 @@ class Publisher:
         limits: SendLimits,
         figures: Figures,
         clock: Clock,
-        draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._topics = topics
-        self._draining = draining
+        self.draining: Callable[[], bool] = lambda: False
+        """Do producers have to go elsewhere? Set by who knows."""
         self._limits = limits
         self._figures = figures
         self._committer = committer
@@ -174,7 +174,7 @@ class Publisher:
     def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
         """A producer that has not heard of the drain goes to another group now. What is bound to
         this group comes in until the end: order keys that live here, dispatches decided on."""
-        if not self._draining() or from_delay_server(peer):
+        if not self.draining() or from_delay_server(peer):
             return
         if BatchView(batch).buffer(Column.ORDER_KEY, Part.OFFSETS) is None:
             raise ReadOnly("this broker group is being drained: send to another one")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli.options import ConfigFile
+from ternmq.cli.options import APP, ConfigFile
 from ternmq.cli.output import note, say
 from ternmq.cli.up import FlushFlag
 from ternmq.core.errors import BadConfig
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ternmq.cli.supervisor import Supervised
 
 LOGS = "logs"
+IN_STEP_S = 30.0
+LOOK_S = 0.2
 STOP_SECONDS_MAX = 35.0
 """Delay servers, brokers, meta servers, one kind after the other."""
 
@@ -34,7 +36,7 @@ def cluster(
         int | None, typer.Option(min=1, help="Broker groups: each holds a share (2).")
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(min=0, max=9, help="Replicas of each broker group (0).")
+        int | None, typer.Option(min=0, max=9, help="Replicas of each broker group (1).")
     ] = None,
     metas: Annotated[int | None, typer.Option(min=1, help="Meta servers (1).")] = None,
     delays: Annotated[
@@ -113,6 +115,8 @@ async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
     try:
         await start_together(metas)
         await start_together([*brokers, *delays])
+        if len(plan.brokers) > len(plan.groups):
+            await _in_step(plan)
         for server in everybody:
             server.watch(restart=restart)
         _welcome(plan, everybody, folder)
@@ -123,6 +127,21 @@ async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
         # Nobody is left who sends to what stops.
         for part in (delays, brokers, metas):
             await stop_together(part)
+
+
+async def _in_step(plan: "Plan") -> None:
+    """Until every replica has what its master has: before that a broker group takes nothing."""
+    from ternmq.client.client import connect
+
+    async with connect(plan.url, app=APP) as mq:
+        for _ in range(int(IN_STEP_S / LOOK_S)):
+            states = await mq.admin.brokers()
+            masters = {state.group for state in states if state.role == "master"}
+            in_step = [state for state in states if state.in_sync]
+            if len(in_step) == len(plan.brokers) and masters == plan.groups:
+                return
+            await asyncio.sleep(LOOK_S)
+    note(f"warning: not all replicas are in step after {IN_STEP_S:g} s; 'tern broker list' shows")
 
 
 def _welcome(plan: "Plan", servers: "Sequence[Supervised]", folder: Path) -> None:

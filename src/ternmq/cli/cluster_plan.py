@@ -24,7 +24,7 @@ class Shape:
     """How many of each."""
 
     groups: int = 2
-    replicas: int = 0
+    replicas: int = 1
     metas: int = 1
     delays: int = 1
 
@@ -60,6 +60,11 @@ class Plan:
     def url(self) -> str:
         """All meta servers, as servers and careful clients are given them."""
         return format_url([meta.address for meta in self.metas])
+
+    @property
+    def groups(self) -> set[str]:
+        """The names of the broker groups."""
+        return {broker.name.rpartition("-")[0] for broker in self.brokers}
 
     @property
     def everybody(self) -> list[Planned]:

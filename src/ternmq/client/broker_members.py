@@ -44,7 +44,8 @@ class BrokerState:
     epoch: int | None
     """At which it serves; None when it does not answer."""
     state: str
-    """'ok', or what is wrong; 'away': not running as far as meta knows; 'does not answer'."""
+    """'ok', 'draining', or what is wrong; 'away': not running as far as meta knows; 'does not
+    answer'."""
     address: str
     pid: int | None
     lag: int | None
@@ -197,11 +198,12 @@ def _of_member(
         word = None  # Another server has the address by now.
     silent = SILENT if member.address in there else AWAY
     leads = standing.master == member.id
+    state = word.state if word else silent
     return BrokerState(
         group=standing.broker_group,
         role="master" if leads else "replica",
         epoch=word.epoch if word else None,
-        state=word.state if word else silent,
+        state="draining" if state == "ok" and standing.draining else state,
         address=member.address,
         pid=word.pid if word else None,
         lag=None if word is None or word.lag < 0 else word.lag,

@@ -33,7 +33,7 @@ def test_members_of_a_broker_group_share_its_name_and_know_all_meta_servers() ->
 
 def test_more_arguments_go_to_those_that_take_them() -> None:
     extra = Extra(everybody=("--config", "c.toml"), brokers=("--flush", "async"))
-    plan = make_plan(Shape(), FOLDER, 7700, extra)
+    plan = make_plan(Shape(replicas=0), FOLDER, 7700, extra)
 
     assert all("c.toml" in each.arguments for each in plan.everybody)
     assert ["--flush" in each.arguments for each in plan.everybody] == [False, True, True, False]
@@ -42,7 +42,7 @@ def test_more_arguments_go_to_those_that_take_them() -> None:
 @pytest.mark.parametrize("base", [0, 65_534])
 def test_ports_that_do_not_exist_are_refused(base: int) -> None:
     with pytest.raises(BadConfig, match="4 servers need 4 ports"):
-        make_plan(Shape(), FOLDER, base)
+        make_plan(Shape(replicas=0), FOLDER, base)
 
 
 def test_a_cluster_that_starts_again_is_what_it_was(tmp_path: Path) -> None:
