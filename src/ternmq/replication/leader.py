@@ -154,6 +154,8 @@ class Leader:
             raise ProtocolError(f"there is no log {held.log}")
         starts = self._history.starts(held.log)
         cut_to = common_end(starts, led.end, held.epochs, held.end)
+        if held.start == held.end:  # Nothing in it, so nothing that differs.
+            cut_to = held.end
         return LogPlan(log=held.log, cut_to=cut_to, start=led.start_offset, epochs=starts)
 
     def _begin_feed(self, peer: Peer, member: str) -> None:

@@ -75,7 +75,7 @@ class LentRows:
                 del self._rows[key]
 
     def state(self) -> LentState:
-        rows = [(*key, *row) for key, row in self._rows.items()]
+        rows = [(*key, *row) for key, row in list(self._rows.items())]
         return LentState(rows=rows, gone=list(self.gone.items()))
 
     def restore(self, state: LentState) -> None:

@@ -320,8 +320,11 @@ class PullLog:
         """Where the next replay may start: the oldest record that a living group needs."""
         if not self._counted:
             return self._replay_from
-        needed = (offset for lanes in self._needed.values() for offset in lanes.values())
-        return min(needed, default=self.safe_offset)
+        safe = self.safe_offset  # Read first: the loop may let more count while this looks.
+        needed = [
+            offset for lanes in list(self._needed.values()) for offset in list(lanes.values())
+        ]
+        return min(needed, default=safe)
 
     def pinning(self, count_max: int) -> list[tuple[int, int]]:
         """(group id, lane id) of those that need the oldest sealed segments: a new snapshot of

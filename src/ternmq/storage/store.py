@@ -317,11 +317,12 @@ class Store:
     def base_state(self) -> bytes:
         """What an empty replica needs of what is no longer in the logs; blocks, on the writer
         thread, while nothing becomes safe. See `base_state.install_base`."""
-        start = self.messages.start_offset
+        floor = self._floor  # Read once: retention may be at work.
+        start = max(self.messages.start_offset, floor.offset)
         changes = self.halves.changes
         state = BaseState(
             message_start=start, pull_start=self.pulls.start_offset,
-            floor=floor_file.encode(Floor(start, self._floor.ends)),
+            floor=floor_file.encode(Floor(start, floor.ends)),
             producers=self.producers.snapshot(start), halves=self.halves.snapshot(start),
         )  # fmt: skip
         self.halves.changes = changes  # That was not for our own file.
@@ -428,7 +429,7 @@ class Store:
             self.consume.drop_table(base)
 
     def _write_halves(self) -> None:
-        """Nothing is staged while a checkpoint runs, so the table is that of the safe end."""
+        """A round may become safe meanwhile; what the file has beyond `covers` is applied again."""
         covers = self.messages.safe_offset
         content = self.halves.snapshot(covers)
         self.messages.sync()

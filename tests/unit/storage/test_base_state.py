@@ -1,5 +1,7 @@
 """A replica that begins where its master's logs begin, which is no longer at their first byte."""
 
+from pathlib import Path
+
 import pytest
 
 from ternmq.core.errors import AlreadyExists, Corrupt
@@ -59,6 +61,28 @@ def test_an_empty_replica_gets_what_the_masters_logs_no_longer_tell() -> None:
         assert replica.report.sound
         check(replica, master, maker)
         replica.close()
+
+
+def test_a_base_taken_while_retention_is_at_work_begins_where_the_floor_is() -> None:
+    """Between the floor file and the removal of the segment."""
+    disk, master, maker = fresh(CONFIG)
+    maker.put_many(master, 14, topic_ids=(1, 2, 7))
+    master.checkpoint()
+    bases: list[bytes] = []
+    unlink = disk.unlink
+
+    def watched(path: Path) -> None:
+        if path.parent.name == "message":
+            bases.append(master.base_state())
+        unlink(path)
+
+    disk.unlink = watched  # type: ignore[method-assign]
+    assert master.drop_before(maker.kept[4].offset) == 1
+    copy = SimulatedDisk()
+    install_base(copy, DATA, bases[0])
+    replica = open_store(copy, CONFIG, epoch=0, suffix=True)
+    follow(master, replica)
+    check(replica, master, maker)
 
 
 def test_a_base_is_installed_as_a_whole_or_not_at_all() -> None:

@@ -1,9 +1,14 @@
 """Stores of a master and a replica: receiving, becoming safe, restarting, being cut."""
 
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, Diverged, ProtocolError
 from ternmq.storage.config import StorageConfig
+from ternmq.storage.disk import RealDisk
 from ternmq.storage.pull_record import Kind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
@@ -13,6 +18,7 @@ from tests.unit.storage.making import (
     MESSAGE_0,
     SMALL,
     Maker,
+    TurnedClock,
     check_all,
     fresh,
     open_store,
@@ -241,6 +247,46 @@ def test_progress_is_safe_only_when_the_members_have_it() -> None:
     assert len(list(store.pulls.replay())) == 2
     store.pulls.advance(store.pulls.end)
     assert store.pulls.replay_from() == store.pulls.end
+
+
+def test_checkpoints_run_while_rounds_and_records_become_safe(tmp_path: Path) -> None:
+    """A master commits on the loop while its writer thread checkpoints."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    store = Store.open(RealDisk(), tmp_path, clock=TurnedClock(), epoch=1, config=SMALL)
+    list(store.pulls.replay())
+    maker, stop, failed = Maker(), threading.Event(), []
+
+    def checkpoints() -> None:
+        while not stop.is_set():
+            try:
+                store.checkpoint()
+            except Exception as error:
+                failed.append(error)
+
+    try:
+        for number in range(200):
+            staged = store.messages.stage([maker.append(1 + number % 3)])
+            store.messages.write(staged)
+            records = [PullRecord(kind=Kind.GROUP_MADE, group_id=number * 5 + i) for i in range(5)]
+            pulls = store.pulls.stage(records)
+            store.pulls.write(pulls, sync=True)
+            store.pulls.commit(pulls, safe=False)
+            stop.clear()
+            thread = threading.Thread(target=checkpoints)
+            thread.start()
+            store.messages.commit(staged)
+            store.pulls.advance(store.pulls.end)
+            maker.kept += staged.appends
+            stop.set()
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failed
+    check_all(store, maker.kept)
+    store = Store.open(RealDisk(), tmp_path, clock=TurnedClock(), epoch=2, config=SMALL)
+    check_all(store, maker.kept)
+    assert len(list(store.pulls.replay())) == 1000
 
 
 def test_marks_of_a_masters_disk_say_nothing_about_a_replicas() -> None:
