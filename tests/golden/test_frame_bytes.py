@@ -113,6 +113,8 @@ NUMBERS = {
     "REPLICATED": 92,
     "HANDOVER": 93,
     "GROUP_DRAIN": 94,
+    "PLACE": 100,
+    "SLOTS_OPEN": 101,
 }
 
 
@@ -138,12 +140,12 @@ def test_the_flags() -> None:
         (Notice(kind="stopping"), "92a87374 6f707069 6e67a0"),
         (
             Routes(version=3, servers=[Route(broker_group="a", address="h:1")]),
-            "93039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290",
+            "95039195 a161a368 3a31a66d 61737465 72a87265 616c7469 6d65c290 c080",
         ),
-        (TopicCreate(name="t"), "92a17499 c290ce00 40000000 00a67265 66757365 c2c200"),
+        (TopicCreate(name="t"), "92a1749c c290ce00 40000000 00a67265 66757365 c2c20000 90c0"),
         (
             Topic(id=5, name="t", created_at_ms=6),
-            "9405a174 0699c290 ce004000 000000a6 72656675 7365c2c2 00",
+            "9405a174 069cc290 ce004000 000000a6 72656675 7365c2c2 000090c0",
         ),
         (Empty(), "90"),
         (

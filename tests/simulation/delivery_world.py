@@ -19,10 +19,12 @@ from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
 from ternmq.discovery.directory import InUse
+from ternmq.meta.placing import changed
 from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import DELIVERED, PUBLISHED, Command, Done, pack, unpack
 from ternmq.wire.frame import Frame
+from ternmq.wire.placement import Place, Placed, Placement
 
 T = TypeVar("T")
 R = TypeVar("R", bound=wire.Record)
@@ -39,6 +41,7 @@ class Names:
         self._topics: dict[str, wire.Topic] = {}
         self._groups: dict[tuple[int, str], int] = {}
         self._epoch = 0
+        self._placement: Placement | None = None
 
     def topic(self, name: str) -> wire.Topic | None:
         return self._topics.get(name)
@@ -70,6 +73,13 @@ class Names:
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         return frozenset()
+
+    def placement(self) -> Placement | None:
+        return self._placement
+
+    async def place(self, wanted: Place) -> Placed:
+        self._placement = changed(self._placement, wanted, [])
+        return Placed(placement=self._placement)
 
 
 class Caller:

@@ -41,12 +41,14 @@ from ternmq.core.units import align8
 _BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
 _DUE, _RELATIVE = int(Column.DUE), int(Attribute.RELATIVE)
 _KEY, _EXPLICIT_ID = int(Column.KEY), int(Column.EXPLICIT_ID)
+_ORDER_KEY, _IN_ORDER = int(Column.ORDER_KEY), int(Attribute.IN_ORDER)
 _VALIDITY, _OFFSETS, _DATA = int(Part.VALIDITY), int(Part.OFFSETS), int(Part.DATA)
 _VALUES, _CHUNKS, _VALUE_TYPES = int(Part.VALUES), int(Part.CHUNKS), int(Part.VALUE_TYPES)
 _WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DATA)
 _MAP, _INT64, _PLAIN = int(Type.MAP), int(Type.INT64), int(Encoding.PLAIN)
 _COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
-_FORBIDDEN = 0xFFFFFFFF & ~int(Attribute.MERGED | Attribute.EXPIRES | Attribute.RELATIVE)
+_ALLOWED = Attribute.MERGED | Attribute.EXPIRES | Attribute.RELATIVE | Attribute.IN_ORDER
+_FORBIDDEN = 0xFFFFFFFF & ~int(_ALLOWED)
 _HALF = int(Attribute.HALF)
 _OFFSET_PARTS = {
     _OFFSETS: _DATA,
@@ -73,6 +75,10 @@ class Incoming(NamedTuple):
     """It has due times, so it is for a delay server; see `batch.due`."""
     searchable: bool
     """Some row has a key or an id of its own."""
+    ordered: bool = False
+    """Some row has an order key."""
+    in_order: bool = False
+    """Never to be stored behind a later batch of its producer."""
 
 
 def check_incoming(
@@ -125,9 +131,11 @@ def check_incoming(
     delayed = _check_due(batch, parts, relative=bool(attributes & _RELATIVE))
     producer = (start, random)
     searchable = (_KEY, _DATA) in parts or (_EXPLICIT_ID, _DATA) in parts
+    ordered = (_ORDER_KEY, _DATA) in parts
     return Incoming(
-        topic, app, count, body_size, producer, first_sequence, bloom, priority, delayed, searchable
-    )
+        topic, app, count, body_size, producer, first_sequence, bloom, priority, delayed,
+        searchable, ordered, bool(attributes & _IN_ORDER),
+    )  # fmt: skip
 
 
 def _check_due(batch: bytearray | memoryview, parts: _Parts, *, relative: bool) -> bool:

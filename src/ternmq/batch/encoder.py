@@ -80,6 +80,8 @@ class Origin:
     topic: str
     app: str
     producer: ProducerId
+    in_order: bool = False
+    """Its batches go out one after the other."""
 
 
 @dataclass(slots=True)
@@ -161,6 +163,7 @@ def encode_messages(
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
     expires = any(message.expire_at_ms is not None for message in messages)
     attributes = (Attribute.EXPIRES if expires else 0) | (Attribute.RELATIVE if relative else 0)
+    attributes |= Attribute.IN_ORDER if origin.in_order else 0
     if transaction is not None:
         attributes |= Attribute.HALF
         pieces.append(Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction))

@@ -101,6 +101,9 @@ class Attribute(IntFlag):
     """Some row has an expiry; without this bit nobody need look for the column."""
     RELATIVE = 16
     """DUE counts milliseconds after `received_at_ms`; without this bit it is a time, UTC."""
+    IN_ORDER = 32
+    """Has order keys, and its producer sends such batches one after the other: not to be stored
+    behind a later one."""
 
 
 class Column(IntEnum):

@@ -7,7 +7,7 @@ handed in as `record`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -149,6 +149,8 @@ class Groups:
         self._lease = 0
         self._ticket = 0
         self.on_settled: Callable[[Group], None] = lambda group: None
+        self.held: Callable[[Group], Collection[int]] = lambda group: ()
+        """Order-key slots of which an ordered group gets nothing yet, see `broker.slots`."""
 
     # -- finding
 

@@ -4,6 +4,8 @@ Gets to know rows ahead, up to `order.LOOK_AHEAD`. A failing key that fills this
 everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
 """
 
+from collections.abc import Callable
+
 from ternmq.broker.change import Piece
 from ternmq.broker.groups import Group, Groups
 from ternmq.broker.handout import Slice
@@ -12,6 +14,7 @@ from ternmq.broker.notes import NOTES_PER_PULL
 from ternmq.broker.order import Order
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
+from ternmq.core.slots import slot_of
 from ternmq.storage.consume_entry import Entry
 
 log = get_logger()
@@ -33,7 +36,7 @@ class Heads:
         again: list[Piece] = []
         slices: list[Slice] = []
         size = noted = 0
-        taken = order.take(rows_max, lane.losses.suspects)
+        taken = order.take(rows_max, lane.losses.suspects, self._held(group))
         for index, (sequence, entry) in enumerate(taken):
             if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
                 if slices and (size + entry.size > size_max or noted >= NOTES_PER_PULL):
@@ -52,6 +55,18 @@ class Heads:
             slices[-1].attempts.append(attempt)
             again.append((sequence, sequence + 1, attempt))
         return again, slices
+
+    def _held(self, group: Group) -> Callable[[str], int | None] | None:
+        """Which keys wait for the former owner of their slot; none, as a rule."""
+        slots = self._groups.held(group)
+        if not slots:
+            return None
+
+        def held(key: str) -> int | None:
+            slot = slot_of(group.topic, key)
+            return slot if slot in slots else None
+
+        return held
 
     def _learn(self, group: Group, order: Order) -> None:
         """Get to know rows ahead, up to the bound."""

@@ -177,7 +177,9 @@ async def _settled(site: Site, store: Store, leader: Leader) -> bool:
 async def _serve(
     site: Site, store: Store, role: MasterRole, leader: Leader, unnamed: frozenset[int]
 ) -> None:
-    parts = Parts(site.config, store, site.directory, site.clock, site.disk, safety=leader)
+    parts = Parts(
+        site.config, store, site.directory, site.clock, site.disk, safety=leader, url=site.url
+    )
     parts.publisher.draining = lambda: site.standing.draining
     site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
     listener = site.door.listener
@@ -193,6 +195,7 @@ async def _serve(
             "index": parts.upkeep.run_index,
             "retention": parts.retention.run,
             "check-back": parts.check_back.run,
+            "slots": parts.slots.run,
         }
         if site.config.flush is Flush.ASYNC:
             loops["flush"] = parts.upkeep.run_flush

@@ -13,6 +13,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.publish import Publisher, check_now
+from ternmq.broker.slots import Slots
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.rpc.peer import Peer
@@ -31,12 +32,14 @@ class OncePublisher:
         self,
         *,
         publisher: Publisher,
+        slots: Slots,
         topics: Topics,
         committer: Committer,
         search: Search,
         fetcher: Fetcher,
     ) -> None:
         self._publisher = publisher
+        self._slots = slots
         self._topics = topics
         self._committer = committer
         self._search = search
@@ -58,11 +61,14 @@ class OncePublisher:
                     for row, place in sorted(known.items())
                 ]
                 return PublishedOnce(known=rows)
+            if incoming.ordered and not self._slots.assigned:
+                await self._slots.assign()
             over = self._publisher.turn_away(peer, frame.payload, incoming, topic)
             if over is not None:
                 raise over
             append = self._publisher.to_append(peer, frame.payload, incoming, topic.id)
-            return await self._store(append)
+            ticket = self._slots.enter(topic, frame.payload) if incoming.ordered else 0
+            return await self._store(append, ticket)
         finally:
             for claim in claims:
                 self._claims.pop(claim, None)
@@ -76,10 +82,11 @@ class OncePublisher:
         self._claims |= dict.fromkeys(claims, mine)
         return mine
 
-    async def _store(self, append: Append) -> PublishedOnce:
+    async def _store(self, append: Append, ticket: int) -> PublishedOnce:
         safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def told(_: Append, error: TernError | None) -> None:
+            self._slots.leave(ticket)
             if error is None:
                 safe.set_result(None)
             else:

@@ -18,6 +18,7 @@ Rules
 """
 
 from collections import deque
+from collections.abc import Callable, Collection
 from heapq import heapify, heappop, heappush
 
 from ternmq.broker.change import Change
@@ -40,6 +41,8 @@ class Order:
         self._entries: dict[int, Entry] = {}
         self._ready: list[int] = []  # Heap: heads that can be handed out.
         self._out: set[int] = set()  # Heads that are with a consumer or wait for a retry.
+        self.held: dict[int, list[int]] = {}
+        """Heads by slot that wait for the slot's former owner, see `broker.slots`."""
         self.scanned = min(lane.done.first_gap(lane.start), lane.next)
         """Rows below are known or settled."""
         self.full_since_ms = 0
@@ -73,8 +76,16 @@ class Order:
                 self._learn(sequence, keys[sequence - base], entry, lane)
         self.scanned = base + entry.count
 
-    def take(self, rows_max: int, suspects: RangeSet = NONE) -> list[tuple[int, Entry]]:
-        """Heads that can be handed out, lowest sequences first; they count as out from now on."""
+    def take(
+        self,
+        rows_max: int,
+        suspects: RangeSet = NONE,
+        held: Callable[[str], int | None] | None = None,
+    ) -> list[tuple[int, Entry]]:
+        """Heads that can be handed out, lowest sequences first; they count as out from now on.
+
+        `held` names the slot of a key that has to wait for its former owner.
+        """
         taken: list[tuple[int, Entry]] = []
         passed: list[int] = []
         while self._ready and len(taken) < rows_max:
@@ -82,6 +93,10 @@ class Order:
             if sequence in suspects:
                 passed.append(sequence)
             elif sequence in self._keys:
+                key = self._keys[sequence]
+                if held is not None and key is not None and (slot := held(key)) is not None:
+                    self.held.setdefault(slot, []).append(sequence)
+                    continue
                 self._out.add(sequence)
                 taken.append((sequence, self._entries[sequence]))
         for sequence in passed:
@@ -98,6 +113,18 @@ class Order:
         self._ready.remove(sequence)
         heapify(self._ready)
         self._out.add(sequence)
+
+    def let_go(self, held: Collection[int]) -> bool:
+        """Heads of other slots than these are ready again; were there any?"""
+        free = [slot for slot in self.held if slot not in held]
+        for slot in free:
+            for sequence in self.held.pop(slot):
+                heappush(self._ready, sequence)
+        return bool(free)
+
+    def heads(self) -> dict[str, int]:
+        """The first unsettled row of every known key."""
+        return {key: chain[0] for key, chain in self._chains.items()}
 
     def put_back(self, sequences: list[int]) -> None:
         """They were not handed out after all."""

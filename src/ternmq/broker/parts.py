@@ -26,6 +26,7 @@ from ternmq.broker.leaving import Leaving
 from ternmq.broker.letters import LetterWriter
 from ternmq.broker.limits import SendLimits
 from ternmq.broker.members import Members
+from ternmq.broker.neighbours import Neighbours
 from ternmq.broker.notes import Noticeboard
 from ternmq.broker.observe import Observer
 from ternmq.broker.once import OncePublisher
@@ -37,6 +38,7 @@ from ternmq.broker.retention import Retention, RetentionPlan, Stored
 from ternmq.broker.router import Operating, Router
 from ternmq.broker.scrape import TROUBLES, Scraper, Trouble
 from ternmq.broker.settle import Settler
+from ternmq.broker.slots import Slots
 from ternmq.broker.throttle import Throttle
 from ternmq.broker.topics import Topics
 from ternmq.broker.transactions import Transactions
@@ -64,6 +66,7 @@ from ternmq.wire.figures import TopicFiguresFind
 from ternmq.wire.finding import Find
 from ternmq.wire.halves import DetachedEnd, HalfEnd, HalfFind
 from ternmq.wire.keys import KeyResume
+from ternmq.wire.placement import SlotsFind
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 
 log = get_logger()
@@ -128,6 +131,7 @@ class Parts:
         disk: Disk,
         *,
         safety: Safety | None = None,
+        url: str = "",
     ) -> None:
         self._config = config
         self._disk = disk
@@ -140,24 +144,23 @@ class Parts:
         self.figures = Figures(clock.monotonic)
         self.committer = Committer(store, on_safe=self._on_safe, safety=safety)
         self.groups = Groups(clock=clock, record=self.committer.progress)
-        self.topics = Topics(
-            directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
-        )
+        self.topics = Topics(directory, auto_create=config.auto_create_topics,
+                             body_size_max=config.body_size_max)  # fmt: skip
         board = Noticeboard(pulls=store.pulls, fetcher=self.fetcher)
         self.deliverer = Deliverer(
             groups=self.groups, consume=store.consume, fetcher=self.fetcher,
             throttle=Throttle(find=directory.topic, figures=self.figures, now=clock.monotonic),
             board=board, lease_ms=config.lease_ms,
         )  # fmt: skip
+        self.slots = self._slots(url)
         self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
         self.members = Members(
             groups=self.groups, topics=self.topics, directory=directory, consume=store.consume,
             committer=self.committer, deliverer=self.deliverer, clock=clock,
         )  # fmt: skip
         self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
-        writer = LetterWriter(
-            consume=store.consume, fetcher=self.fetcher, committer=self.committer, clock=clock
-        )
+        writer = LetterWriter(consume=store.consume, fetcher=self.fetcher,
+                              committer=self.committer, clock=clock)  # fmt: skip
         undertaker = Undertaker(
             topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
             writer=writer, board=board,
@@ -190,6 +193,12 @@ class Parts:
         self.member = ""
         """Which member of its group this is."""
 
+    def _slots(self, url: str) -> Slots:
+        return Slots(
+            self._config.broker_group, directory=self._directory, groups=self.groups,
+            consume=self.store.consume, neighbours=Neighbours(url), feed=self.deliverer.feed,
+        )  # fmt: skip
+
     def _watch(self, desk: Desk) -> None:
         """Who works out figures."""
         self.observer = Observer(
@@ -219,7 +228,7 @@ class Parts:
         publisher = Publisher(
             topics=self.topics, committer=self.committer, producers=self.store.producers,
             limits=SendLimits(self._directory.topic, self._clock.monotonic),
-            figures=self.figures, clock=self._clock,
+            figures=self.figures, slots=self.slots, clock=self._clock,
         )  # fmt: skip
         self.publisher = publisher
         deliveries = Deliveries(pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher)
@@ -233,12 +242,13 @@ class Parts:
         )  # fmt: skip
         search, fetcher = self.store.search, self.fetcher
         once = OncePublisher(
-            publisher=publisher, topics=self.topics, committer=self.committer,
+            publisher=publisher, slots=self.slots, topics=self.topics, committer=self.committer,
             search=search, fetcher=fetcher,
         )  # fmt: skip
         finder = Finder(search=search, fetcher=fetcher, directory=self._directory)
         router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
         router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
+        router.says(wire.Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
         self._serve_transactions(router, publisher)
         return router
 
@@ -294,6 +304,7 @@ class Parts:
         names = {topic_id: f"{UNNAMED}{topic_id}" for topic_id in unnamed}
         names |= {topic.id: topic.name for topic in self._directory.topics()}
         await self.upkeep.replay(names, self._config.session_grace_ms)
+        await self.slots.start()
         for topic in self._directory.topics():
             if topic.settings.consume_paused:
                 self.admin.topic_changed(topic)
@@ -335,6 +346,7 @@ class Parts:
 
     async def close(self) -> None:
         self.fetcher.close()
+        await self.slots.close()
         await self.committer.close()
         await asyncio.get_running_loop().run_in_executor(None, self.store.close)
 

@@ -22,6 +22,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.figures import Figures
 from ternmq.broker.limits import SendLimits
+from ternmq.broker.slots import Slots
 from ternmq.broker.topics import Topics, from_delay_server
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -58,6 +59,7 @@ class Pending:
         "peer",
         "repeats",
         "size",
+        "ticket",
         "topic",
     )
 
@@ -72,6 +74,8 @@ class Pending:
         self.key: ProducerKey = (append.producer, append.first_sequence)
         self.aside = append.topic_id != topic.id
         self.repeats: list[tuple[Peer, int]] = []
+        self.ticket = 0
+        """Among the batches with order keys that are on their way, see `broker.slots`."""
         self._done = done
 
     def __call__(self, append: Append, error: TernError | None) -> None:
@@ -104,17 +108,21 @@ class Publisher:
         producers: ProducerTable,
         limits: SendLimits,
         figures: Figures,
+        slots: Slots,
         clock: Clock,
     ) -> None:
         self._topics = topics
         self.draining: Callable[[], bool] = lambda: False
         """Do producers have to go elsewhere? Set by who knows."""
+        self._slots = slots
         self._limits = limits
         self._figures = figures
         self._committer = committer
         self._producers = producers
         self._now_ms = clock.now_ms
         self._pending: dict[ProducerKey, Pending] = {}
+        self._newest: dict[tuple[int, int], int] = {}
+        """Of producers that keep an order: the number of their newest batch on its way."""
         self._making: set[asyncio.Task[None]] = set()
 
     def publish(self, peer: Peer, frame: Frame) -> None:
@@ -158,6 +166,9 @@ class Publisher:
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
         self._refuse_drained(peer, frame.payload)
+        if incoming.ordered and not self._slots.assigned:
+            self._later(peer, frame, self._assign_first(peer, frame, incoming, topic))
+            return
         self.admit(peer, frame.payload, incoming, topic)
         over = self.turn_away(peer, frame.payload, incoming, topic)
         if over is None:
@@ -178,6 +189,13 @@ class Publisher:
             return
         if BatchView(batch).buffer(Column.ORDER_KEY, Part.OFFSETS) is None:
             raise ReadOnly("this broker group is being drained: send to another one")
+
+    async def _assign_first(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic
+    ) -> None:
+        """Nobody has sent with an order key before: say where such messages lie."""
+        await self._slots.assign()
+        self._accept(peer, frame, incoming, topic)
 
     async def _put_first_aside(
         self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic
@@ -207,7 +225,16 @@ class Publisher:
                 "this repeat is older than what the broker remembers of its producer; "
                 "it was not stored again: look for the message before you send it anew"
             )
+        if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
+            raise SequenceTooOld(
+                "a later batch of this producer is stored already, and this one must not come "
+                "behind it: it was given up meanwhile, and is not stored"
+            )
         return False
+
+    def _position(self, producer: tuple[int, int]) -> int:
+        """Of a producer that keeps an order: behind its newest batch, safe or on its way."""
+        return max(self._producers.position(producer), self._newest.get(producer, 0))
 
     def _is_aside(self, topic_id: int, topic: Topic) -> bool:
         aside = self._topics.find(refused_topic(topic.name))
@@ -266,14 +293,24 @@ class Publisher:
     def _store(
         self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int
     ) -> None:
+        ticket = 0
+        if incoming.ordered and topic_id == topic.id and not topic.name.startswith("%"):
+            ticket = self._slots.enter(topic, frame.payload)
         append = self.to_append(peer, frame.payload, incoming, topic_id)
         pending = Pending(peer, frame.correlation, append, topic, self._finished)
+        pending.ticket = ticket
         self._pending[pending.key] = pending
+        if incoming.in_order:
+            self._newest[incoming.producer] = incoming.first_sequence
         peer.hold(pending.size)
         self._committer.append(append, pending)
 
     def _finished(self, pending: Pending, error: TernError | None) -> None:
         self._pending.pop(pending.key, None)
+        if pending.ticket:
+            self._slots.leave(pending.ticket)
+        if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
+            del self._newest[pending.key[0]]
         if error is not None:
             self._figures.not_stored(pending.topic.id, pending.count, error)
 

@@ -67,10 +67,13 @@ async def serve(
     address: str,
     clock: Clock,
     disk: Disk | None = None,
+    url: str = "",
 ) -> AsyncIterator[Broker]:
-    """Run a broker while the block runs; `address` is where others find it."""
+    """Run a broker while the block runs; `address` is where others find it, by the meta servers at
+    `url` it finds others."""
     disk = disk or RealDisk()
     site = await _join(config, directory, address, clock, disk)
+    site.url = url
     limits = ServerLimits(
         connections_max=config.connections_max,
         inbound_max=config.inbound_max,

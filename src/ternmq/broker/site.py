@@ -27,6 +27,8 @@ class Site:
     member: MemberFile
     hello: Hello
     door: Door
+    url: str = ""
+    """Of the meta servers, by which other brokers are found."""
     standing: Standing
     """As it was heard last."""
     heard: Callable[[Standing], None] = lambda standing: None

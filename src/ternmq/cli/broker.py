@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ternmq.cli import drain
+from ternmq.cli import drain, slots
 from ternmq.cli.options import (
     URL,
     AdvertisedHost,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Brokers: run one, see which there are, say who leads.", no_args_is_help=True
 )
+
+app.add_typer(slots.app, name="slots")
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the broker group.")]
 
@@ -203,6 +205,32 @@ def _show_standing(standing: "Standing", as_json: bool) -> None:
     in_sync = ", ".join(names.get(each, each) for each in standing.in_sync) or "nobody"
     master = names.get(standing.master, "nobody")
     say(f"{standing.broker_group}: master {master} at epoch {standing.epoch}; in sync: {in_sync}")
+
+
+@app.command()
+def weight(
+    group: Annotated[str, typer.Argument(help="The broker group.")],
+    value: Annotated[
+        int, typer.Argument(metavar="WEIGHT", help="0 to 10000; 100 is usual, 0 is nothing new.")
+    ],
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """How much a broker group takes: of messages, where clients choose by weight, and of slots.
+
+    0 keeps every new message without an order key away from it; 'tern broker slots balance' moves
+    the order keys, too.
+    """
+    from ternmq.client.client import Client
+
+    async def job(mq: Client) -> dict[str, int]:
+        return (await mq.admin.set_weight(group, value)).weights
+
+    weights = use(url, job)
+    if as_json:
+        show_json(weights)
+    else:
+        show_table(["group", "weight"], [[name, str(each)] for name, each in weights.items()])
 
 
 app.command()(drain.drain)

@@ -193,6 +193,10 @@ def change(
         str | None,
         typer.Option(metavar="TIME", help="Messages older than this are gone, e.g. 1h; 0: no own."),
     ] = None,
+    broker_groups: Annotated[
+        str | None,
+        typer.Option(metavar="N|NAMES", help="Store on so many broker groups, or on a,b; 0: all."),
+    ] = None,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -204,8 +208,18 @@ def change(
         "closed": closed,
         "apps": apps or None,
         "keep_ms": None if keep is None else parse_duration_ms(keep) if keep != "0" else 0,
+        **_home(broker_groups),
     }
     _set(name, {key: value for key, value in changes.items() if value is not None}, url, as_json)
+
+
+def _home(text: str | None) -> dict[str, object]:
+    """'2' or 'east,west' as settings."""
+    if text is None:
+        return {}
+    if text.isdecimal():
+        return {"broker_groups": int(text), "on_groups": []}
+    return {"broker_groups": 0, "on_groups": [name.strip() for name in text.split(",")]}
 
 
 Consuming = Annotated[

@@ -61,6 +61,7 @@ from ternmq.wire.figures import (
 )
 from ternmq.wire.halves import HalfEnd, HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
+from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 from ternmq.wire.replaying import GroupRetried, GroupRetry
@@ -136,9 +137,34 @@ class Admin:
 
     async def set_topic(self, name: str, **changes: Any) -> Topic:
         """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
-        body_size_max, keep_ms. A rate of 0 is no limit."""
+        body_size_max, keep_ms, broker_groups, on_groups. A rate of 0 is no limit."""
         wanted = change_of(TopicSet, changes, name=name)
         return await self._links.ask_meta(Command.TOPIC_SET, wanted, Topic)
+
+    async def placement(self) -> Placement:
+        """Which broker group has which order-key slots, and the weights of broker groups."""
+        return await self._place(Place())
+
+    async def move_slots(
+        self, group: str, slots: Sequence[int], *, force: bool = False
+    ) -> Placement:
+        """Give order-key slots to a broker group; the servers finish what this begins."""
+        return await self._place(Place(action="move", group=group, slots=list(slots), force=force))
+
+    async def balance_slots(self, *, leaving: Sequence[str] = ()) -> Placement:
+        """Share all slots out by weight; the broker groups `leaving` shall have none."""
+        return await self._place(Place(action="balance", leaving=list(leaving)))
+
+    async def release_slots(self, group: str) -> Placement:
+        """Do not wait any more for rows of moved slots that are not settled on this group."""
+        return await self._place(Place(action="release", group=group))
+
+    async def set_weight(self, group: str, weight: int) -> Placement:
+        """How much a broker group takes of what is shared out by weight; 0: nothing new."""
+        return await self._place(Place(action="weight", group=group, weight=weight))
+
+    async def _place(self, wanted: Place) -> Placement:
+        return (await self._links.ask_meta(Command.PLACE, wanted, Placed)).placement
 
     async def set_limit(self, app: str, **changes: Any) -> AppLimit:
         """Limit an application on all topics together: rate, bytes_rate, consume_rate,

@@ -24,7 +24,7 @@ from ternmq.client.outlets import Outlets
 from ternmq.client.parcel import Parcel
 from ternmq.client.producer import Producer, copy_error
 from ternmq.client.receipt import BatchReceipt
-from ternmq.client.share import SHARED_ROWS_MAX, SHARED_SIZE_PART, Share
+from ternmq.client.share import SHARED_ROWS_MAX, SHARED_SIZE_PART, Countdown, Share
 from ternmq.client.waiting import Chunk, Line, Row, line_of, row_size
 from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
@@ -52,6 +52,9 @@ class Bulk:
         self._receipt = receipt = BatchReceipt(len(bodies))
         check_name("topic", self._topic)
         rows = await self._rows(bodies)
+        if not self._plain and any(map(_has_order_key, rows)):
+            await self._one_by_one(rows)
+            return self._finished()
         runs = self._runs(rows)
         if len(runs) == 1 and (size := self._shared_size(rows, runs[0][0])) is not None:
             await self._share(rows, size)
@@ -89,6 +92,28 @@ class Bulk:
             return None
         size = sum(map(row_size, rows))
         return size if size <= config.batch_size_max // SHARED_SIZE_PART else None
+
+    async def _one_by_one(self, rows: Sequence[Row]) -> None:
+        """Each row to where its order key lies; batches are made on the way."""
+        producer = self._producer
+        told: asyncio.Future[None] = producer.loop.create_future()
+        left = Countdown(self._receipt, told)
+        for at, row in enumerate(rows):
+            if producer.closed:
+                raise Closed("this client is closed")
+            size = row_size(row)
+            if not producer.room.take(1, size):
+                try:
+                    await producer.wait_for_room(1, size)
+                except (BufferFull, Closed) as error:
+                    if not at:
+                        raise
+                    left.failed(at, len(rows) - at, error)
+                    break
+            producer.add(self._topic, row, size, left.row(at))
+            if at % TURN_ROWS == TURN_ROWS - 1:
+                await asyncio.sleep(0)
+        await told
 
     async def _share(self, rows: Sequence[Row], size: int) -> None:
         """Join what other coroutines send to this topic at this moment."""
@@ -211,3 +236,7 @@ class Bulk:
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()
         await self._answered
+
+
+def _has_order_key(row: Row) -> bool:
+    return isinstance(row, Outgoing) and row.order_key is not None

@@ -9,6 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
+from crc32c import crc32c
+
+from ternmq.wire.placement import Home
+
 Choosing = Literal["round_robin", "random", "weighted"]
 WEIGHT = 100
 """Of a group that nobody gave another one."""
@@ -33,6 +37,15 @@ class Chooser:
         ends = list(accumulate(weights.get(name, WEIGHT) for name in names))
         at = point * ends[-1]
         return next((name for name, end in zip(names, ends, strict=True) if at < end), names[-1])
+
+
+def at_home(topic: str, names: Sequence[str], home: Home) -> list[str]:
+    """The groups that a topic lives on: those it names, or as many as it wants of those that are
+    there, for every client the same ones, and few others when one comes or goes."""
+    if home.groups:
+        return [name for name in names if name in home.groups] or list(home.groups)
+    ranked = sorted(names, key=lambda name: crc32c(f"{topic}\0{name}".encode()))
+    return sorted(ranked[: home.count])
 
 
 def able(names: Sequence[str], weights: Mapping[str, int]) -> list[str]:

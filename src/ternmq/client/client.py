@@ -363,6 +363,10 @@ class Client:
         """Those that new messages go to: without those that are being drained."""
         return self._servers().takers()
 
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """The broker group that an order key lies on now; None while its slot is being moved."""
+        return self._servers().slot_owner(topic, order_key)
+
     def submit(self, job: "Callable[[Client], Coroutine[Any, Any, T]]") -> "Future[T]":
         """Run `job(mq)` on this client's event loop; any thread may call this."""
         if self._loop is None or self._life != life.number or self._loop.is_closed():

@@ -1,9 +1,11 @@
 """Rows with ids of their own to one broker group, each stored once: what outbox and spool send by.
 
 `deliver` tells for each row what became of it. One row that can never be stored does not hurt its
-neighbours: a refused batch is halved until the culprit stands alone. Rows that share the order key
-of a row that failed are not sent at all, so nothing overtakes. Repeating a delivery is always safe:
-the broker group knows the ids it has. Keeps no state, decides nothing about when to try again.
+neighbours: a refused batch is halved until the culprit stands alone, also where only the order keys
+of some have `Moved`: those are certainly not stored, and may be given to another group. Rows that
+share the order key of a row that failed are not sent at all, so nothing overtakes. Repeating a
+delivery is always safe: the broker group knows the ids it has. Keeps no state, decides nothing
+about when to try again.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ from typing import Protocol
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.once import OnceReceipt
-from ternmq.core.errors import Closed, SendUnknown, TernError, Unavailable
+from ternmq.core.errors import Closed, Moved, SendUnknown, TernError, Unavailable
 
 Outcome = OnceReceipt | TernError | None
 """Its receipt, why it is not (certainly) stored, or None: not sent, it would have overtaken."""
@@ -29,13 +31,13 @@ class SendsOnce(Protocol):
 
     def taking_groups(self) -> list[str]: ...
 
+    def slot_owner(self, topic: str, order_key: str) -> str | None: ...
 
-def choose_group(groups: Sequence[str], turn: int, slot: int | None) -> str | None:
-    """The group for a new message: by turns, or the same one for the same order key."""
-    if not groups:
-        return None
+
+def choose_group(groups: Sequence[str], turn: int) -> str | None:
+    """The group for a new message without an order key: by turns."""
     known = sorted(groups)
-    return known[(turn if slot is None else slot) % len(known)]
+    return known[turn % len(known)] if known else None
 
 
 def away(error: TernError) -> bool:
@@ -59,7 +61,7 @@ async def deliver(
         if not isinstance(answer, TernError):
             for at, receipt in zip(chosen, answer, strict=True):
                 outcomes[at] = receipt
-        elif len(chosen) > 1 and not away(answer):
+        elif len(chosen) > 1 and (isinstance(answer, Moved) or not away(answer)):
             middle = len(chosen) // 2
             await part(chosen[:middle])
             await part(chosen[middle:])

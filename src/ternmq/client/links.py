@@ -13,10 +13,12 @@ from typing import Literal
 from ternmq.client.link import Link
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.slots import slot_of
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import request
 from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
+from ternmq.wire.placement import Home, Placement
 
 VERSION = "0.1.0"
 REPEATABLE = frozenset(
@@ -24,8 +26,7 @@ REPEATABLE = frozenset(
         Command.TOPIC_LIST, Command.LIMIT_LIST, Command.GROUP_LIST, Command.DEAD_OPEN,
         Command.REFUSED_OPEN, Command.CONFIRM, Command.SEEK, Command.LEDGER, Command.STATUS,
         Command.TOPIC_FIGURES, Command.GROUP_FIGURES, Command.DELAY_FIND, Command.DELAY_COUNT,
-        Command.DELAY_LEDGER, Command.STANDINGS,
-        Command.DELAY_LEDGER, Command.HALF_LIST,
+        Command.DELAY_LEDGER, Command.STANDINGS, Command.HALF_LIST, Command.PLACE,
         # Orders that say what shall be: the second one finds it so.
         Command.TOPIC_CREATE, Command.TOPIC_SET, Command.LIMIT_SET, Command.GROUP_SET,
         Command.MEMBER_PAUSE, Command.GROUP_DRAIN,
@@ -85,9 +86,28 @@ class Links:
         staying = [route.broker_group for route in masters if not route.draining]
         return staying or [route.broker_group for route in masters]
 
+    def home(self, topic: str) -> Home | None:
+        """Where a topic lives, if that is not on every group."""
+        return self._cache.routes.homes.get(topic) if self._cache.routes is not None else None
+
     def weights(self) -> dict[str, int]:
         """How much groups get of what is shared out by weight; those not named the same."""
-        return {}
+        placement = self.placement()
+        return {} if placement is None else placement.weights
+
+    def placement(self) -> Placement | None:
+        """Where messages go, as the meta servers told last."""
+        return self._cache.routes.placement if self._cache.routes is not None else None
+
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """Which group stores this order key now: None while its slot moves, or nobody is known.
+
+        Before anybody has sent with an order key any group will do: it gives slots their owners.
+        """
+        placement = self.placement()
+        if placement is None or not placement.owners:
+            return next(iter(self.masters()), None)
+        return placement.owner(slot_of(topic, order_key))
 
     def away(self, kind: Kind) -> list[str]:
         """Groups that hold messages and cannot be asked at present."""

@@ -30,6 +30,7 @@ from ternmq.core.errors import (
     Closed,
     DiskFailed,
     DiskFull,
+    Moved,
     NotMaster,
     OverLimit,
     ProtocolError,
@@ -240,7 +241,8 @@ class Outlet:
                 self._finish(parcel, error)
             return
         parcel.refusals += 1
-        if not error.retryable or isinstance(error, BufferFull) or parcel.refusals >= REFUSALS_MAX:
+        told = isinstance(error, BufferFull | Moved) or parcel.refusals >= REFUSALS_MAX
+        if not error.retryable or told:
             self._finish(parcel, error)
             return
         del self._under_way[parcel.serial]

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 
-from ternmq.client.choosing import Chooser, able
+from ternmq.client.choosing import Chooser, able, at_home
 from ternmq.client.config import ClientConfig
 from ternmq.client.health import Health
 from ternmq.client.link import back_off
@@ -52,12 +52,15 @@ class Outlets:
             self._groups, self._routes = self._links.takers(self.kind), self._links.version
         return bool(self._groups)
 
-    def next(self) -> Outlet:
+    def next(self, topic: str) -> Outlet:
         """The server that gets the next batch."""
         self._look()
-        if len(self._groups) == 1:
-            return self.of(self._groups[0])
-        return self._pick(self._groups)
+        groups = self._homes(topic)
+        return self.of(groups[0]) if len(groups) == 1 else self._pick(groups)
+
+    def _homes(self, topic: str) -> list[str]:
+        home = self._links.home(topic) if self.kind == "realtime" else None
+        return self._groups if home is None else at_home(topic, self._groups, home)
 
     def elsewhere(self, parcel: Parcel, *, stored: bool) -> bool:
         """Give a parcel to a server that did not have it yet; False where there is none.
@@ -69,7 +72,8 @@ class Outlets:
         if parcel.bound or len(parcel.tried) >= REFUSALS_MAX:
             return False
         now = self._loop.time()
-        others = [group for group in self._groups if group not in parcel.tried]
+        homes = self._homes(parcel.published.topic)
+        others = [group for group in homes if group not in parcel.tried]
         left = [group for group in others if self.of(group).health.fit(now)]
         if left:
             self._pick(left).put(parcel.again() if stored else self._renewed(parcel))

@@ -77,7 +77,9 @@ class Parcel:
     def encode(self, *, app: str, encoding: Encoding) -> None:
         """Make the bytes; raises `TooLarge` when the rows do not fit one batch."""
         chunk, published = self.chunk, self.published
-        origin = Origin(topic=published.topic, app=app, producer=published.producer)
+        origin = Origin(
+            topic=published.topic, app=app, producer=published.producer, in_order=self.bound
+        )
         if chunk.plain:
             self.data = encode_bodies(
                 chunk.rows,  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.incarnation import Incarnation
 from ternmq.client.link import back_off
 from ternmq.client.links import Links
+from ternmq.client.ordered import Ordered, Queue
 from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.outlets import Outlets
 from ternmq.client.parcel import OnDone, Parcel, Window
@@ -84,6 +85,7 @@ class Producer:
         self._forget_at = TOPICS_KEPT_MAX
         self._brokers = Outlets(links, "realtime", config, self._renewed)
         self._delays = Outlets(links, "delay", config, self._renewed)
+        self.ordered = Ordered(self, links)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -112,6 +114,10 @@ class Producer:
         self.room.force(1, size)
         self._add(self._line(topic, row), row, size, None)
 
+    def add(self, topic: str, row: Row, size: int, waiter: Waiter) -> None:
+        """Take a prepared message; its room is taken already."""
+        self._add(self._line(topic, row), row, size, waiter)
+
     async def wait_for_room(self, count: int, size: int) -> None:
         """Wait or raise, as the application chose."""
         if self.config.on_full == "raise":
@@ -133,7 +139,13 @@ class Producer:
         return row, row_size(row)
 
     def _line(self, topic: str, row: Row) -> Waiting:
-        line = topic if type(row) is bytes else line_of(topic, row)
+        if isinstance(row, bytes):
+            line: Line = topic
+        else:
+            line = line_of(topic, row)
+            if row.order_key is not None and line is topic:
+                check_name("topic", topic)
+                return self.ordered.queue(topic, row.order_key)
         return self._waiting.get(line) or self._open(line)
 
     def _open(self, line: Line) -> Waiting:
@@ -185,6 +197,9 @@ class Producer:
     def _cut(self, waiting: Waiting) -> None:
         """Turn chunks into batches, as many as may be under way."""
         waiting.scheduled = False
+        if isinstance(waiting, Queue):
+            self.ordered.cut(waiting)
+            return
         outlets = self.outlets(waiting.delayed)
         if not outlets.known:
             self._look_for(outlets)
@@ -207,11 +222,13 @@ class Producer:
         parcel = self.parcel(waiting.topic, chunk, partial(self._settled, waiting))
         self.post(parcel, self.outlets(waiting.delayed))
 
-    def parcel(self, topic: str, chunk: Chunk, on_done: OnDone) -> Parcel:
+    def parcel(
+        self, topic: str, chunk: Chunk, on_done: OnDone, incarnation: Incarnation | None = None
+    ) -> Parcel:
         """Number the rows of a chunk: from here on their ids are decided."""
-        producer, first = self._incarnation.take(len(chunk.rows))
+        producer, first = (incarnation or self._incarnation).take(len(chunk.rows))
         published = Published(topic, producer, first, len(chunk.rows))
-        return Parcel(chunk, published, window=self._window(chunk), on_done=on_done)
+        return Parcel(chunk, published, window=self.window(chunk), on_done=on_done)
 
     def _renewed(self, before: Parcel) -> Parcel:
         """The same rows under new numbers: another group may have forgotten such low ones."""
@@ -220,7 +237,7 @@ class Producer:
         made.encode(app=self.config.app, encoding=self.config.encoding)
         return made
 
-    def _window(self, chunk: Chunk) -> Window:
+    def window(self, chunk: Chunk) -> Window:
         """How long it is tried. What nobody waits for has the longer breath (D3)."""
         config = self.config
         if chunk.awaited:
@@ -234,6 +251,15 @@ class Producer:
 
     def post(self, parcel: Parcel, outlets: Outlets) -> None:
         """Encode and send; whatever goes wrong is told to who waits for these rows."""
+        if self._encoded(parcel):
+            outlets.next(parcel.published.topic).put(parcel)
+
+    def post_to(self, parcel: Parcel, broker_group: str) -> None:
+        """The same to one broker group and no other."""
+        if self._encoded(parcel):
+            self._brokers.of(broker_group).put(parcel)
+
+    def _encoded(self, parcel: Parcel) -> bool:
         try:
             parcel.encode(app=self.config.app, encoding=self.config.encoding)
         except TernError as error:
@@ -242,17 +268,24 @@ class Producer:
             parcel.unencoded = True
             parcel.on_done(parcel, BadRequest(f"the message cannot be encoded: {shown(error)}"))
         else:
-            outlets.next().put(parcel)
+            return True
+        return False
 
     def _settled(self, waiting: Waiting, parcel: Parcel, error: TernError | None) -> None:
-        """Tell everybody who waits for a row of this batch."""
-        chunk, published = parcel.chunk, parcel.published
         waiting.under_way -= 1
         if parcel.divisible(error):
             for half in parcel.halves():
                 waiting.under_way += 1
                 self.post(half, self.outlets(waiting.delayed))
             return
+        self.answer(parcel, error)
+        if waiting.chunks and not waiting.scheduled:
+            waiting.scheduled = True  # Behind the senders just woken: their next rows join.
+            self.loop.call_soon(self._cut, waiting)
+
+    def answer(self, parcel: Parcel, error: TernError | None) -> None:
+        """Tell everybody who waits for a row of this batch."""
+        chunk, published = parcel.chunk, parcel.published
         if error is None:
             for row, waiter in enumerate(chunk.waiters):
                 if waiter is not None and not waiter.done():
@@ -267,9 +300,6 @@ class Producer:
             chunk.answer_lists(published, error)
         self.count(len(chunk.rows), error)
         self.give_room(len(chunk.rows), chunk.size)
-        if waiting.chunks and not waiting.scheduled:
-            waiting.scheduled = True  # Behind the senders just woken: their next rows join.
-            self.loop.call_soon(self._cut, waiting)
 
     def count(self, rows: int, error: TernError | None) -> None:
         if error is None:
@@ -328,7 +358,7 @@ class Producer:
         now = self.loop.time()
         for waiting in self._waiting_for(outlets):
             chunks = waiting.chunks
-            while chunks and (not error.retryable or self._window(chunks[0]).deadline < now):
+            while chunks and (not error.retryable or self.window(chunks[0]).deadline < now):
                 waiting.under_way += 1
                 settled = partial(self._settled, waiting)
                 settled(self.parcel(waiting.topic, chunks.popleft(), settled), error)
@@ -360,6 +390,7 @@ class Producer:
             for outlet in (*self._brokers, *self._delays):
                 outlet.end_by(self._closing_until)
             await self.flush()
+        await self.ordered.stop()
         await self._brokers.stop()
         await self._delays.stop()
 

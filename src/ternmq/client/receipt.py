@@ -4,6 +4,7 @@ One `Published` is shared by all rows that were stored together; receipts are tw
 and work out their fields when asked, so a million receipts cost next to nothing.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple, overload
@@ -71,6 +72,11 @@ class Receipt:
         """The same id as servers know it."""
         explicit = self._explicit_id()
         return self._number().to_bytes(16, "big") if explicit is None else explicit
+
+    @property
+    def place(self) -> tuple[Published, int]:
+        """Its batch, and the row in it."""
+        return self._published, self._row
 
     def _number(self) -> int:
         published = self._published
@@ -192,8 +198,10 @@ class BatchReceipt:
             row += self._count
         if not 0 <= row < self._count:
             raise IndexError(f"row {row} of {self._count}")
-        for first, published, base, count in self._stored:
-            if first <= row < first + count:
+        at = bisect_right(self._stored, row, key=lambda part: part[0]) - 1
+        if at >= 0:
+            first, published, base, count = self._stored[at]
+            if row < first + count:
                 return Receipt(published, base + row - first)
         for rows, error in self.failures:
             if row in rows:

@@ -7,7 +7,7 @@ the answer. A chunk that is halved may answer a list in several parts. Belongs t
 
 import asyncio
 
-from ternmq.client.receipt import BatchReceipt, Published
+from ternmq.client.receipt import BatchReceipt, Published, Receipt
 from ternmq.core.errors import TernError
 
 SHARED_ROWS_MAX = 256  # Longer lists are batches of their own.
@@ -39,3 +39,50 @@ class Share:
         self._left -= count
         if not self._left and not self._told.done():
             self._told.set_result(None)
+
+
+class Countdown:
+    """A list of which every row is answered by itself."""
+
+    __slots__ = ("_left", "_receipt", "_told")
+
+    def __init__(self, receipt: BatchReceipt, told: "asyncio.Future[None]") -> None:
+        self._left = len(receipt)
+        self._receipt = receipt
+        self._told = told
+
+    def row(self, at: int) -> "asyncio.Future[Receipt]":
+        """To be told about this row."""
+        return RowOfList(self, at)  # type: ignore[return-value]  # As much of one as is used.
+
+    def stored(self, at: int, receipt: Receipt) -> None:
+        self._receipt.stored(at, *receipt.place, 1)
+        self._count(1)
+
+    def failed(self, first: int, count: int, error: TernError) -> None:
+        self._receipt.failed(first, count, error)
+        self._count(count)
+
+    def _count(self, rows: int) -> None:
+        self._left -= rows
+        if not self._left and not self._told.done():
+            self._told.set_result(None)
+
+
+class RowOfList:
+    """What waits for one row, in place of a future."""
+
+    __slots__ = ("_at", "_list")
+
+    def __init__(self, whole: Countdown, at: int) -> None:
+        self._list = whole
+        self._at = at
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, receipt: Receipt) -> None:
+        self._list.stored(self._at, receipt)
+
+    def set_exception(self, error: TernError) -> None:
+        self._list.failed(self._at, 1, error)

@@ -7,7 +7,8 @@ groups are in the file, so a message that had arrived is recognised and not stor
 Messages go out in the order they came in, one batch at a time, as many as have gathered. A broker
 that is away is waited for, without end; a message that is refused for good is told to its sender
 and left behind. Belongs to one event loop and one process. Never delivers a message to a second
-broker group: the one it was given to first is the only one that knows whether it has it.
+broker group: the one it was given to first is the only one that knows whether it has it. Only one
+that says that an order key has `Moved` certainly has not.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.content import pack, unpack
+from ternmq.client.content import pack, read, unpack
 from ternmq.client.courier import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.client.incarnation import Incarnation
 from ternmq.client.link import back_off
@@ -28,7 +29,7 @@ from ternmq.client.once import OnceReceipt
 from ternmq.client.receipt import BatchReceipt, Published, Receipt
 from ternmq.client.spool_log import Entry, SpoolLog
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
+from ternmq.core.errors import BadRequest, BufferFull, Closed, Moved, TernError
 from ternmq.core.ids import ProducerId, check_name, id_to_text
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
@@ -155,8 +156,11 @@ class Spool:
         group = batch[0].entry.broker_group
         if group is None:
             self._turn += 1
-            group = choose_group(await self._mq.find_groups(), self._turn, None)
-            assert group is not None
+            turn = choose_group(await self._mq.find_groups(), self._turn)
+            assert turn is not None
+            group, batch = self._for_one_group(batch, turn)
+            if not batch:
+                return False  # The slot of the first one's order key is being moved.
             self._file.give(batch[0].entry.offset, batch[-1].entry.end, group)
             for waiting in batch:
                 waiting.entry.broker_group = group
@@ -181,6 +185,20 @@ class Spool:
             batch.append(waiting)
         return batch
 
+    def _for_one_group(self, batch: list[Waiting], turn: str) -> tuple[str, list[Waiting]]:
+        """As many as can go to the same group: order keys lie where their slots do."""
+        group: str | None = None
+        for at, waiting in enumerate(batch):
+            entry = waiting.entry
+            key = read(entry.content, entry.id.hex()).order_key
+            if key is None:
+                continue
+            owner = self._mq.slot_owner(entry.topic, key)
+            if owner is None or group not in (None, owner):
+                return group or turn, batch[:at]
+            group = owner
+        return group or turn, batch
+
     async def _deliver(self, group: str, topic: str, some: list[Waiting]) -> set[int]:
         """Send rows of one topic and tell their senders; offsets of those that are settled."""
         rows: list[Outgoing] = []
@@ -197,6 +215,8 @@ class Spool:
     def _told(self, waiting: Waiting, outcome: Outcome) -> bool:
         """Does this end the message's stay? Then its sender hears of it."""
         future = waiting.future
+        if isinstance(outcome, Moved):
+            waiting.entry.broker_group = None  # Certainly not stored there: decided anew.
         if outcome is None or (isinstance(outcome, TernError) and away(outcome)):
             return False
         if isinstance(outcome, TernError):

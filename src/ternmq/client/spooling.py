@@ -125,5 +125,8 @@ class _Once:
     def taking_groups(self) -> list[str]:
         return self._links.takers()
 
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        return self._links.slot_owner(topic, order_key)
+
     async def find_groups(self) -> list[str]:
         return await self._links.some_takers()

@@ -169,6 +169,19 @@ class Diverged(TernError):
     code = "diverged"
 
 
+class Moved(TernError):
+    """An order key's slot lies on another broker group, or is about to; ask for routes again."""
+
+    code = "moved"
+    retryable = True
+
+    @property
+    def version(self) -> int:
+        """Of the placement that the broker knows."""
+        version = self.details.get("version")
+        return version if isinstance(version, int) else 0
+
+
 class DiskFull(TernError):
     """No space left on the broker; consuming goes on, sending works again when space returns."""
 

@@ -27,6 +27,7 @@ from ternmq.core.errors import (
     DiskFailed,
     DiskFull,
     Fenced,
+    Moved,
     NotMaster,
     PutAside,
     ReadOnly,
@@ -144,7 +145,8 @@ class Line:
                 return  # This server stops; the intent stays open.
             except TernError as refused:
                 parcel.tries += 1
-                if parcel.tries == 1 and not isinstance(refused, SequenceTooOld):
+                sure = parcel.tries == 1 and not isinstance(refused, SequenceTooOld)
+                if sure or isinstance(refused, Moved):  # Nothing of such slots is stored there.
                     error = refused
                     self._rest(refused)
                     break
@@ -210,12 +212,30 @@ class Brokers:
             self._lines[group] = Line(group, self._links, self._clock)
         return self._lines[group]
 
-    def pick(self) -> Line | None:
-        """A group that takes messages now, in turn; None while there is none."""
-        takers = set(self._links.takers())
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """Which group stores this order key now; None while its slot moves."""
+        return self._links.slot_owner(topic, order_key)
+
+    def takes(self, group: str | None) -> bool:
+        """Does this group take messages now?"""
+        known = None if group is None else self._lines.get(group)
+        return known is not None and known.has_room and group in self._links.masters()
+
+    @property
+    def assigned(self) -> bool:
+        """Are order keys tied to groups, and are there several?"""
+        placement = self._links.placement()
+        return placement is not None and len(set(placement.owners)) > 1
+
+    def pick(self, wanted: str | None = None) -> Line | None:
+        """A group that takes messages now, in turn or the one wanted; None while there is none."""
+        takers = {*self._links.takers(), wanted}
         able = [line for line in self._lines.values() if line.has_room and line.group in takers]
         if not able:
             return None
+        for line in able:
+            if line.group == wanted:
+                return line
         self._turn += 1
         return able[self._turn % len(able)]
 

@@ -2,10 +2,11 @@
 
 Rows of one record are one piece of work for numpy, whatever their order. A batch ends where its
 bodies reach `BODIES_SIZE`, so that it fits a frame; what is left over waits for the next one. Rows
-whose record cannot be read are told apart: they cost only themselves.
+whose record cannot be read are told apart: they cost only themselves. So are rows with order keys
+that lie on another broker group than the one that the batch is for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,17 @@ class Collected(NamedTuple):
     left: np.ndarray
     """Did not fit."""
     unreadable: np.ndarray
+    elsewhere: np.ndarray
+    """Their order keys lie on another group, or their slots move."""
+    wanted: str | None = None
+    """That other group, of one of them."""
+
+
+class Destination(NamedTuple):
+    """Which group a batch is for, and who has which order key; see `Links.slot_owner`."""
+
+    group: str
+    owner: Callable[[str, str], str | None]
 
 
 def collect(
@@ -43,12 +55,15 @@ def collect(
     producer: ProducerId,
     first_sequence: int,
     size_max: int | None = BODIES_SIZE,
+    destination: Destination | None = None,
 ) -> Collected:
     """One batch, about `size_max` bytes of bodies; None takes all rows whatever their size."""
     chosen: list[Chosen] = []
     taken: list[np.ndarray] = []
     left: list[np.ndarray] = []
     unreadable: list[np.ndarray] = []
+    elsewhere: list[np.ndarray] = []
+    wanted: str | None = None
     room = size_max if size_max is not None else 2**62
     for place in places:
         if room <= 0:
@@ -61,6 +76,13 @@ def collect(
                       rows=len(place.rows), reason=problem.message)  # fmt: skip
             unreadable.append(place.rows)
             continue
+        if destination is not None and view.buffer(Column.ORDER_KEY, Part.DATA) is not None:
+            here, wanted = _sorted_out(view, place, destination, wanted)
+            if not here.all():
+                elsewhere.append(place.rows[~here])
+                place = place._replace(rows=place.rows[here])
+            if not len(place.rows):
+                continue
         rows = place.rows.astype(np.int64) - place.first_row
         packed = view.buffer(Column.BODY, Part.OFFSETS)
         assert packed is not None
@@ -80,7 +102,22 @@ def collect(
     if chosen:
         origin = Origin(topic=chosen[0].view.topic, app=DISPATCHER, producer=producer)
         batch = _merged(chosen, origin, first_sequence)
-    return Collected(batch, _join(taken), _join(left), _join(unreadable))
+    return Collected(batch, _join(taken), _join(left), _join(unreadable), _join(elsewhere), wanted)
+
+
+def _sorted_out(
+    view: BatchView, place: Place, destination: Destination, wanted: str | None
+) -> tuple[np.ndarray, str | None]:
+    """Which rows of a place may go to this group; where one of the others wants to go."""
+    keys, topic = view.order_keys(), view.topic
+    here = np.ones(len(place.rows), bool)
+    for at, row in enumerate((place.rows.astype(np.int64) - place.first_row).tolist()):
+        key = keys[row]
+        owner = destination.group if key is None else destination.owner(topic, key)
+        if owner != destination.group:
+            here[at] = False
+            wanted = owner or wanted
+    return here, wanted
 
 
 def _merged(chosen: Sequence[Chosen], origin: Origin, first_sequence: int) -> bytearray:

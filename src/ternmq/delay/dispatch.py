@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import TernError
+from ternmq.core.errors import Moved, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
 from ternmq.delay.brokers import OF_THE_GROUP, Brokers, Line
-from ternmq.delay.collect import collect
+from ternmq.delay.collect import Destination, collect
 from ternmq.delay.decisions import Decisions
 from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.engine import Engine, Work
@@ -50,6 +50,8 @@ class Dispatcher:
         self.dispatched = 0
         self.lateness = Histogram(LATENESS_BOUNDS_S)
         self._closed = False
+        self._wanted: str | None = None
+        """The group that rows with order keys wait for."""
 
     def wake(self) -> None:
         """Rows are ready."""
@@ -58,7 +60,7 @@ class Dispatcher:
     async def run(self) -> None:
         """One worker."""
         while True:
-            line = self._brokers.pick()
+            line = self._brokers.pick(self._wanted)
             if self._engine.unresolved:
                 await self._repeat(*self._engine.unresolved.pop())
                 continue
@@ -83,9 +85,19 @@ class Dispatcher:
     async def _dispatch(self, work: Work, line: Line) -> None:
         engine = self._engine
         producer, first = line.producer, line.numbers(len(work.rows))
-        found = await self._loop.run_in_executor(
-            self._pool, collect, engine.store, engine.places(work.hour, work.rows), producer, first,
+        destination = Destination(line.group, self._brokers.slot_owner)
+        gather = partial(
+            collect, engine.store, engine.places(work.hour, work.rows), producer, first,
+            destination=destination if self._brokers.assigned else None,
         )  # fmt: skip
+        found = await self._loop.run_in_executor(self._pool, gather)
+        self._wanted = found.wanted
+        if len(found.elsewhere):
+            # Next in line for the group they want, if it takes anything; else with the next tick.
+            ready = self._brokers.takes(found.wanted)
+            now_ms = self._clock.now_ms()
+            put_back = engine.leave if ready else partial(engine.give_back, now_ms=now_ms)
+            put_back(work, found.elsewhere)
         if len(found.unreadable):
             engine.set_aside(work, found.unreadable)
         if len(found.left):
@@ -136,7 +148,7 @@ class Dispatcher:
         else:
             log.warning("a broker group refuses delayed messages", group=intent.group,
                         rows=len(intent.rows), reason=error.message)  # fmt: skip
-            if not isinstance(error, OF_THE_GROUP):
+            if not isinstance(error, (*OF_THE_GROUP, Moved)):
                 self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
             self._note(hour, Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset))
         self._work.set()

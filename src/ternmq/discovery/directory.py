@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.standing import GroupKind, Member, Standing
 
 
@@ -44,7 +45,13 @@ class TopicDirectory(Protocol):
 
 
 class Directory(TopicDirectory, Protocol):
-    """Topics, group ids and epochs."""
+    """Topics, group ids, epochs, and where messages go."""
+
+    def placement(self) -> Placement | None:
+        """Where messages go, from memory; None before anybody cared."""
+
+    async def place(self, wanted: Place) -> Placed:
+        """Read it from the registry, or change it there; raises `BadRequest`."""
 
     async def delete_topic(self, name: str) -> Topic:
         """Delete a topic and its groups; raises `TopicNotFound`."""

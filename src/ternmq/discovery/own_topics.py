@@ -1,5 +1,7 @@
 """Names of topics of our own that both meta and brokers know. They begin with '%'."""
 
+PLACEMENT = "%placement"
+"""Its settings hold the `Placement` of the cluster."""
 REFUSED_PREFIX = "%refused."
 LATER_PREFIX = "%later."
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.own_topics import PLACEMENT
 from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import request
@@ -38,6 +39,7 @@ from ternmq.wire.naming import (
     TopicNews,
     TopicNewsFind,
 )
+from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.standing import StandingFind, Standings
 
 WAIT_MS = 10_000
@@ -86,6 +88,13 @@ class RemoteDirectory(RemoteStandings):
 
     async def new_epoch(self, broker_group: str) -> int:
         return (await self.ask(Command.EPOCH, EpochNew(broker_group=broker_group), Epoch)).epoch
+
+    def placement(self) -> Placement | None:
+        topic = self._topics.get(PLACEMENT)
+        return None if topic is None else topic.settings.placement
+
+    async def place(self, wanted: Place) -> Placed:
+        return await self.ask(Command.PLACE, wanted, Placed)
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         wanted = Reserve(

@@ -8,10 +8,12 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.discovery.app_limits import PREFIX, consume_limit, send_limit
 from ternmq.wire.commands import Topic, TopicSettings
+from ternmq.wire.placement import Home
 from ternmq.wire.policies import AppLimit, LimitSet, TopicSet
 
 RATE_MAX = 10**12
 BODY_SIZE_MAX = 4 * 1024 * 1024
+GROUPS_MAX = 1_000
 NO_LIMIT = TopicSettings()
 
 
@@ -28,8 +30,19 @@ def topic_change(wanted: TopicSet) -> Callable[[TopicSettings], TopicSettings]:
         raise BadRequest(f"body_size_max is {wanted.body_size_max}; it can be 1 to {BODY_SIZE_MAX}")
     if wanted.keep_ms is not None and not 0 <= wanted.keep_ms < 2**62:
         raise BadRequest("keep_ms is a time in milliseconds, or 0 for none of its own")
+    for group in wanted.on_groups or ():
+        check_name("broker group", group)
+    if wanted.broker_groups is not None and not 0 <= wanted.broker_groups <= GROUPS_MAX:
+        raise BadRequest(f"broker_groups is {wanted.broker_groups}; it can be 0 (all) to 1000")
     _check_rates(wanted.rate, wanted.bytes_rate)
     return lambda settings: msgspec.structs.replace(settings, **changes)
+
+
+def home_of(settings: TopicSettings) -> Home | None:
+    """Where a topic lives, if that is not everywhere."""
+    if not settings.broker_groups and not settings.on_groups:
+        return None
+    return Home(count=settings.broker_groups, groups=settings.on_groups)
 
 
 def limit_changes(wanted: LimitSet) -> dict[str, TopicSet]:

@@ -7,7 +7,10 @@ change, so that a client can tell old news from new.
 
 import asyncio
 
+import msgspec
+
 from ternmq.wire.commands import Route, Routes
+from ternmq.wire.placement import Home, Placement
 
 
 class RouteTable:
@@ -17,6 +20,8 @@ class RouteTable:
         # Starting from the time of day keeps versions growing over restarts of meta.
         self._routes = Routes(version=first_version, servers=[])
         self._remembered: list[Route] = []
+        self._placement: Placement | None = None
+        self._homes: dict[str, Home] = {}
         self.changed = asyncio.Event()
         """Set when the routes are others than they were; then another event is here."""
 
@@ -37,14 +42,38 @@ class RouteTable:
         self._remembered = servers
         self._change(self._routes.servers)
 
+    def place(self, placement: Placement | None) -> None:
+        """Where messages go, as the registry has it now."""
+        self._placement = placement
+        self._change(self._routes.servers)
+
+    def house(self, topic: str, home: Home | None) -> None:
+        """Where a topic lives; None: everywhere, or it is gone."""
+        if self._homes.get(topic) != home:
+            self._homes = {name: each for name, each in self._homes.items() if name != topic}
+            if home is not None:
+                self._homes[topic] = home
+            self._change(self._routes.servers)
+
+    def masters(self) -> list[str]:
+        """The broker groups that take messages, and are not being drained."""
+        return [
+            route.broker_group
+            for route in self._routes.servers
+            if route.kind == "realtime" and route.role == "master" and not route.draining
+        ]
+
     def _change(self, servers: list[Route]) -> None:
         ordered = sorted(servers, key=lambda route: (route.broker_group, route.role, route.address))
         there = {(each.kind, each.broker_group) for each in servers if each.role == "master"}
         gone = {(each.kind, each.broker_group): each for each in self._remembered}
         away = [gone[key] for key in sorted(gone) if key not in there]
-        if ordered != self._routes.servers or away != self._routes.away:
-            version = self._routes.version + 1
-            self._routes = Routes(version=version, servers=ordered, away=away)
+        made = Routes(
+            version=self._routes.version, servers=ordered, away=away, placement=self._placement,
+            homes=self._homes,
+        )  # fmt: skip
+        if made != self._routes:
+            self._routes = msgspec.structs.replace(made, version=made.version + 1)
             self.changed.set()
             self.changed = asyncio.Event()
 

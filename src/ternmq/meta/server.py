@@ -19,9 +19,10 @@ from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.units import KIB
+from ternmq.discovery.own_topics import PLACEMENT
 from ternmq.meta.liveness import HEARTBEAT_MS
 from ternmq.meta.naming import Naming, StandingDesk, check_server, is_server
-from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
+from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
 from ternmq.meta.registrar import Registrar
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
@@ -37,6 +38,7 @@ from ternmq.wire.commands import (
     Record,
     RoutesFind,
     Status,
+    Topic,
     TopicCreate,
     TopicFind,
     TopicNamed,
@@ -48,6 +50,7 @@ from ternmq.wire.commands import (
 )
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.naming import EpochNew, GroupIdFind, Reserve, TopicNewsFind
+from ternmq.wire.placement import Place
 from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
 from ternmq.wire.registering import Register, Withdraw
 from ternmq.wire.standing import (
@@ -113,6 +116,10 @@ class MetaHandler:
         }
         self._answering = Answering()
         self._connections = 0
+        for topic in service.topics():
+            self._placed(topic)
+        service.on_topic_changed(self._placed)
+        service.on_topic_deleted(lambda topic: routes.house(topic.name, None))
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         if hello.app not in (DISPATCHER, BROKER):
@@ -164,6 +171,12 @@ class MetaHandler:
             self._later(peer, frame, self.registrar.register(unpack(payload, Register)))
         elif command == Command.WITHDRAW:
             self._later(peer, frame, self.registrar.withdraw(unpack(payload, Withdraw)))
+        elif command == Command.PLACE:
+            wanted_place = unpack(payload, Place)
+            if wanted_place.action in ("stopped", "settled"):
+                check_server(peer)
+            masters = self._routes.masters()
+            self._later(peer, frame, self._service.place(wanted_place, masters))
         elif command in self._open or command in self._naming:
             if command in self._naming:
                 check_server(peer)
@@ -175,6 +188,13 @@ class MetaHandler:
 
     def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
         self._answering.begin(peer, frame, work, waits=frame.command in WAITING)
+
+    def _placed(self, topic: Topic) -> None:
+        """Clients learn with the routes where messages go."""
+        if topic.name == PLACEMENT:
+            self._routes.place(topic.settings.placement)
+        else:
+            self._routes.house(topic.name, home_of(topic.settings))
 
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):

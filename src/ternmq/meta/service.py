@@ -29,12 +29,14 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.own_topics import refused_topic
+from ternmq.discovery.own_topics import PLACEMENT, refused_topic
 from ternmq.meta.gather import Gather
 from ternmq.meta.leadership import Leadership
 from ternmq.meta.liveness import DEAD_AFTER_MS, Liveness
+from ternmq.meta.placer import place
 from ternmq.meta.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.wire.commands import Route, Topic, TopicSettings
+from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.standing import (
     GroupJoin,
     GroupKind,
@@ -163,6 +165,9 @@ class MetaService:
     def _add_topics(self, topics: Sequence[Topic]) -> None:
         for topic in topics:
             self._topics[topic.name] = topic
+            settings = topic.settings
+            if settings.placement or settings.broker_groups or settings.on_groups:
+                _call_all(self._changed_callbacks, topic)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
         for topic in topics:
@@ -290,6 +295,15 @@ class MetaService:
         """In the worker; those who watch hear of it at once."""
         return await asyncio.shield(self._changed(work, lambda it: self._leadership.learn([it])))
 
+    # Where messages go.
+
+    def placement(self) -> Placement | None:
+        topic = self._topics.get(PLACEMENT)
+        return None if topic is None else topic.settings.placement
+
+    async def place(self, wanted: Place, masters: Sequence[str] = ()) -> Placed:
+        return await place(self, wanted, masters)
+
     # Servers that hold messages by themselves.
 
     def servers(self) -> list[Route]:
@@ -388,7 +402,7 @@ class MetaService:
         for topic in news.topics:
             held_one = self._topics.get(topic.name)
             if held_one is None:
-                self._topics[topic.name] = topic
+                self._add_topics([topic])
             elif held_one != topic:
                 self._put_topic(topic)
         if servers is not None:

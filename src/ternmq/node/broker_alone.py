@@ -28,7 +28,12 @@ async def serving_broker_alone(
         cluster = await stack.enter_async_context(joined(url, BROKER))
         broker = await stack.enter_async_context(
             serve(
-                config, directory=cluster.directory, address=route.address, clock=clock, disk=disk
+                config,
+                directory=cluster.directory,
+                address=route.address,
+                clock=clock,
+                disk=disk,
+                url=url,
             )
         )
         registration = await stack.enter_async_context(

@@ -28,7 +28,14 @@ async def serving_node(
         meta = await stack.enter_async_context(serving_meta_role(config, clock=clock))
         route = broker_route(config)
         broker = await stack.enter_async_context(
-            serve(config, directory=meta.directory, address=route.address, clock=clock, disk=disk)
+            serve(
+                config,
+                directory=meta.directory,
+                address=route.address,
+                clock=clock,
+                disk=disk,
+                url=node_url(config),
+            )
         )
         figures: list[Source] = [meta.figures, broker.figures]
         registrar = meta.handler.registrar

@@ -186,7 +186,7 @@ class Outbox:
             "message_id": self._ids.take(),
             "topic": topic,
             "order_hash": hashed,
-            "broker_group": self.relay.choose(hashed) if mine else None,
+            "broker_group": self.relay.choose(topic, message.order_key) if mine else None,
             "content": pack(message),
             "created_ms": now_ms,
             "ready_ms": message.due_at_ms or ready_ms,

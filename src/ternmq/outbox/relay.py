@@ -13,16 +13,16 @@ Runs on the event loop of its client. Keeps nothing that the table does not have
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.content import unpack
+from ternmq.client.content import read, unpack
 from ternmq.client.courier import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
-from ternmq.core.errors import OverLimit, TernError, Unavailable
+from ternmq.core.errors import Moved, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.outbox.database import Database
 from ternmq.outbox.rows import Claim, OutboxRow, OutboxRows
@@ -84,6 +84,16 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
+def _order_key(row: OutboxRow) -> str | None:
+    """None too where the row cannot be read: then it is told so when it is sent."""
+    if row.order_hash is None:
+        return None
+    try:
+        return read(row.content, row.message_id).order_key
+    except TernError:
+        return None
+
+
 class Relay:
     """Sends the rows of one or several databases."""
 
@@ -107,6 +117,7 @@ class Relay:
         self._clock = clock
         self._resting: dict[str, _Rest] = {}
         self._turn = 0
+        self._owner: Callable[[str, str], str | None] = lambda topic, order_key: None
 
     # The loops.
 
@@ -159,7 +170,7 @@ class Relay:
             rows_max=self.settings.rows_max,
             resting=resting,
             undecided=not self._known or not resting.issuperset(self._known),
-            group=self.choose(None),
+            group=self.choose("", None),
             ordered_too=len(self._known) == 1,
         )
         taken = await database.run(
@@ -184,6 +195,7 @@ class Relay:
     def learn(self, mq: SendsOnce) -> None:
         """Which broker groups new rows may be given to."""
         resting = self._resters(self._clock.now_ms())
+        self._owner = mq.slot_owner
         self._known = tuple(mq.broker_groups())
         taking = tuple(mq.taking_groups())
         self.groups = tuple(group for group in taking if group not in resting) or taking
@@ -203,7 +215,7 @@ class Relay:
                 done.waiting.append(row)
                 continue
             if row.broker_group is None:
-                group = self.choose(row.order_hash)
+                group = self.choose(row.topic, _order_key(row))
                 if group is not None:
                     undecided.setdefault(group, []).append(row.id)
                     row = row._replace(broker_group=group)
@@ -215,14 +227,15 @@ class Relay:
             self.rows.assign(connection, ids, group)
         return done
 
-    def choose(self, order_hash: int | None) -> str | None:
+    def choose(self, topic: str, order_key: str | None) -> str | None:
         """The broker group for a new row, None while none is known.
 
-        An order key keeps its group while that rests: elsewhere it would overtake what is there.
+        An order key goes to the owner of its slot, resting or not, and waits while that moves.
         """
+        if order_key is not None:
+            return self._owner(topic, order_key)
         self._turn += 1
-        return choose_group(self._known if order_hash is not None else self.groups, self._turn,
-                            order_hash)  # fmt: skip
+        return choose_group(self.groups, self._turn)
 
     # Steps 2 and 3.
 
@@ -268,7 +281,7 @@ class Relay:
         failed = [
             one
             for one in outcomes
-            if isinstance(one, TernError) and away(one) and not isinstance(one, OverLimit)
+            if isinstance(one, TernError) and away(one) and not isinstance(one, OverLimit | Moved)
         ]
         if not failed:
             self._resting.pop(group, None)
@@ -301,9 +314,12 @@ class Relay:
         self.counts.duplicates += sum(out.duplicate for _, out in stored)
         later = [row.id for row in waiting]
         changed: dict[tuple[int, int, str], list[int]] = {}
+        moved: list[int] = []
         for row, out in outcomes:
             if out is None:
                 later.append(row.id)
+            elif isinstance(out, Moved):
+                moved.append(row.id)
             elif isinstance(out, TernError):
                 verdict = judge(
                     out,
@@ -317,7 +333,11 @@ class Relay:
                 if ready_ms == PARKED_MS:
                     self.counts.parked += 1
                     log.error("outbox row parked", row=row.id, topic=row.topic, reason=out.message)
-        self.rows.release(connection, later, owner=self.owner, values={"ready_ms": behind(now_ms)})
+        again = {"ready_ms": behind(now_ms)}
+        self.rows.release(connection, later, owner=self.owner, values=again)
+        # Certainly not stored where they were meant to go: decided anew.
+        anew = {**again, "broker_group": None}
+        self.rows.release(connection, moved, owner=self.owner, values=anew)
         for (ready_ms, attempts, error), ids in changed.items():
             values = {"ready_ms": ready_ms, "attempts": attempts, "error": error}
             self.rows.release(connection, ids, owner=self.owner, values=values)

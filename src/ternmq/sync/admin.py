@@ -28,6 +28,7 @@ from ternmq.wire.dead import DeadDone
 from ternmq.wire.figures import GroupFigures, TopicFigures
 from ternmq.wire.halves import HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys
+from ternmq.wire.placement import Placement
 from ternmq.wire.policies import AppLimit
 from ternmq.wire.standing import HandedOver, Standing
 
@@ -60,6 +61,21 @@ class Admin:
 
     def set_topic(self, name: str, **changes: Any) -> Topic:
         return run(self._admin.set_topic(name, **changes))
+
+    def placement(self) -> Placement:
+        return run(self._admin.placement())
+
+    def move_slots(self, group: str, slots: Sequence[int], *, force: bool = False) -> Placement:
+        return run(self._admin.move_slots(group, slots, force=force))
+
+    def balance_slots(self, *, leaving: Sequence[str] = ()) -> Placement:
+        return run(self._admin.balance_slots(leaving=leaving))
+
+    def release_slots(self, group: str) -> Placement:
+        return run(self._admin.release_slots(group))
+
+    def set_weight(self, group: str, weight: int) -> Placement:
+        return run(self._admin.set_weight(group, weight))
 
     def set_limit(self, app: str, **changes: Any) -> AppLimit:
         return run(self._admin.set_limit(app, **changes))

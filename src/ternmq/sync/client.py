@@ -233,6 +233,10 @@ class Client:
         """Topics, groups, ledger, status."""
         return Admin(loop_thread().call(lambda: self._mq.admin))
 
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """The broker group that an order key lies on now; None while its slot is being moved."""
+        return self._mq.slot_owner(topic, order_key)
+
     def broker_groups(self) -> list[str]:
         """The broker groups that take messages, as far as this client knows."""
         return loop_thread().call(self._mq.broker_groups)

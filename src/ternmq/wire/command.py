@@ -85,6 +85,9 @@ class Command(IntEnum):
     HANDOVER = 93
     GROUP_DRAIN = 94
 
+    PLACE = 100
+    SLOTS_OPEN = 101
+
 
 class Flag(IntFlag):
     """How to read a frame."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ternmq.core.errors import TernError, from_code
 from ternmq.wire.command import Command as Command
 from ternmq.wire.command import Flag as Flag
+from ternmq.wire.placement import Home, Placement
 from ternmq.wire.record import Record as Record
 from ternmq.wire.record import T as T
 from ternmq.wire.record import pack as pack
@@ -91,6 +92,10 @@ class Routes(Record, frozen=True):
     servers: list[Route]
     away: list[Route] = []
     """Groups that hold messages and have no master now: not hearing them is no answer."""
+    placement: Placement | None = None
+    """None: every group takes the same, and nobody has sent with an order key yet."""
+    homes: dict[str, Home] = {}
+    """Topics that do not live on every group."""
 
 
 class TopicSettings(Record, frozen=True):
@@ -109,6 +114,12 @@ class TopicSettings(Record, frozen=True):
     """Nothing is handed out to any group; sending, acks and retries go on."""
     keep_ms: int = 0
     """Older messages are gone, though others are kept longer; 0 means as long as everything."""
+    broker_groups: int = 0
+    """On so many broker groups new messages without order keys are stored; 0 means on all."""
+    on_groups: list[str] = []
+    """Or on these."""
+    placement: Placement | None = None
+    """Only of one topic of our own."""
 
 
 class Topic(Record, frozen=True):

@@ -21,6 +21,8 @@ class TopicSet(Record, frozen=True):
     paused: bool | None = None
     consume_paused: bool | None = None
     keep_ms: int | None = None
+    broker_groups: int | None = None
+    on_groups: list[str] | None = None
 
 
 class LimitSet(Record, frozen=True):

@@ -13,6 +13,7 @@ from ternmq.batch.layout import Stamp, read_producer_header, stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.slots import SLOTS
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.commands import (
@@ -46,6 +47,7 @@ from ternmq.wire.commands import (
 )
 from ternmq.wire.delays import DelayChange, DelayChanged
 from ternmq.wire.frame import Frame
+from ternmq.wire.placement import Placed, Placement
 
 Behaviour = Callable[[Peer, Frame], bool]
 """Called before the usual answer; True when it has dealt with the frame."""
@@ -82,6 +84,8 @@ class FakeBroker:
     """As which delay servers the routes name it besides."""
     away_groups: list[str] = field(default_factory=list)
     changes: list[DelayChange] = field(default_factory=list)
+    slot_groups: list[str] = field(default_factory=lambda: ["main"])
+    placement: Placement | None = None
     refusal: TernError | None = None
     """What newcomers are told instead of welcome."""
     behaviours: dict[int, Behaviour] = field(default_factory=dict)
@@ -173,7 +177,12 @@ class FakeBroker:
                     Route(broker_group=group, address="gone:1", kind="delay")
                     for group in self.away_groups
                 ]
-                return Routes(version=1, servers=routes, away=away)
+                return Routes(version=1, servers=routes, away=away, placement=self.placement)
+            case Command.PLACE:
+                groups = self.slot_groups
+                owners = [slot % len(groups) for slot in range(SLOTS)]
+                self.placement = Placement(version=1, groups=groups, owners=owners)
+                return Placed(placement=self.placement)
             case Command.DELAY_CHANGE:
                 self.changes.append(unpack(payload, DelayChange))
                 return DelayChanged(result="cancelled")

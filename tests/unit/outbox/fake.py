@@ -10,6 +10,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.once import OnceReceipt
 from ternmq.core.errors import TernError
 from ternmq.core.ids import explicit_id_text
+from ternmq.core.slots import slot_of
 
 Refusal = Callable[[str, Outgoing], TernError | None]
 
@@ -42,6 +43,10 @@ class FakeMq:
 
     def taking_groups(self) -> list[str]:
         return self.groups
+
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        known = sorted(self.groups)
+        return known[slot_of(topic, order_key) % len(known)] if known else None
 
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None

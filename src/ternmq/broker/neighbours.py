@@ -1,0 +1,32 @@
+"""Other brokers of the cluster, as one of them asks: routes and links are made when first needed.
+
+A broker that never has to wait for another one never asks. Never sends messages.
+"""
+
+from ternmq.client.links import Links
+from ternmq.core.errors import Unavailable
+from ternmq.wire.commands import BROKER, Command
+from ternmq.wire.placement import SlotsFind, SlotsOpen
+
+ANSWER_S = 5.0
+
+
+class Neighbours:
+    """Reached by the meta servers at `url`; without one nobody is."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._links: Links | None = None
+
+    async def open_slots(self, group: str, find: SlotsFind) -> SlotsOpen:
+        """Which of these slots has the consumer group not settled on that broker group?"""
+        if not self._url:
+            raise Unavailable("this broker knows no meta server, so it finds no other broker")
+        if self._links is None:
+            self._links = Links(self._url, app=BROKER, timeout=ANSWER_S)
+        link = self._links.broker(group)
+        return await self._links.ask(link, Command.SLOTS_OPEN, find, SlotsOpen)
+
+    async def close(self) -> None:
+        if self._links is not None:
+            await self._links.close()

@@ -1,0 +1,76 @@
+"""Where messages go: which broker group has which order-key slots, and how much each group takes.
+
+One `Placement` per cluster. It is kept in the registry as the settings of a topic of our own
+(`discovery.own_topics.PLACEMENT`), so every kind of registry changes it in one transaction and
+tells everybody, and it goes to clients with the routes. `meta.placing` has its rules.
+"""
+
+from typing import Literal
+
+from ternmq.wire.record import Record
+
+
+class Placement(Record, frozen=True):
+    version: int = 0
+    """Grows with every change."""
+    groups: list[str] = []
+    """Names; below, a group is its place in this list."""
+    owners: list[int] = []
+    """Of each slot. Empty: nobody has sent with an order key yet."""
+    closing: dict[int, int] = {}
+    """Slots that their owner shall give up, and to whom. Nobody stores into them meanwhile."""
+    behind: dict[int, int] = {}
+    """Slots whose former owner has rows that come first, and who that is."""
+    weights: dict[str, int] = {}
+    """Of groups; those that are not named have 100. 0: nothing new."""
+
+    def owner(self, slot: int) -> str | None:
+        """Who stores messages of this slot now; None while it moves, or before the first."""
+        if not self.owners or slot in self.closing:
+            return None
+        return self.groups[self.owners[slot]]
+
+
+class Home(Record, frozen=True):
+    """Where a topic's new messages without order keys are stored."""
+
+    count: int = 0
+    """On so many groups; 0: all."""
+    groups: list[str] = []
+    """Or on these."""
+
+
+class Place(Record, frozen=True):
+    """Ask for the placement, or for a change of it."""
+
+    action: Literal[
+        "read", "assign", "move", "balance", "stopped", "settled", "release", "weight"
+    ] = "read"
+    group: str = ""
+    """Who asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
+    slots: list[int] = []
+    leaving: list[str] = []
+    """Balance: groups that shall have none."""
+    weight: int = 0
+    force: bool = False
+    """Move: do not wait for an owner that is gone."""
+
+
+class Placed(Record, frozen=True):
+    placement: Placement
+    moves: int = 0
+    """Slots that this request set in motion."""
+
+
+class SlotsFind(Record, frozen=True):
+    """From a broker to another: of which of these slots has a group not settled all rows there?
+    Without a group: has any ordered one not?"""
+
+    topic: str
+    group: str
+    slots: list[int]
+
+
+class SlotsOpen(Record, frozen=True):
+    slots: list[int]
+    """Those of them that are not settled."""
