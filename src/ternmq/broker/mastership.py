@@ -102,6 +102,8 @@ async def lead(site: Site, standing: Standing) -> None:
         None, lambda: open_store(site.config, standing.epoch, site.clock, site.disk, not alone)
     )
     try:
+        if await site.leave_if_damaged(store.report):
+            return
         standing, unnamed = await _reserve(site, store, standing)
         await loop.run_in_executor(None, store.begin_epoch, standing.epoch)
         leader = _leader(site, store, standing)

@@ -332,6 +332,9 @@ async def _follow(site: Site) -> tuple[Standing | None, bytes]:
         try:
             site.door.enter(replica.role)
             site.begun(replica.role.scrape)
+            if await site.leave_if_damaged(store.report):
+                replica.role.trouble = "damaged: move the data directory aside and start again"
+                await site.stop.wait()
             return await replica.run(), replica.base
         finally:
             site.ended()

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from ternmq.broker.door import Door
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
-from ternmq.core.errors import NotMaster
+from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
 from ternmq.storage.disk import Disk
 from ternmq.storage.member import MemberFile
+from ternmq.storage.report import RecoveryReport
 from ternmq.wire.commands import Hello, Topic
 from ternmq.wire.standing import Standing
+
+log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +71,27 @@ class Site:
             raise NotMaster(
                 f"epoch {epoch} is over: this member has accepted {self.member.accepted_epoch}"
             )
+
+    async def leave_if_damaged(self, report: RecoveryReport) -> bool:
+        """A store that lost what was safe must not lead, nor answer for what it has, while others
+        have it. True: it is so, and this member is out of the set."""
+        if report.sound or self.standing.in_sync in ([], [self.me]):
+            return False
+        log.error(
+            "what was acknowledged is damaged here and others have it; this member leaves the set: "
+            "move its data directory aside and start it again, it then copies everything anew",
+            member=self.me,
+        )
+        if self.me in self.standing.in_sync:
+            try:
+                self.learn(
+                    await self.directory.leave_in_sync(
+                        self.config.broker_group, self.me, self.standing.epoch
+                    )
+                )
+            except TernError as error:
+                log.error("not left", reason=error.message)
+        return True
 
     def begun(self, figures: Source, *, epoch: int = 0) -> None:
         """A role serves from here on; `epoch` of a master."""

@@ -51,6 +51,8 @@ class Follower:
             if followed.epoch != asked.epoch:
                 raise NotMaster(f"{address} leads epoch {followed.epoch}, not {asked.epoch}")
             await self._prepare(followed)
+            while self._intake.busy:  # A checkpoint may have begun.
+                await self._intake.alone(lambda: None)
             self._intake.restart(self._answer)
             connection.on_push = self._pushed
             for number, end in self._intake.ends().items():

@@ -159,7 +159,10 @@ class InSync:
         ready = {
             member
             for member, copy in self.copies.items()
-            if member not in in_sync and copy.connected and copy.has(safe)
+            if member not in in_sync
+            and copy.connected
+            and copy.has(safe)
+            and now - copy.moved_at <= self._timeout  # Not one that would leave again at once.
         }
         ready &= self._known.members
         return self._send(in_sync | ready) if ready else None

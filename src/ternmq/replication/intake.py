@@ -84,6 +84,11 @@ class Intake:
         """Done when something went wrong."""
         return self._failed
 
+    @property
+    def busy(self) -> bool:
+        """The writer has something to do."""
+        return self._busy
+
     def ends(self) -> dict[int, int]:
         return {number: target.end for number, target in self._logs.items()}
 

@@ -139,6 +139,20 @@ def test_a_member_whose_connection_is_lost_is_late_after_the_timeout() -> None:
     assert group.late(60.0) == {B}
 
 
+def test_one_that_left_for_standing_still_is_not_added_before_it_moves() -> None:
+    group = leader(ME, B, C)
+    for member in (B, C):
+        group.came(member, 0.0)
+        group.holds(member, 0, 10, 0.0)
+    group.holds(B, 0, 20, 9.0)
+    group.propose(9.0, {0: 10})
+    group.learn(known(ME, B, version=2), 9.0)
+
+    assert group.propose(9.0, {0: 10}) is None
+    group.holds(C, 0, 20, 9.5)
+    assert group.propose(9.5, {0: 20}) == Proposal(ALL, 2)
+
+
 class World:
     """A registry, members that write at their own pace, and a network that loses and delays."""
 
