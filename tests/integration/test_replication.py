@@ -27,6 +27,7 @@ async def more(load: Verifier) -> None:
 NUMBERS = [str(number) for number in range(100)]
 
 
+@pytest.mark.long
 async def test_what_was_sent_to_a_master_is_read_from_its_successor(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
         await mq.send("other", b"taken")
 
 
+@pytest.mark.long
 async def test_with_continue_a_master_goes_on_alone(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
