@@ -19,6 +19,7 @@ from ternmq.cli.report import Finding, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB, SECOND_MS
 from ternmq.wire.commands import Route, Status
+from ternmq.wire.standing import Standing
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -96,6 +97,7 @@ async def _ask(url: str, addresses: list[str]) -> list[Finding]:
             return [judge_routes(routes)]
 
         findings += await _or_fail("routes", ask_routes)
+        findings += await _or_fail("members", lambda: _ask_standings(mq))
         reached = True
         for route in routes:
             reason = await _connects(route.address)
@@ -114,6 +116,11 @@ async def _ask_meta(mq: "Client") -> list[Finding]:
     status = await asyncio.wait_for(mq.admin.meta_status(), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
     return [judge_registry(status), judge_clock(status.now_ms, before_ms, after_ms)]
+
+
+async def _ask_standings(mq: "Client") -> list[Finding]:
+    standings = await asyncio.wait_for(mq.admin.standings(), ANSWER_SECONDS_MAX)
+    return [judge_standing(each) for each in standings if len(each.members) > 1 or not each.master]
 
 
 async def _ask_brokers(mq: "Client") -> list[Finding]:
@@ -185,7 +192,8 @@ def judge_delays(routes: list[Route]) -> Finding:
 
 
 def judge_routes(routes: list[Route]) -> Finding:
-    brokers = {route.broker_group for route in routes if route.kind == "realtime"}
+    masters = [route for route in routes if route.role == "master"]
+    brokers = {route.broker_group for route in masters if route.kind == "realtime"}
     if brokers:
         names = ", ".join(sorted(brokers))
         return Finding(level=Level.OK, what="routes", found=f"broker groups: {names}")
@@ -195,6 +203,22 @@ def judge_routes(routes: list[Route]) -> Finding:
         found="the meta server knows no broker",
         advice="start a broker, or look at its log for why it did not register",
     )
+
+
+def judge_standing(standing: Standing) -> Finding:
+    """Who leads a group of several members, and who could."""
+    group, count = standing.broker_group, len(standing.members)
+    what = f"members of {group}"
+    behind = [each.name for each in standing.members if each.id not in standing.in_sync]
+    found = f"{count - len(behind)} of {count} in sync, epoch {standing.epoch}"
+    if not standing.master:
+        advice = f"start a member that is in sync, or: tern broker promote {group} MEMBER"
+        return Finding(level=Level.FAIL, what=what, found=f"nobody leads; {found}", advice=advice)
+    if behind:
+        advice = f"tern broker list says why; one that is gone for good: tern broker forget {group}"
+        found = f"{found}; behind: {', '.join(behind)}"
+        return Finding(level=Level.WARN, what=what, found=found, advice=advice)
+    return Finding(level=Level.OK, what=what, found=found)
 
 
 def judge_advertised(route: Route, asked: list[str], reason: str | None) -> Finding:

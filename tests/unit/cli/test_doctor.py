@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ternmq.cli.doctor import (
@@ -12,11 +13,13 @@ from ternmq.cli.doctor import (
     judge_port,
     judge_registry,
     judge_routes,
+    judge_standing,
     judge_state,
 )
 from ternmq.cli.report import Level
 from ternmq.core.units import GIB, MIB
 from ternmq.wire.commands import Route, Status
+from ternmq.wire.standing import Member, Standing
 
 
 def a_status(**changed: Any) -> Status:
@@ -111,3 +114,23 @@ def test_without_a_delay_server_there_is_a_warning_and_a_way_out() -> None:
     missing = judge_delays([broker])
     assert (missing.level, "tern delay serve" in missing.advice) == (Level.WARN, True)
     assert judge_routes([delay]).level is Level.FAIL, "a delay server is no broker"
+
+
+def test_a_group_without_a_master_fails_and_one_with_a_member_behind_is_a_warning() -> None:
+    one = Member(id="1" * 16, name="one", address="h:1")
+    two = Member(id="2" * 16, name="two", address="h:2")
+    group = Standing(
+        broker_group="main", epoch=3, master=one.id, in_sync=[one.id, two.id], members=[one, two]
+    )
+    well = judge_standing(group)
+    assert (well.level, well.found) == (Level.OK, "2 of 2 in sync, epoch 3")
+    late = judge_standing(msgspec.structs.replace(group, in_sync=[one.id]))
+    assert (late.level, "behind: two" in late.found) == (Level.WARN, True)
+    headless = judge_standing(msgspec.structs.replace(group, master=""))
+    assert (headless.level, "tern broker promote main" in headless.advice) == (Level.FAIL, True)
+
+
+def test_replicas_alone_take_no_messages() -> None:
+    replica = Route(broker_group="main", address="a:1", role="replica")
+
+    assert judge_routes([replica]).level is Level.FAIL
