@@ -5,6 +5,8 @@ failed flush is final until a restart, and nothing is acknowledged after it.
 """
 
 import asyncio
+import re
+import shutil
 
 import pytest
 
@@ -239,3 +241,26 @@ def test_the_command_line_tells_a_full_disk_in_one_line(node_factory: NodeFactor
     assert refused.err.count("\n") == 1
     assert "free some space" in refused.err
     wait_until(lambda: "messages not stored" in node.stderr_text(), "the node said so too")
+
+
+async def test_folders_deleted_under_a_running_node_are_noticed_and_nothing_more_is_acknowledged(
+    node: Node,
+) -> None:
+    """Open files can be written after their names are gone, and would be lost with the process."""
+    async with ternmq.connect(node.url) as mq:
+        await send_some(mq, 0, FEW)
+        await mq.send(TOPIC, b"later", delay=3600)
+        shutil.rmtree(node.data_dir / "delay")
+        with pytest.raises(ternmq.DiskFailed, match="delay"):
+            await mq.send(TOPIC, b"lost", delay=3600)
+        assert await take(mq, "readers", FEW), "the broker has its own folder"
+
+        shutil.rmtree(node.data_dir / "broker")
+        said = re.compile("was removed.*broker/message")
+        wait_until(lambda: bool(said.search(node.stderr_text())), "noticed without a write")
+        servers = [*await mq.admin.broker_status(), *await mq.admin.delays.status()]
+        assert all("was removed" in server.state for server in servers)
+        for delay in (None, 3600):
+            with pytest.raises(ternmq.DiskFailed, match=r"was removed.*restart this server"):
+                await mq.send(TOPIC, b"lost", delay=delay)
+    assert node.stop() == 0

@@ -128,10 +128,12 @@ class Upkeep:
                     log.error("flush failed", reason=error.message)
 
     async def run_index(self) -> None:
-        """What was stored becomes findable by id and key, on a thread of its own, forever."""
+        """What was stored becomes findable by id and key, on a thread of its own, forever. And it
+        is seen whether the logs are still there."""
         loop = asyncio.get_running_loop()
         while True:
             try:
+                await loop.run_in_executor(None, self._store.look)
                 await loop.run_in_executor(None, self._store.upkeep_index)
             except Exception as bug:  # The log is safe; the next round may work.
                 log.error("indexing failed by a bug", error=repr(bug))

@@ -4,8 +4,10 @@ The schedule logs are one `HourLog`, the dispatch logs another. Rules:
 
 1. A failed write is undone (cut back and synced) before the next; if that fails too, or a sync
    fails, the whole log has `failed` until a restart: a failed sync is never tried again.
-2. A new file's directory is synced before a record in it counts as synced.
-3. `ends` says how far each file is written, `synced` how far it is on disk.
+2. So it is when a file that was synced has no name any more, or `look` finds the directory gone:
+   somebody removed it, and what is written there is lost with the process.
+3. A new file's directory is synced before a record in it counts as synced.
+4. `ends` says how far each file is written, `synced` how far it is on disk.
 
 Threads: one writer; `read` from any. Does not know what a record is.
 """
@@ -19,7 +21,7 @@ from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.delay.paths import hour_name, hours_in
 from ternmq.storage import recovery
-from ternmq.storage.disk import Buffer, Disk, File, write_all
+from ternmq.storage.disk import Buffer, Disk, File, removed, write_all
 from ternmq.storage.paths import Paths
 from ternmq.storage.recovery import Format, Gap, Visit
 from ternmq.storage.report import RecoveryReport
@@ -90,7 +92,7 @@ class HourLog:
         if self.synced.get(hour, 0) >= end:
             return
         try:
-            self._open(hour).sync()
+            self._sync(self._open(hour))
         except (DiskFull, DiskFailed) as error:
             raise self._fail(
                 "an fsync failed; nothing after the last good one is trusted", error
@@ -109,12 +111,18 @@ class HourLog:
         todo = [hour for hour in hours if self.synced.get(hour, 0) < self.ends.get(hour, 0)]
         ends = [self.ends[hour] for hour in todo]
         try:
-            each(lambda file: file.sync(), [self._open(hour) for hour in todo])
+            each(self._sync, [self._open(hour) for hour in todo])
         except (DiskFull, DiskFailed) as error:
             raise self._fail(
                 "an fsync failed; nothing after the last good one is trusted", error
             ) from None
         self.synced.update(zip(todo, ends, strict=True))
+
+    def look(self) -> None:
+        """Notice that the directory was removed under us; blocks."""
+        if self.failed is None and not self.disk.exists(self.directory):
+            self.failed = removed(self.directory)
+            log.error("a directory was removed while it was in use", path=str(self.directory))
 
     def drop(self, hours: Sequence[int]) -> None:
         """Remove the files of these hours, durably."""
@@ -134,6 +142,13 @@ class HourLog:
         except (DiskFull, DiskFailed) as error:
             raise self._fail("a directory could not be synced", error) from None
         self._new.clear()
+
+    def _sync(self, file: File) -> None:
+        file.sync()
+        if file.gone:
+            raise DiskFailed(
+                f"a file in {self.directory} was removed or replaced while it was in use"
+            )
 
     def _check(self) -> None:
         if self.failed is not None:

@@ -5,7 +5,8 @@ batches that arrive, so neither holds up the other. Hours are loaded when their 
 within the look-ahead, half an hour by default. Every few seconds a checkpoint; then hours that are
 over and old parts of the message log are removed. A checkpoint may have thousands of files to sync:
 some at a time, side by side, and scheduling and loading go on in between. An hour that cannot be
-read is tried again from time to time and holds up no other.
+read is tried again from time to time and holds up no other. Every second it is seen whether the
+files are still there.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ log = get_logger()
 LOOK_AHEAD_MAX_MS = 30 * MINUTE_MS
 IDLE_S = 1.0
 AFTER_ERROR_S = 1.0
+LOOK_EACH_S = 1.0
 UNLOAD_EACH_S = 10.0
 UNREADABLE_AGAIN_S = 10.0
 ENTRIES_MAX = 1_024  # Taken in by the event loop in one go.
@@ -102,9 +104,13 @@ class Loader:
         """Steps until cancelled."""
         checkpoint_at = self._loop.time() + self._interval
         unload_at = self._loop.time() + UNLOAD_EACH_S
+        look_at = self._loop.time()
         while True:
             try:
                 busy = await self._step()
+                if self._loop.time() >= look_at:
+                    look_at = self._loop.time() + LOOK_EACH_S
+                    await self._on_thread(self._engine.store.look)
                 if self._loop.time() >= checkpoint_at:
                     checkpoint_at = self._loop.time() + self._interval
                     await self.checkpoint()

@@ -90,6 +90,12 @@ class DelayStore:
         """Why nothing can be kept until a restart, if so."""
         return self.wal.messages.failed or self.schedule_files.failed or self.dispatch_files.failed
 
+    def look(self) -> None:
+        """Notice files that were removed under us; blocks. Any thread."""
+        self.wal.source.look()
+        self.schedule_files.look()
+        self.dispatch_files.look()
+
     # Opening
 
     @classmethod

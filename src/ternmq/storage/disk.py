@@ -31,6 +31,10 @@ class File(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def gone(self) -> bool:
+        """Its name was removed, or is another file's: what is written here, nobody will find."""
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at most IOV_MAX buffers; return how many bytes went in, maybe fewer than given."""
 
@@ -73,7 +77,8 @@ class Disk(Protocol):
     def read(self, path: Path) -> bytes: ...
 
     def free(self, path: Path) -> tuple[int, int]:
-        """Bytes free for us, and those with what is used, of the file system that holds `path`."""
+        """Bytes free for us, and those with what is used, of the file system that holds `path`, or
+        would, if it is gone."""
 
 
 def translated(error: OSError, doing: str, path: Path) -> TernError:
@@ -100,6 +105,15 @@ class RealFile:
     def size(self) -> int:
         try:
             return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise translated(error, "looking at", self.path) from error
+
+    @property
+    def gone(self) -> bool:
+        try:
+            return os.stat(self.path).st_ino != os.fstat(self._fd).st_ino  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return True
         except OSError as error:
             raise translated(error, "looking at", self.path) from error
 
@@ -211,11 +225,21 @@ class RealDisk:
     def free(self, path: Path) -> tuple[int, int]:
         try:
             figures = os.statvfs(path)
+        except FileNotFoundError:
+            return self.free(path.parent)
         except OSError as error:
             raise translated(error, "asking for the free space of", path) from error
         used = figures.f_blocks - figures.f_bfree
         free = figures.f_bavail  # What only root may use is neither: as `df` counts.
         return free * figures.f_frsize, (used + free) * figures.f_frsize
+
+
+def removed(path: Path) -> DiskFailed:
+    """What is said when somebody took away what we write to."""
+    return DiskFailed(
+        f"{path} was removed or replaced while it was in use; nothing more is stored: bring the "
+        "data back, then restart this server"
+    )
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:

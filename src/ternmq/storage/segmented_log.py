@@ -9,6 +9,8 @@ Every log of TernMQ is one of these. Rules that recovery relies on:
    cut back to its last good end and synced. If undoing fails too, the log has `failed`.
 4. A failed sync is final. The kernel may have dropped the pages and would call the next sync a
    success, so it is never tried again; reading goes on, a restart recovers.
+5. A file whose name was removed can still be written and synced, and is lost with the process. So
+   after a sync its name is looked at, and `look` does that from time to time where nobody writes.
 
 Threads: one writer (write, sync, cut, drop), any number of readers. `bases` is replaced, never
 changed, and open files are kept alive by whoever reads them. Does not know what a record is.
@@ -20,7 +22,7 @@ from pathlib import Path
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.storage import paths
-from ternmq.storage.disk import Disk, File, write_all
+from ternmq.storage.disk import Disk, File, removed, write_all
 from ternmq.storage.segment import Plan
 
 log = get_logger()
@@ -111,9 +113,26 @@ class SegmentedLog:
     def _sync_active(self) -> None:
         try:
             self._active.sync()
+            gone = self._active.gone
         except (DiskFull, DiskFailed) as error:
             self.fail("an fsync failed; nothing after the last good one is trusted", error)
             raise DiskFailed(error.message, **error.details) from error
+        if gone:
+            raise self._removed()
+
+    def look(self) -> None:
+        """Notice that the active file was removed under us; any thread. What the writer itself
+        removes is taken out of `_files` before."""
+        file = self._active
+        if self.failed is None and file.gone and file in [*self._files.values()]:
+            self._removed()
+
+    def _removed(self) -> TernError:
+        """The active file has no name any more."""
+        path = paths.segment(self.directory, self.active_base)
+        self.failed = error = removed(path)
+        log.error("a file was removed while it was in use", path=str(path), synced=self.synced)
+        return error
 
     def _undo(self, created: list[int]) -> None:
         try:
@@ -288,6 +307,6 @@ class SegmentedLog:
         return keep
 
     def close(self) -> None:
-        for file in self._files.values():
+        for file in [*self._files.values()]:
             file.close()
         self._files.clear()

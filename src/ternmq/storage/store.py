@@ -383,6 +383,14 @@ class Store:
             self._disk.write_atomic(self._paths.checkpoint, checkpoint_file.encode(now))
             self._last = now
 
+    def look(self) -> None:
+        """Notice logs that were removed under us; blocks. Any thread."""
+        try:
+            self._message_segments.look()
+            self._pull_segments.look()
+        except (DiskFull, DiskFailed) as error:
+            log.warning("the logs cannot be looked at", error=error.message)
+
     def upkeep_index(self) -> None:
         """Bring the index up to date; blocks, not on the writer thread."""
         try:

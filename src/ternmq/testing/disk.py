@@ -153,6 +153,10 @@ class SimulatedFile:
     def size(self) -> int:
         return len(self._alive().content)
 
+    @property
+    def gone(self) -> bool:
+        return not self._disk.holds(self._path, self._alive())
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         inode = self._alive()
         data = b"".join(buffers)
@@ -235,6 +239,9 @@ class SimulatedDisk:
 
     def exists(self, path: Path) -> bool:
         return path in self._files or path in self._directories
+
+    def holds(self, path: Path, inode: _Inode) -> bool:
+        return self._files.get(path) is inode
 
     def mkdir(self, path: Path) -> None:
         self._directories |= {path, *path.parents}

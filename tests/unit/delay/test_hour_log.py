@@ -83,6 +83,21 @@ def test_a_failed_sync_is_final() -> None:
         log.append(2, [b"8 bytes."])
 
 
+def test_a_file_that_was_removed_behind_its_back_is_never_called_synced() -> None:
+    disk = SimulatedDisk()
+    log = a_log(disk)
+    log.append(1, [b"8 bytes."])
+    log.sync(1)
+    log.append(1, [b"8 bytes."])
+    disk.remove(log.directory / hour_name(1))
+
+    with pytest.raises(DiskFailed, match="was removed"):
+        log.sync(1)
+
+    assert log.failed is not None
+    assert log.synced[1] == 8
+
+
 def test_a_torn_tail_is_cut_and_what_was_safe_is_kept() -> None:
     disk = SimulatedDisk()
     log = a_log(disk)

@@ -42,7 +42,6 @@ def test_every_other_error_is_a_failed_disk(tmp_path: Path) -> None:
         lambda: disk.names(tmp_path / "none"),
         lambda: disk.rename(tmp_path / "none", tmp_path / "other"),
         lambda: disk.sync_dir(tmp_path / "none"),
-        lambda: disk.free(tmp_path / "none"),
     ):
         with pytest.raises(DiskFailed, match=str(tmp_path)):
             attempt()
@@ -62,3 +61,21 @@ def test_replacing_a_file_leaves_no_trace_of_the_way(tmp_path: Path) -> None:
 def test_free_space_is_told_with_the_total(tmp_path: Path) -> None:
     free, total = RealDisk().free(tmp_path)
     assert 0 < free < total
+
+
+def test_an_open_file_knows_that_its_name_is_gone_or_is_anothers(tmp_path: Path) -> None:
+    disk, path = RealDisk(), tmp_path / "f"
+    file = disk.open(path, create=True)
+    assert not file.gone
+    path.rename(tmp_path / "moved")
+    assert file.gone
+    path.write_bytes(b"another")
+    assert file.gone
+    (tmp_path / "moved").replace(path)
+    assert not file.gone
+    path.unlink()
+    assert file.gone
+
+
+def test_free_space_is_known_where_a_folder_is_gone(tmp_path: Path) -> None:
+    assert RealDisk().free(tmp_path / "no" / "where")[1] == RealDisk().free(tmp_path)[1]

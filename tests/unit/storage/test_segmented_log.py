@@ -109,3 +109,27 @@ def test_reading_past_the_end_is_corrupt_and_not_short() -> None:
     put(source, b"a" * 50)
     with pytest.raises(Corrupt):
         source.read(40, 20)
+
+
+def test_a_file_that_was_removed_behind_its_back_is_never_called_synced() -> None:
+    disk = SimulatedDisk()
+    source = make(disk)
+    put(source, b"a" * 60)
+    disk.remove(DATA / f"{0:020d}.log")
+    with pytest.raises(DiskFailed, match="was removed"):
+        put(source, b"b")
+    assert source.failed is not None
+    assert source.synced == 60
+
+
+def test_a_removed_file_is_noticed_without_a_write() -> None:
+    disk = SimulatedDisk()
+    source = make(disk)
+    put(source, b"a" * 60, b"b" * 60)
+    source.cut(30)
+    source.look()
+    assert source.failed is None, "what it removes itself is not missed"
+    disk.remove(DATA / f"{0:020d}.log")
+    source.look()
+    with pytest.raises(DiskFailed, match="was removed"):
+        source.plan()
