@@ -120,7 +120,10 @@ class Group:
     def note(self, change: Change) -> None:
         """A step of the lane was made: remember how rows were settled."""
         if change.kind is Kind.RESET:
-            self.unacked.reset(change.ranges[0][0], self.lane.passed)
+            if self.lane.passed is None:
+                self.unacked.begin(self.lane.start, change.ranges[0][0])
+            else:
+                self.unacked.skip(self.lane.passed)
             self.lane.passed = None
         else:
             self.unacked.note(change)

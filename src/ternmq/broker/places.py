@@ -189,11 +189,12 @@ class Places:
             self.returned.put(first, end, attempt)
         self.dying.clear()
         handled_beyond = len(self.done) > 0 and self.done.end() > target
+        passed = self.done.gaps(self.start, target) if target > self.start else []
         if handled_beyond or target < self.start:
             self.passed = None
-            self._begin(target)
+            self._begin(target, sum(end - first for first, end in passed))
             return
-        self.passed = list(self.done.gaps(self.start, target))
+        self.passed = passed
         for first, end in self.passed:
             self.skipped += self._finish(first, end)
         self.returned.cut(self.start, target)
@@ -201,10 +202,12 @@ class Places:
         self.next = max(self.next, target)
         self.end = max(self.end, target)
 
-    def _begin(self, target: int) -> None:
-        """A new generation: everything from `target` on is ready, what was counted is history."""
+    def _begin(self, target: int, skipped: int) -> None:
+        """A new generation: everything from `target` on is ready, what was counted is history. What
+        is skipped was not counted: it is the beginning of the new line, as many rows as it was,
+        next to `target` and not where each one lay."""
         self.generation += 1
-        self.start = self.next = target
+        self.start, self.next = target - skipped, target
         self.end = max(self.end, target)
         self.returned.clear()
         self.waiting.clear()
@@ -212,4 +215,5 @@ class Places:
         self.notes.clear()
         self._due.clear()
         self.done = RangeSet()
-        self.dead = self.skipped = self.expired = self.filtered = 0
+        self.dead = self.expired = self.filtered = 0
+        self.skipped = self.done.add(self.start, target) if skipped else 0

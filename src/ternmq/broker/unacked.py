@@ -48,14 +48,18 @@ class Unacked:
             self._index = None
             self.floor = min(self.floor, cut)
 
-    def reset(self, target: int, skipped: list[tuple[int, int]] | None) -> None:
-        """The lane goes on from `target` and skipped these rows; None: as a new generation, and
-        nobody knows what became of rows before."""
+    def begin(self, start: int, target: int) -> None:
+        """A new generation that goes on from `target`: rows from `start` on stand for what was
+        skipped, and nobody knows what became of rows before."""
         self._index = None
-        if skipped is None:
-            self._pieces.clear()
-            self.floor = target
-            return
+        self._pieces.clear()
+        if start < target:
+            self._pieces.append((start, target, Kind.SKIPPED))
+        self.floor = start
+
+    def skip(self, skipped: list[tuple[int, int]]) -> None:
+        """The lane goes on elsewhere and skipped these rows."""
+        self._index = None
         self._pieces.extend([(first, end, Kind.SKIPPED) for first, end in skipped[-KEPT_MAX:]])
         if len(skipped) > KEPT_MAX:
             self.floor = max(self.floor, skipped[-KEPT_MAX - 1][1])

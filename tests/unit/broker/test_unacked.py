@@ -46,22 +46,22 @@ def test_below_what_was_forgotten_nobody_can_tell() -> None:
 def test_a_reset_forward_leaves_what_is_known_and_says_what_it_skipped() -> None:
     known = Unacked()
     known.note(settled(Kind.DEAD, (4, 5)))
-    known.reset(10, [(7, 9)])
+    known.skip([(7, 9)])
 
     assert known.within(3, 12) == [(4, 5, "dead"), (7, 9, "skipped")]
 
 
-def test_in_a_new_generation_nothing_is_known_of_what_lies_below() -> None:
+def test_a_new_generation_begins_with_what_was_skipped_and_knows_nothing_below() -> None:
     known = Unacked()
     known.note(settled(Kind.DEAD, (4, 5)))
-    known.reset(10, None)
+    known.begin(7, 10)
 
-    assert known.within(4, 12) == [(4, 10, "unknown")]
+    assert known.within(4, 12) == [(4, 7, "unknown"), (7, 10, "skipped")]
 
 
 def test_of_a_scattered_reset_the_newest_ranges_are_known() -> None:
     known = Unacked()
-    known.reset(3 * KEPT_MAX, [(3 * row, 3 * row + 1) for row in range(KEPT_MAX + 1)])
+    known.skip([(3 * row, 3 * row + 1) for row in range(KEPT_MAX + 1)])
 
     assert known.within(0, 1) == [(0, 1, "unknown")]
     assert known.within(3, 4) == [(3, 4, "skipped")]
