@@ -124,8 +124,9 @@ async def _ask_standings(mq: "Client") -> list[Finding]:
 
 
 async def _ask_brokers(mq: "Client") -> list[Finding]:
-    statuses = await asyncio.wait_for(mq.admin.broker_status(), ANSWER_SECONDS_MAX)
-    findings: list[Finding] = []
+    admin = mq.admin.tolerant()
+    statuses = await asyncio.wait_for(admin.broker_status(), ANSWER_SECONDS_MAX)
+    findings = [_silent(f"broker {group}", why) for group, why in sorted(admin.missing.items())]
     for status in statuses:
         findings += [judge_state(status), judge_disk(status)]
     return findings

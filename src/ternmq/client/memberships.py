@@ -2,7 +2,8 @@
 
 At the start every broker group on the routes is joined; that at least one lets the consumer in is
 enough, the others are tried again in the background. A broker group that is added later is joined
-when the routes tell, from its earliest message: the consumer was there before it. One that leaves
+when the routes tell, from its earliest message: the consumer was there before it, and with what was
+set for the group elsewhere. One that leaves
 the routes keeps its subscription, which waits for it to come back.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from ternmq.client.carrying import carry_settings
 from ternmq.client.link import back_off
 from ternmq.client.links import Links
 from ternmq.client.subscription import Plan, Sink, Subscription
@@ -83,6 +85,7 @@ class Memberships:
         failures = 0
         while True:
             try:
+                await self._carry(group)
                 await self._join(group, plan)
             except TernError as error:
                 if not error.retryable:
@@ -93,6 +96,16 @@ class Memberships:
             else:
                 log.info("joined a broker group", broker_group=group, group=plan.group)
                 return
+
+    async def _carry(self, group: str) -> None:
+        """What was set for our group holds there too, before we are handed anything."""
+        for topic in self._plan.topics:
+            try:
+                named = (topic, self._plan.group)
+                await carry_settings(self._links, named, group, list(self._joined))
+            except TernError as error:
+                if error.retryable:
+                    raise  # What is wrong for good is told by joining.
 
     async def _join(self, group: str, plan: Plan) -> None:
         subscription = Subscription(self._links.broker(group), plan, self._sink)

@@ -9,6 +9,7 @@ import ternmq
 from ternmq.client.merging import merged_group, merged_lines
 from ternmq.client.replay import Replay
 from ternmq.core.errors import BadRequest
+from ternmq.wire.commands import GroupSettings
 from tests.unit.client.several import Several, several
 from tests.unit.client.waiting import until
 
@@ -146,6 +147,23 @@ async def test_settings_reach_every_broker_group_also_one_that_does_not_know_the
     found = {group.broker_group: group for group in await mq.admin.groups("orders", "g")}
     assert sorted(found) == ["east", "north", "west"]
     assert all(group.settings.paused for group in found.values())
+
+
+async def test_a_consumer_brings_the_settings_of_its_group_to_a_new_broker_group(
+    cluster: Several, mq: ternmq.Client
+) -> None:
+    """A paused group is not handed out by a broker group that was added meanwhile."""
+    await send(mq, 2)
+    async with mq.consumer("orders", group="g"):
+        await mq.admin.set_group("orders", "g", paused=True, rate=7)
+        await cluster.add("north")
+        found: dict[str, GroupSettings] = {}
+        async with asyncio.timeout(10):
+            while "north" not in found:
+                await asyncio.sleep(0.02)
+                groups = await mq.admin.tolerant().groups("orders", "g")
+                found = {group.broker_group: group.settings for group in groups if group.members}
+    assert (found["north"].paused, found["north"].rate) == (True, 7)
 
 
 async def test_a_reset_moves_the_group_everywhere_or_on_the_one_broker_group_named(
