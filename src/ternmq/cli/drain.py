@@ -52,7 +52,9 @@ async def _drain(mq: "Client", group: str, *, undo: bool, wait: bool) -> "DrainP
             said = _left(found)
             note(f"draining {group}: {said}")
         await asyncio.sleep(EVERY_S)
-        before, found = found, await mq.admin.drain_progress(group)
+        before = found
+        # Slots that were on their way at first are moved when they have arrived.
+        found = await (mq.admin.drain if found.slots else mq.admin.drain_progress)(group)
     return found
 
 
@@ -68,6 +70,7 @@ def _left(found: "DrainProgress") -> str:
             (found.waiting_retry, "waiting for a retry"),
             (found.half, "open transactions"),
             (found.delayed, "on their way from delay servers"),
+            (found.slots, "order-key slots"),
         )
         if count
     ]

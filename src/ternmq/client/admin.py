@@ -417,6 +417,8 @@ class Admin:
         still handed out. `drain_progress` says when it is safe to stop."""
         wanted = GroupDrain(broker_group=broker_group, draining=not undo)
         await self._links.ask_meta(Command.GROUP_DRAIN, wanted, Standing)
+        if not undo and (await self.placement()).owners:
+            await self.balance_slots(leaving=[broker_group])
         return await self.drain_progress(broker_group)
 
     async def drain_progress(self, broker_group: str) -> DrainProgress:

@@ -41,6 +41,8 @@ class DrainProgress:
     """Transactions that have not ended."""
     delayed: int = 0
     """Messages that delay servers decided to bring here, and have not brought."""
+    slots: int = 0
+    """Order-key slots that lie here, or that wait for what is here."""
     dead_letters: int = 0
     """Open ones; they are not waited for."""
     log_end: int = 0
@@ -53,7 +55,8 @@ class DrainProgress:
     @property
     def left(self) -> int:
         """All that is waited for."""
-        return self.ready + self.in_flight + self.waiting_retry + self.half + self.delayed
+        messages = self.ready + self.in_flight + self.waiting_retry
+        return messages + self.half + self.delayed + self.slots
 
     @property
     def empty(self) -> bool:
@@ -97,11 +100,20 @@ async def look(links: Links, broker_group: str) -> DrainProgress:
         waiting_retry=sum(line.waiting_retry for line in ledger.lines),
         half=halves.total,
         delayed=delayed,
+        slots=_slots(links, broker_group),
         dead_letters=dead,
         log_end=status.log_end,
         groups={name: count for count, name in open_lines[:NAMED_MAX]},
         missing=missing,
     )
+
+
+def _slots(links: Links, broker_group: str) -> int:
+    placement = links.placement()
+    if placement is None or broker_group not in placement.groups:
+        return 0
+    here = placement.groups.index(broker_group)
+    return placement.owners.count(here) + list(placement.behind.values()).count(here)
 
 
 async def _delayed(links: Links, broker_group: str, missing: Missing) -> int:
