@@ -118,3 +118,23 @@ async def seen_more(shop: Shop, rows: int) -> None:
     async with asyncio.timeout(60):
         while shop.count() < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+async def test_a_topic_is_stored_on_the_groups_it_asks_for_and_weight_0_gets_nothing(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    meta = node_factory.meta_server(f"sqlite:///{tmp_path / 'registry.db'}")
+    for name in ("east", "west"):
+        node_factory.broker_server(meta.url, name)
+    async with ternmq.connect(meta.url, app="shop") as mq:
+        await mq.admin.create_topic("log")
+        tern("topic", "set", "log", "--broker-groups", "west", url=meta.url)
+        tern("broker", "weight", "west", "0", url=meta.url)
+
+        async def stored(topic: str) -> set[str]:
+            receipts = [await mq.send(topic, b"x") for _ in range(6)]
+            return {receipt.broker_group for receipt in receipts}
+
+        async with asyncio.timeout(30):
+            while (await stored("orders"), await stored("log")) != ({"east"}, {"west"}):
+                pass  # Until the routes have told.

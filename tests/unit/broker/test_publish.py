@@ -4,7 +4,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
-from ternmq.core.errors import Paused, TooLarge, Unauthorized
+from ternmq.core.errors import Paused, SequenceTooOld, TooLarge, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.testing import node
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
@@ -39,3 +39,21 @@ async def test_a_repeat_is_recognised_before_anything_is_refused(
         assert PUBLISHED.unpack(answer)[-1] == PUBLISHED_DUPLICATE
         with pytest.raises(refusal):
             await connection.call(Command.PUBLISH, second)
+
+
+async def test_a_batch_in_order_is_not_stored_behind_a_later_one_of_its_producer() -> None:
+    """It was given up, and its bytes came late: its key has gone on without it."""
+    origin = Origin(topic="t", app="shop", producer=ProducerId(1, 2), in_order=True)
+    first, second = (
+        encode_messages([Outgoing(body=b"x", order_key="k")], origin=origin, first_sequence=number)
+        for number in range(2)
+    )
+    async with node() as url, ternmq.connect(url, app="shop") as mq:
+        assert mq._links is not None
+        connection = await mq._links.broker("main").get()
+        await connection.call(Command.PUBLISH, second)
+        with pytest.raises(SequenceTooOld):
+            await connection.call(Command.PUBLISH, first)
+
+        answer = await connection.call(Command.PUBLISH, second)
+        assert PUBLISHED.unpack(answer)[-1] == PUBLISHED_DUPLICATE

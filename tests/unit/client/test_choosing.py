@@ -3,7 +3,8 @@
 from collections import Counter
 from random import Random
 
-from ternmq.client.choosing import Chooser, able
+from ternmq.client.choosing import Chooser, able, at_home
+from ternmq.wire.placement import Home
 
 NAMES = ["east", "north", "west"]
 
@@ -32,3 +33,18 @@ def test_weights_say_how_much_a_group_gets() -> None:
 def test_a_group_of_weight_0_gets_nothing_whatever_the_way_of_choosing() -> None:
     assert able(NAMES, {"north": 0}) == ["east", "west"]
     assert able(NAMES, dict.fromkeys(NAMES, 0)) == NAMES  # Rather there than nowhere.
+
+
+def test_a_topic_lives_on_as_many_groups_as_it_asks_for_the_same_for_everybody() -> None:
+    two = at_home("orders", NAMES, Home(count=2))
+
+    assert len(two) == 2
+    assert at_home("orders", list(reversed(NAMES)), Home(count=2)) == two
+    assert at_home("orders", NAMES, Home(count=9)) == NAMES
+    left = [name for name in NAMES if name != two[0]]
+    assert two[1] in at_home("orders", left, Home(count=2))  # One goes, the other stays.
+
+
+def test_a_topic_lives_on_the_groups_it_names_also_while_they_are_away() -> None:
+    assert at_home("orders", NAMES, Home(groups=["west", "south"])) == ["west"]
+    assert at_home("orders", NAMES, Home(groups=["south"])) == ["south"]

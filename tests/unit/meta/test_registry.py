@@ -9,6 +9,8 @@ import pytest
 
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.own_topics import PLACEMENT
+from ternmq.meta.placing import changed as placed
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registry import (
     NEWS_KEPT,
@@ -20,6 +22,7 @@ from ternmq.meta.registry import (
     Registry,
 )
 from ternmq.wire.commands import Route, Topic, TopicSettings
+from ternmq.wire.placement import Place
 from ternmq.wire.policies import TopicSet
 from ternmq.wire.standing import Member, Standing
 
@@ -457,3 +460,35 @@ def test_whom_a_meta_server_hears_the_others_know_while_it_lives(
     dying.close()
     assert other.held() == registry.held() <= {"a"}
     other.close()
+
+
+def test_slots_that_two_meta_servers_move_at_once_are_all_moved(
+    registry: Registry, opener: Opener
+) -> None:
+    """The placement is a topic's settings: every change is one transaction, and news."""
+    made(registry, PLACEMENT)
+    masters = ["east", "west"]
+
+    def place(where: Registry, wanted: Place) -> None:
+        def change(settings: TopicSettings) -> TopicSettings:
+            placement = placed(settings.placement, wanted, masters)
+            return msgspec.structs.replace(settings, placement=placement)
+
+        where.update_topic(PLACEMENT, change)
+
+    place(registry, Place(action="assign"))
+    since, other = registry.version(), opener()
+
+    def move(where: Registry, first: int) -> None:
+        for slot in range(first, first + 10, 2):
+            place(where, Place(action="move", group="west", slots=[slot]))
+
+    with ThreadPoolExecutor(2) as pool:
+        for moving in [pool.submit(move, registry, 0), pool.submit(move, other, 10)]:
+            moving.result()
+    [topic] = other.news(since).topics
+    other.close()
+
+    assert topic.settings.placement is not None
+    assert sorted(topic.settings.placement.closing) == list(range(0, 20, 2))
+    assert topic.settings.placement.version == 11
