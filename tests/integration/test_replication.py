@@ -18,6 +18,11 @@ def refusing(broker: BrokerServer) -> int:
     return broker.stderr_text().count("no messages are taken")
 
 
+def is_replica(mq: ternmq.Client, address: str) -> bool:
+    routes = mq._servers().routes()
+    return any((route.role, route.address) == ("replica", address) for route in routes)
+
+
 async def more(load: Verifier) -> None:
     """Messages go on being stored."""
     before = load.count("stored")
@@ -55,12 +60,20 @@ async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
         await eventually(lambda: refusing(master) > before, "read-only")
         with pytest.raises(ternmq.ReadOnly, match='replica_lost = "continue"'):
             await mq.send("other", b"refused")
+        assert [m.body async for m in mq.read("orders", from_="replica")] == [b"both"]
         assert not opened.done(), "what may be on one disk only is not answered"
         assert await bodies(mq, "orders") == ["both"]
         await asyncio.to_thread(replica.start)
 
         await opened
         assert await bodies(mq, "orders") == ["both", "open"]
+        address = f"127.0.0.1:{replica.port + 1}"
+        await eventually(lambda: is_replica(mq, address), "a route to the replica")
+        read = [message.body async for message in mq.read("orders", from_="replica")]
+        assert read == [b"both", b"open"]
+        connection = mq._servers().reader(GROUP).connection
+        assert connection is not None
+        assert connection.address == address
         await mq.send("other", b"taken")
 
 

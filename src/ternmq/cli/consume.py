@@ -110,6 +110,7 @@ def browse(
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 20,
     broker_group: BrokerGroup = "",
+    replica: Annotated[bool, typer.Option("--replica", help="Read from a replica.")] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -126,6 +127,7 @@ def browse(
     async def job(mq: "Client") -> list[Any]:
         found: list[Any] = []
         options: ReadOptions = {"broker_group": broker_group, "missing": missing}
+        options["from_"] = "replica" if replica else "master"
         if place is None:
             options["start"] = await _last(mq, topic, count, broker_group, missing)
         else:

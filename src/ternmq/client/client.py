@@ -329,7 +329,8 @@ class Client:
 
         Options: start, end (aware datetime, sequence, or a dict of sequences by broker group; the
         end is not included; default: what is there now), follow (go on when the end is reached),
-        broker_group (only this one), missing (as for `find`), codec.
+        broker_group (only this one), missing (as for `find`), codec, from_ ("replica": the bytes
+        come from a replica where there is one, so that the master is left alone).
         """
         return Reader(self._servers(), topic, options, self._config)
 

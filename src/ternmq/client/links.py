@@ -59,6 +59,7 @@ class Links:
         )
         self._cache = RouteCache(parse_url(url), self.hello, timeout=timeout)
         self._servers: dict[tuple[Kind, str], Link] = {}
+        self._readers: dict[str, Link] = {}
         self._stale = False
         self.on_routes = self._cache.changed
         """Called when the routes are others."""
@@ -144,6 +145,19 @@ class Links:
             link.watchers.append(self._forget_routes)
         return link
 
+    def reader(self, group: str) -> Link:
+        """The link to a replica of a broker group; to its master while there is none."""
+        link = self._readers.get(group)
+        if link is None:
+
+            async def find() -> str:
+                master = await self._address(group, "realtime")
+                return next(iter(self._replicas(group)), master)
+
+            link = self._readers[group] = Link(find, self.hello, timeout=self._timeout)
+            link.watchers.append(self._forget_routes)
+        return link
+
     async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T:
         """One control request to a meta server; to the next one if it cannot be answered there,
         for it may not reach the registry."""
@@ -171,15 +185,23 @@ class Links:
         return await request(connection, command, record, answer, timeout=self._timeout)
 
     async def close(self) -> None:
-        for link in self._servers.values():
+        for link in [*self._servers.values(), *self._readers.values()]:
             await link.close()
         await self._cache.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's sockets."""
-        for link in self._servers.values():
+        for link in [*self._servers.values(), *self._readers.values()]:
             link.abandon()
         self._cache.abandon()
+
+    def _replicas(self, group: str) -> list[str]:
+        wanted = (group, "replica", "realtime")
+        return [
+            route.address
+            for route in self.routes()
+            if (route.broker_group, route.role, route.kind) == wanted
+        ]
 
     def _move(self) -> None:
         """A group may have another master: the old one may stand still without a word."""
@@ -187,6 +209,10 @@ class Links:
             for route in self._cache.masters(kind):
                 if route.broker_group == group:
                     link.move(route.address)
+        for group, link in self._readers.items():
+            replicas = self._replicas(group)
+            if replicas and link.connection and link.connection.address not in replicas:
+                link.move(replicas[0])
 
     def _forget_routes(self) -> None:
         self._stale = True

@@ -11,7 +11,7 @@ shown, the next piece is already asked for. Who follows also gets broker groups 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from ternmq.client.admin import plain_name, topic_missing
 from ternmq.client.codec import Codec, CodecName, find_codec
@@ -46,6 +46,7 @@ class ReadOptions(TypedDict, total=False):
     codec: Codec | CodecName | None
     broker_group: str
     missing: Missing | None
+    from_: Literal["master", "replica"]
 
 
 class Reader:
@@ -70,6 +71,10 @@ class Reader:
         # Who follows goes on without those that are away: they are tried again and again.
         self._everyone = Everyone(links, {} if self._follow else options.get("missing"))
         self._broker_group = options.get("broker_group", "")
+        source = options.get("from_", "master")
+        if source not in ("master", "replica"):
+            raise BadRequest(f"from_ is 'master' or 'replica', not {source!r}")
+        self._from_replica = source == "replica"
         self.late_start: Start | None = None
         """Where to begin on a broker group that comes later; None: where it would have begun."""
         self._codec = find_codec(options.get("codec") or config.codec)
@@ -109,9 +114,11 @@ class Reader:
     async def _pieces(
         self, group: str, first: int, end: int
     ) -> AsyncIterator[tuple[list[MessageBatch], int]]:
-        wait_ms = WAIT_MS if self._follow else 0
+        # Where to stop is asked of the master: a replica may need a moment to have that.
+        wait_ms = WAIT_MS if self._follow or self._from_replica else 0
+        link = self._links.reader(group) if self._from_replica else self._links.broker(group)
         pieces = Pieces(
-            self._links.broker(group), self._topic, wait_ms=wait_ms,
+            link, self._topic, wait_ms=wait_ms,
             for_ever=self._follow and not self._broker_group,
         )  # fmt: skip
         async for piece in pieces.walk(first, end):
