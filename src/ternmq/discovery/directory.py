@@ -62,9 +62,6 @@ class Directory(TopicDirectory, Protocol):
     async def forget_group(self, topic_id: int, group: str) -> None:
         """Delete a group; the same name gets a new id next time. Unknown groups are no error."""
 
-    async def new_epoch(self, broker_group: str) -> int:
-        """A number larger than every one given out before, durable before it is returned."""
-
     async def reserve(self, used: InUse) -> frozenset[int]:
         """Only give out larger numbers than these from now on, durably. Asked by a broker that
         starts, before it serves. Returns topic ids that have messages or groups and were never

@@ -30,8 +30,6 @@ from ternmq.wire.commands import (
     TopicSettings,
 )
 from ternmq.wire.naming import (
-    Epoch,
-    EpochNew,
     GroupId,
     GroupIdFind,
     Reserve,
@@ -85,9 +83,6 @@ class RemoteDirectory(RemoteStandings):
 
     async def forget_group(self, topic_id: int, group: str) -> None:
         await self.ask(Command.GROUP_FORGET, GroupIdFind(topic_id=topic_id, name=group), Empty)
-
-    async def new_epoch(self, broker_group: str) -> int:
-        return (await self.ask(Command.EPOCH, EpochNew(broker_group=broker_group), Epoch)).epoch
 
     def placement(self) -> Placement | None:
         topic = self._topics.get(PLACEMENT)

@@ -200,6 +200,7 @@ class MetaService:
     # Epochs.
 
     async def new_epoch(self, broker_group: str) -> int:
+        """For brokers of earlier releases, which join no group."""
         check_name("broker group", broker_group)
         return await asyncio.shield(self._in_worker(lambda: self._registry.new_epoch(broker_group)))
 
