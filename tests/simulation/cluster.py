@@ -7,17 +7,16 @@ registry's availability are simulated (`world`). `run.py` runs many seeds and re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from ternmq.core.config import NodeConfig, build
-from ternmq.core.errors import Unavailable
-from ternmq.meta.registry_sql import SqlRegistry
-from ternmq.node import meta_role
+from ternmq.meta.registry import Registry
 from ternmq.node.broker_alone import serving_broker_alone
 from ternmq.node.meta_alone import serving_meta_alone
-from tests.simulation.cluster_faults import Away, Nemesis
+from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
+from tests.simulation.cluster_registry import SharedRegistry
 from tests.simulation.world.machine import Process
 from tests.simulation.world.world import World
 
@@ -38,42 +37,15 @@ class Outcome:
     faults: list[str]
 
 
-class SharedRegistry:
-    """One registry for all meta servers of a world, in memory; it outlives them all."""
-
-    def __init__(self, registry: SqlRegistry, away: Away) -> None:
-        self._registry = registry
-        self._away = away
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._registry, name)
-        if not callable(found) or name == "watch":
-            return found
-
-        def call(*args: Any, **options: Any) -> Any:
-            if self._away.away == "away":
-                raise Unavailable("the registry is away")
-            result = found(*args, **options)
-            if self._away.away == "unknown":
-                raise Unavailable("the registry did not answer in time")
-            return result
-
-        return call
-
-    def close(self) -> None:
-        """A meta server is done with it; the others are not."""
-
-
 class Cluster:
     """A world with meta servers, brokers and clients."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         self.journal = Journal()
-        self._away = Away()
         self._random = self.world.random
-        self._registry = SqlRegistry.open_sqlite(Path(":memory:"))
-        self._nemesis = Nemesis(self.world, self.journal, self._away)
+        self._registry = SharedRegistry(self.world)
+        self._nemesis = Nemesis(self.world, self.journal, self._registry)
         metas = [f"meta{number}" for number in range(self._random.choice((1, 1, 2)))]
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
         self._lasts = self._random.choice((3.0, 10.0, 30.0))
@@ -109,8 +81,10 @@ class Cluster:
         })  # fmt: skip
 
     async def _meta(self, process: Process) -> None:
-        config = self._config(process)
-        async with serving_meta_alone(config, clock=process.machine.clock):
+        registry = cast(Registry, self._registry)
+        async with serving_meta_alone(
+            self._config(process), clock=process.machine.clock, open_registry=lambda: registry
+        ):
             await process.stopping.wait()
 
     async def _broker(self, process: Process) -> None:
@@ -122,14 +96,11 @@ class Cluster:
 
     def run(self) -> Outcome:
         """Raises AssertionError when a rule is broken."""
-        opener = meta_role.registry_opener
-        meta_role.registry_opener = lambda _: lambda: SharedRegistry(self._registry, self._away)  # type: ignore[assignment]
         try:
             with self.world.entered():
                 self._run()
         finally:
-            meta_role.registry_opener = opener
-            self._registry.close()
+            self._registry.end()
         world = self.world
         return Outcome(
             world.seed, world.digest(), world.events, world.now, len(self.journal.stored),

@@ -8,6 +8,7 @@ failed is started again, as its operator would.
 from collections.abc import Callable
 
 from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster_registry import SharedRegistry
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.world import World
 
@@ -17,7 +18,7 @@ FREE = 2**39
 class Nemesis:
     """Breaks things at random."""
 
-    def __init__(self, world: World, journal: Journal, registry: "Away") -> None:
+    def __init__(self, world: World, journal: Journal, registry: SharedRegistry) -> None:
         self._world = world
         self._journal = journal
         self._registry = registry
@@ -54,7 +55,7 @@ class Nemesis:
         if self._over:
             return
         kinds: list[tuple[int, Callable[[], str]]] = [
-            (6, self._kill_server), (4, self._cut_power), (5, self._pause), (2, self._stop),
+            (6, self._kill_server), (8, self._cut_power), (5, self._pause), (2, self._stop),
             (5, self._partition), (3, self._isolate), (4, self._reset), (3, self._stall),
             (2, self._slow_disk), (2, self._break_disk), (1, self._fill_disk), (2, self._jump),
             (2, self._kill_meta), (2, self._lose_registry), (2, self._kill_client),
@@ -197,10 +198,3 @@ class Nemesis:
         self._registry.away = self._random.choice(("away", "unknown"))
         self._later(self._some_time(), setattr, self._registry, "away", "")
         return f"the registry is {self._registry.away}"
-
-
-class Away:
-    """Whether the registry answers: "" yes, "away" no, "unknown" it acts and the answer is lost."""
-
-    def __init__(self) -> None:
-        self.away = ""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ternmq.testing.disk import SimulatedFile
 from tests.simulation.cluster import simulate
 
 SEEDS, CHUNKS = 200, 20
@@ -40,3 +41,11 @@ def test_the_same_seed_gives_the_same_events_also_in_a_new_process() -> None:
 
 def test_another_seed_gives_other_events() -> None:
     assert simulate(1).digest != simulate(2).digest
+
+
+def test_a_disk_that_only_says_that_it_has_synced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation can fail: with syncs that do nothing, acknowledged messages are missed."""
+    monkeypatch.setattr(SimulatedFile, "sync", lambda file: None)
+
+    with pytest.raises(AssertionError, match="was acknowledged at"):
+        simulate(6)

@@ -6,15 +6,18 @@ from contextlib import asynccontextmanager
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.node.addresses import node_url
-from ternmq.node.meta_role import serving_meta_role
+from ternmq.node.meta_role import OpenRegistry, serving_meta_role
 from ternmq.node.metrics_page import serving_metrics
 
 
 @asynccontextmanager
-async def serving_meta_alone(config: NodeConfig, *, clock: Clock) -> AsyncIterator[str]:
-    """Run one; yields the url that clients use."""
+async def serving_meta_alone(
+    config: NodeConfig, *, clock: Clock, open_registry: OpenRegistry | None = None
+) -> AsyncIterator[str]:
+    """Run one; yields the url that clients use. The registry is the one that the settings name
+    unless another is handed in."""
     async with (
-        serving_meta_role(config, clock=clock) as meta,
+        serving_meta_role(config, clock=clock, open_registry=open_registry) as meta,
         serving_metrics(config, [meta.figures], clock=clock),
     ):
         yield node_url(config)

@@ -11,9 +11,9 @@ from pathlib import Path
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
+from ternmq.meta import registry_url
 from ternmq.meta.registry import Registry
 from ternmq.meta.registry_sql import SqlRegistry
-from ternmq.meta.registry_url import open_registry
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.scrape import registry_figures
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
@@ -25,6 +25,8 @@ from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener
 
 IDLE_SECONDS_MIN = 30.0
+
+OpenRegistry = Callable[[], Registry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,14 @@ class Meta:
 
 
 @asynccontextmanager
-async def serving_meta_role(config: NodeConfig, *, clock: Clock) -> AsyncIterator[Meta]:
+async def serving_meta_role(
+    config: NodeConfig, *, clock: Clock, open_registry: OpenRegistry | None = None
+) -> AsyncIterator[Meta]:
     """Names first, then listen."""
     async with serving_directory(
-        registry_opener(config), clock=clock, dead_after_ms=config.server_dead_after_ms
+        open_registry or registry_opener(config),
+        clock=clock,
+        dead_after_ms=config.server_dead_after_ms,
     ) as directory:
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
@@ -76,10 +82,10 @@ def first_version(clock: Clock) -> int:
     return clock.now_ms() << 20 | secrets.randbits(20)
 
 
-def registry_opener(config: NodeConfig) -> Callable[[], Registry]:
+def registry_opener(config: NodeConfig) -> OpenRegistry:
     """The registry that the settings name; by default a file in the data directory."""
     if config.registry:
-        return lambda: open_registry(config.registry)
+        return lambda: registry_url.open_registry(config.registry)
     path = _registry_path(config)
     return lambda: SqlRegistry.open_sqlite(path)
 

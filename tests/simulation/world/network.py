@@ -105,6 +105,7 @@ class End(asyncio.Transport):
         """The kernel knows nothing of it any more."""
         self.unsent = bytearray()
         self._protocol: Any = None
+        self._dropped_by: Exception | None = None
         self._received = bytearray()
         self._ended = False
         self._closing = False
@@ -160,17 +161,21 @@ class End(asyncio.Transport):
             self._protocol.data_received(data)
 
     def begin(self, protocol: Any) -> None:
-        """The process knows it now; what came before is read next."""
-        if self.lost or not self.process.alive:
+        """The process knows it now; what came before is read next, also a reset."""
+        if not self.process.alive:
             return
         self._protocol = protocol
         protocol.connection_made(self)
-        self._look()
+        if self.lost:
+            self.loop.call_soon(protocol.connection_lost, self._dropped_by)
+        else:
+            self._look()
 
     def _drop(self, error: Exception | None) -> None:
         if self.lost:
             return
         self.lost = self._closing = True
+        self._dropped_by = error
         self.unsent.clear()
         self.process.ends.pop(self, None)
         if self._protocol is not None:

@@ -1,0 +1,57 @@
+"""The registry of a simulated cluster: the SQL one in memory, shared by all meta servers.
+
+It outlives every process, as a database server does. It can be away, or act and lose its answer.
+Half of the seeds tell meta servers of changes (as ZooKeeper does), the others let them ask (SQL).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ternmq.core.errors import Unavailable
+from ternmq.meta.registry_sql import SqlRegistry
+from tests.simulation.world.world import World
+
+READING = frozenset({"topics", "groups", "servers", "version", "news", "standing", "standings"})
+
+
+class SharedRegistry:
+    """What every meta server gets as its registry."""
+
+    def __init__(self, world: World) -> None:
+        self.away = ""
+        """"": answers; "away": does not; "unknown": it acts and the answer is lost."""
+        self._world = world
+        self._registry = SqlRegistry.open_sqlite(Path(":memory:"))
+        self._tells = world.random.random() < 0.5
+        self._watchers: list[Callable[[], None]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._registry, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            if self.away == "away":
+                raise Unavailable("the registry is away")
+            result = found(*args, **options)
+            if name not in READING:
+                for wake in self._watchers:
+                    self._world.after(self._world.pace.latency(), wake)
+            if self.away == "unknown":
+                raise Unavailable("the registry did not answer in time")
+            return result
+
+        return call
+
+    def watch(self, wake: Callable[[], None]) -> bool:
+        if self._tells:
+            self._watchers.append(wake)
+        return self._tells
+
+    def close(self) -> None:
+        """A meta server is done with it; the others are not."""
+
+    def end(self) -> None:
+        self._watchers.clear()
+        self._registry.close()
