@@ -16,13 +16,15 @@ from ternmq.node.meta_alone import serving_meta_alone
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
+from tests.simulation.cluster_members import check_members
 from tests.simulation.cluster_registry import SharedRegistry
-from tests.simulation.world.machine import Process
+from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World
 
 PORTS = 7700
 SETTLED_WITHIN_S = 900.0
 BEGIN_WITHIN_S = 60.0
+IN_SYNC_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,25 @@ class Cluster:
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
         self._lasts = self._random.choice((3.0, 10.0, 30.0))
         sends = self._random.choice((5, 15, 40))
+        self.members: dict[str, list[Machine]] = {}
+        self._lost = self._random.choice(("read-only", "read-only", "continue"))
+        self._hurry = self._random.choice((2, 10))
+        """Tenths of the default times after which somebody counts as late or dead."""
         self.load = Load(self.url, self.journal, self._random, interval=self._lasts / sends)
         self._build(metas)
 
     def _build(self, metas: list[str]) -> None:
         add = self.world.add
-        groups = self.load.groups = [f"broker{n}" for n in range(self._random.choice((1, 1, 2)))]
+        groups = self.load.groups = [
+            f"g{number}" for number in range(self._random.choice((1, 1, 2)))
+        ]
         self.journal.one_group = len(groups) == 1
+        for group in groups:
+            members = self._random.choice((1, 2, 2, 3))
+            self.members[group] = [add(f"{group}-{n}", self._broker) for n in range(members)]
         self._nemesis.watch(
             metas=[add(name, self._meta) for name in metas],
-            servers=[add(name, self._broker) for name in groups],
+            servers=[member for members in self.members.values() for member in members],
             clients=[
                 *(add(f"producer{number}", self.load.produce) for number in range(2)),
                 *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
@@ -67,13 +78,19 @@ class Cluster:
             ],
         )
         add("judge", self.load.judge)
+        if self._random.random() < 0.4:
+            add("operator", self.load.operate)
 
     def _config(self, process: Process) -> NodeConfig:
         name = process.machine.name
         return build({
             "data_dir": Path("/") / name,
             "host": name,
-            "broker_group": name,
+            "broker_group": name.partition("-")[0],
+            "replica_lost": self._lost,
+            "replica_timeout_ms": self._hurry * 3_000 // 10,
+            "server_heartbeat_ms": self._hurry * 3_000 // 10,
+            "server_dead_after_ms": self._hurry * 10_000 // 10,
             "ports": PORTS,
             "session_grace_ms": 2_000,
             "lease_ms": 20_000,
@@ -112,12 +129,22 @@ class Cluster:
         for machine in world.machines.values():
             machine.start_after(self._random.random() * 0.5)
         world.run(lambda: len(journal.stored) > 5, BEGIN_WITHIN_S, "the first messages")
-        self._nemesis.plan(self._random.choice((0, 1, 2, 4, 8)), self._lasts)
+        self._nemesis.plan(self._random.choice((0, 2, 4, 8, 16)), self._lasts)
         world.run_for(self._lasts)
         self._nemesis.heal()
         world.run_for(2.0)
         journal.over = True
         world.run(lambda: load.verdict == "ok", SETTLED_WITHIN_S, "everything settled")
+        world.run(self._all_in_sync, IN_SYNC_WITHIN_S, "all members in step")
+        world.run_for(2.0)
+        for machines in self.members.values():
+            check_members(machines)
+
+    def _all_in_sync(self) -> bool:
+        return all(
+            len(standing.in_sync) >= len(self.members[standing.broker_group])
+            for standing in self._registry.now().standings()
+        )
 
 
 def simulate(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:

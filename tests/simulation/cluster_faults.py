@@ -28,6 +28,7 @@ class Nemesis:
         self._clients: list[Machine] = []
         self._failed: dict[Machine, None] = {}
         self._over = False
+        self._disks_lost = False
 
     def watch(
         self, *, servers: list[Machine], metas: list[Machine], clients: list[Machine]
@@ -59,6 +60,7 @@ class Nemesis:
             (5, self._partition), (3, self._isolate), (4, self._reset), (3, self._stall),
             (2, self._slow_disk), (2, self._break_disk), (1, self._fill_disk), (2, self._jump),
             (2, self._kill_meta), (2, self._lose_registry), (2, self._kill_client),
+            (2, self._lose_disk),
         ]  # fmt: skip
         [(_, strike)] = self._random.choices(kinds, weights=[weight for weight, _ in kinds])
         story = strike()
@@ -131,9 +133,10 @@ class Nemesis:
         return [*self._servers, *self._metas, *self._clients]
 
     def _partition(self) -> str:
-        one, other = self._random.sample(self._everybody(), 2)
-        if self._random.random() < 0.5 and len(self._servers) > 1:
-            one, other = self._random.sample(self._servers, 2)
+        one = self._random.choice(self._servers)
+        other = self._random.choice([each for each in self._everybody() if each is not one])
+        if self._random.random() < 0.5:
+            one, other = other, one
         both = self._random.random() < 0.5
         self._world.network.cut_link(one, other)
         if both:
@@ -166,6 +169,22 @@ class Nemesis:
         return "a connection carries nothing any more"
 
     # Disks and the registry.
+
+    def _lose_disk(self) -> str:
+        """All files of one member are gone, while another one is in sync; once in a run."""
+        for standing in self._registry.now().standings():
+            names = [member.address.partition(":")[0] for member in standing.members
+                     if member.id in standing.in_sync]  # fmt: skip
+            if self._disks_lost or len(names) < 2:
+                continue
+            self._disks_lost = True
+            machine = self._world.machines[self._random.choice(names)]
+            away = self._some_time()
+            machine.cut_power()
+            machine.lose_disk()
+            self._later(away, machine.start)
+            return f"the disk of {machine.name} is gone, a new one after {away:.3f}"
+        return "no disk is lost"
 
     def _slow_disk(self) -> str:
         machine = self._random.choice(self._servers)

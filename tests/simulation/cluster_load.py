@@ -23,7 +23,10 @@ PLAIN, ORDERED = "bookings", "orders"
 TOPICS = (PLAIN, ORDERED)
 BILLING, SHIPPING = "billing", "shipping"
 GROUPS = {BILLING: TOPICS, SHIPPING: (ORDERED,)}
+LINES = sum(map(len, GROUPS.values()))
+"""Of the ledger, per broker group: consumers join all of them."""
 PREFETCH = 40
+OPERATED_S = 20.0
 
 
 class Load:
@@ -35,6 +38,7 @@ class Load:
         self.random = random
         self._interval = interval
         """Seconds between two sends of one of the four that send, on average."""
+        self._sending: dict[str, int] = {}
         self.groups: list[str] = []
         """The broker groups that there are."""
         self.verdict = ""
@@ -50,10 +54,12 @@ class Load:
 
     async def produce(self, process: Process) -> None:
         """Until it is over; several sends at a time."""
+        self._sending[process.machine.name] = 2
         async with self.client(process) as mq, asyncio.TaskGroup() as tasks:
             for lane in range(2):
                 keys = [f"{process.machine.name}-{lane}-{number}" for number in range(2)]
                 tasks.create_task(self._send_some(mq, keys))
+        self._sending[process.machine.name] = 0
         await process.stopping.wait()
 
     async def _send_some(self, mq: Client, keys: list[str]) -> None:
@@ -95,6 +101,25 @@ class Load:
                 one = receipts[row]
                 journal.told(body, Place(one.broker_group, one.topic, one.sequence))
 
+    # The operator.
+
+    async def operate(self, process: Process) -> None:
+        """Lets other members lead now and then, planned or by force."""
+        chance = self.random
+        while not self.journal.over:
+            await asyncio.sleep(chance.expovariate(1 / OPERATED_S))
+            try:
+                async with self.client(process) as mq:
+                    if chance.random() < 0.6:
+                        await mq.admin.handover(chance.choice(self.groups))
+                    else:
+                        await mq.admin.promote(chance.choice(self.groups), force=True)
+            except TernError as error:
+                self.journal.operated.append(f"{error!r}")
+            else:
+                self.journal.operated.append("done")
+        await process.stopping.wait()
+
     # Consumers.
 
     def consume(self, group: str) -> "Consume":
@@ -120,7 +145,9 @@ class Load:
 
     async def _wait_until_settled(self, mq: Client) -> None:
         while True:
-            known = sorted({route.broker_group for route in await mq.admin.routes()})
+            sent_meanwhile = sum(self._sending.values())
+            routes = [route for route in await mq.admin.routes() if route.role == "master"]
+            known = sorted({route.broker_group for route in routes})
             self.verdict = f"on the routes: {known}"
             if known != self.groups:
                 await asyncio.sleep(1)
@@ -130,7 +157,8 @@ class Load:
                 check_ledger(line)
             left = [f"{line.group} {line.topic} {unsettled(line)}" for line in lines]
             self.verdict = f"left: {left}"
-            if not sum(map(unsettled, lines)):
+            all_joined = len(lines) == LINES * len(self.groups)
+            if all_joined and not sent_meanwhile and not sum(map(unsettled, lines)):
                 return
             await asyncio.sleep(1)
 

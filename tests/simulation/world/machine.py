@@ -176,9 +176,8 @@ class Machine:
             rate=random.uniform(0.9995, 1.0005),
             skew_ms=random.randrange(-2_000, 2_000),
         )
-        self.disk = SimulatedDisk()
         self.troubles = DiskTroubles(self)
-        self.disk.faults = self.troubles
+        self.lose_disk()
         self.up = True
         self.paused = False
         self.wanted = True
@@ -187,6 +186,11 @@ class Machine:
         self.process: Process | None = None
         self.exits: list[str] = []
         self._main = main
+
+    def lose_disk(self) -> None:
+        """An empty one is in its place."""
+        self.disk = SimulatedDisk()
+        self.disk.faults = self.troubles
 
     def start(self) -> None:
         """Switch it on, if it is off, and start the process."""

@@ -222,3 +222,20 @@ def test_whoever_the_registry_names_has_everything_that_counts(seed: int) -> Non
     world = World(seed)
     for _ in range(400):
         world.step()
+
+
+def test_a_late_member_whose_connection_looks_open_is_not_added_again_at_once() -> None:
+    """Found by the cluster simulation: a replica without power was removed and added in turns, many
+    times a second, for as long as TCP took to notice."""
+    group = leader(ME, B, C)
+    for member in (B, C):
+        group.came(member, 0.0)
+        group.holds(member, 0, 50, 0.0)
+    group.holds(C, 0, 60, 4.0)
+    assert group.propose(4.0, {0: 50}) == Proposal(frozenset({ME, C}), 1)
+    group.learn(known(ME, C, version=2), 4.0)
+
+    assert group.propose(4.1, {0: 50}) is None
+
+    group.holds(B, 0, 60, 5.0)
+    assert group.propose(5.0, {0: 60}) == Proposal(ALL, 2)

@@ -1,0 +1,34 @@
+"""What the disks of one broker group must have in common at the end of a run."""
+
+from pathlib import Path
+
+from tests.simulation.world.machine import Machine
+
+LOGS = ("message", "pull")
+
+
+def check_members(machines: list[Machine]) -> None:
+    """All members have the same bytes wherever they have any; the shortest has what was safe."""
+    for log in LOGS:
+        kept = [(machine.name, *_log(machine, log)) for machine in machines]
+        first = max(start for _, start, _ in kept)
+        end = min(start + len(data) for _, start, data in kept)
+        name, start, reference = kept[0]
+        for other, other_start, data in kept[1:]:
+            here = reference[first - start : end - start]
+            there = data[first - other_start : end - other_start]
+            at = next((n for n, (a, b) in enumerate(zip(here, there, strict=True)) if a != b), -1)
+            assert at < 0, f"{log} log of {name} and {other} differ at offset {first + at}"
+
+
+def _log(machine: Machine, log: str) -> tuple[int, bytes]:
+    """Where a log begins, and all of its bytes."""
+    folder = Path("/") / machine.name / "broker" / log
+    start, content = 0, b""
+    for name in machine.disk.names(folder):
+        if name.endswith(".log"):
+            base = int(name.removesuffix(".log"))
+            if not content:
+                start = base
+            content = content[: base - start] + machine.disk.read(folder / name)
+    return start, content
