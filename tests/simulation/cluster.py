@@ -50,8 +50,8 @@ class Cluster:
         self._nemesis = Nemesis(self.world, self.journal, self._registry)
         metas = [f"meta{number}" for number in range(self._random.choice((1, 1, 2)))]
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
-        self._lasts = self._random.choice((3.0, 10.0, 30.0))
-        sends = self._random.choice((5, 15, 40))
+        self._lasts = self._random.choice((3.0, 8.0, 20.0))
+        sends = self._random.choice((4, 12, 25))
         self.members: dict[str, list[Machine]] = {}
         self._lost = self._random.choice(("read-only", "read-only", "continue"))
         self._hurry = self._random.choice((2, 10))

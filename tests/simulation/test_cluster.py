@@ -48,4 +48,4 @@ def test_a_disk_that_only_says_that_it_has_synced_is_found(monkeypatch: pytest.M
     monkeypatch.setattr(SimulatedFile, "sync", lambda file: None)
 
     with pytest.raises(AssertionError, match="was acknowledged at"):
-        simulate(6)
+        simulate(5)
