@@ -8,8 +8,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
 import ternmq
 from ternmq.core.slots import SLOTS
+from ternmq.outbox import Outbox
 from tests.integration.processes import NodeFactory, tern
 
 KEYS = 16
@@ -138,3 +142,37 @@ async def test_a_topic_is_stored_on_the_groups_it_asks_for_and_weight_0_gets_not
         async with asyncio.timeout(30):
             while (await stored("orders"), await stored("log")) != ({"east"}, {"west"}):
                 pass  # Until the routes have told.
+
+
+async def test_delayed_messages_and_an_outbox_bring_order_keys_to_where_they_lie(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Else a broker would refuse them for ever; also those that were decided before a move."""
+    meta = node_factory.meta_server(f"sqlite:///{tmp_path / 'registry.db'}")
+    for name in ("east", "west"):
+        node_factory.broker_server(meta.url, name)
+    node_factory.delay_server(meta)
+    keys = [f"k{number}" for number in range(30)]
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    Outbox(engine).create_tables()
+    async with ternmq.connect(meta.url, app="shop") as mq, Outbox(engine, mq) as outbox:
+        for key in keys:
+            await mq.send("orders", f"{key} 0".encode(), order_key=key)
+        for key in keys:
+            await mq.send("orders", f"{key} later".encode(), order_key=key, delay=1)
+        with Session(engine) as session, session.begin():
+            for key in keys:
+                outbox.send(session, "orders", f"{key} 1".encode(), order_key=key)
+        await mq.admin.move_slots("west", range(0, SLOTS, 2))
+        found: list[str] = []
+        async with (
+            asyncio.timeout(60),
+            mq.consumer("orders", group="g", start="earliest", ordered=True) as messages,
+        ):
+            async for message in messages:
+                found.append(message.body.decode())
+                message.ack()
+                if len(set(found)) == 3 * len(keys):
+                    break
+
+    assert all(found.index(f"{key} 0") < found.index(f"{key} 1") for key in keys)
