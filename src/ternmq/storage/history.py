@@ -77,7 +77,7 @@ class History:
 
     def redo_cut(self, segments: SegmentedLog, end: int | None) -> None:
         """A start: finish what was begun, before the log is read."""
-        if end is not None and segments.end > end:
+        if end is not None and segments.end >= end:
             log.warning("a cut that was begun is done", log=segments.directory.name, offset=end)
             segments.cut(end)
 

@@ -286,6 +286,8 @@ class Opening:
         self._report.bytes_read += found.bytes_read
         verdict = recovery.decide(found)
         recovery.repair(source, found, verdict, self._paths, self._report)
+        if self._report.unclean:
+            source.cut(source.end)  # Nothing that was cut in vain comes back after a power cut.
         scanned = _below(collector.records, verdict.end)
         self._report.scanned_records = len(scanned) // RECORD_SIZE
         self.safe_offset = min(self.safe_offset, source.end)

@@ -260,7 +260,8 @@ class SegmentedLog:
             self.bases = [base for base in self.bases if base not in later]
             self._active = self.file(self.bases[-1])
             self.count = self.records_max  # Not known any more: the next record begins a segment.
-        if self._active.size > offset - self.bases[-1]:
+        if self._active.size >= offset - self.bases[-1]:
+            # Also where it ends there already: a cut whose sync failed is seen, and not on disk.
             self._active.truncate(offset - self.bases[-1])
             self._active.sync()
         self.end = offset

@@ -191,6 +191,8 @@ class Store:
         self.report.bytes_read += found.bytes_read
         verdict = recovery.decide(found)
         recovery.repair(segments, found, verdict, self._paths, self.report)
+        if self.report.unclean:
+            segments.cut(segments.end)
         safe = max(segments.start, min(known.pull_safe, segments.end))
         self.pulls = PullLog(
             segments, clock=self._clock, flush_interval_ms=self._config.pull_flush_interval_ms,

@@ -204,7 +204,11 @@ def test_a_cut_that_fails_stops_the_logs_until_a_restart() -> None:
             failed = copy.messages.failed
             assert failed or not disk.exists(DATA / "epochs")
         copy.close()
-        assert again(disk).report.sound
+        copy = again(disk)
+        assert copy.report.sound
+        end = copy.messages.end
+        disk.crash(nth)  # What was cut in vain must not come back now.
+        assert open_store(disk, epoch=0, suffix=True).messages.end == end
 
 
 def test_what_was_acknowledged_is_never_cut() -> None:
