@@ -114,7 +114,7 @@ def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.How) 
     rows = 0
     if chosen["waiting"]:
         rows = use(how.url, lambda mq: mq.admin.retry_group(topic, group, dry_run=True))
-    letters = dead.of_topic(how.url, group, topic) if chosen["dead"] else []
+    letters = dead.of_topic(how.url, group, topic) if chosen["dead"] else {}
     text = f"{rows} that wait for a retry and {len(letters)} dead letters"
     result: dict[str, Any] = {"waiting": rows, "dead": len(letters), "failed": []}
     if not how.dry_run:

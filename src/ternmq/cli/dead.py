@@ -4,15 +4,18 @@ Letters are chosen by id, by words of their reason, by time, by topic; without a
 ones are meant. Sending again reaches the group they died in and nobody else. Every letter gets an
 honest result: what was handled is counted, what failed is named. Without a group, `--topic` means
 the messages that were over a topic's limit and put aside; sending these reaches every group.
+
+There may be millions of them: they pass one by one, and only what is shown is kept, or the ids of
+what is to be handled.
 """
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -72,9 +75,40 @@ class Choice:
             and self.since_ms <= int(notes.get("%died_at", 0)) < self.until_ms
         )
 
-    def missing(self, letters: Sequence[Any]) -> list[str]:
+    def missing(self, ids: Collection[str]) -> list[str]:
         """Ids that were asked for and are not among these."""
-        return sorted(self.ids - {letter.id.upper() for letter in letters})
+        return sorted(self.ids - {id.upper() for id in ids}) if self.ids else []
+
+
+Ids = dict[tuple[str, int], str]
+"""Ids of letters, by broker group and sequence in the hidden topic."""
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What is to be handled: ids and places, without the letters."""
+
+    ids: Ids = field(default_factory=dict)
+    again: int = 0
+    """How many were sent again before."""
+
+    def add(self, letter: Any, notes: dict[str, Any]) -> None:
+        self.ids[letter.broker_group, letter.sequence] = letter.id
+        self.again += bool(notes.get("%resent"))
+
+
+@dataclass(slots=True)
+class Shown:
+    """The first so many letters, and how many there are."""
+
+    count: int
+    letters: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    total: int = 0
+
+    def add(self, letter: Any, notes: dict[str, Any]) -> None:
+        self.total += 1
+        if len(self.letters) < self.count:
+            self.letters.append((letter, notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +155,10 @@ def list_letters(
 ) -> None:  # fmt: skip
     """List the open dead letters of a group, or what a topic refused."""
     box = find_box(group, topic)
-    letters, missing = _find(url, box, _choice(ids, error, topic, since, until))
+    found = Shown(count)
+    missing = _visit(url, box, _choice(ids, error, topic, since, until), found.add)
     if as_json:
-        show_json([_fields(letter, box.notes(letter)) for letter in letters[:count]])
+        show_json([_fields(letter, notes) for letter, notes in found.letters])
         end_incomplete(missing)
         return
     show_table(
@@ -138,13 +173,13 @@ def list_letters(
                 preview(str(notes.get("%reason", "")).encode()),
                 preview(letter.body),
             )
-            for letter, notes in [(letter, box.notes(letter)) for letter in letters[:count]]
+            for letter, notes in found.letters
         ],
     )
-    if not letters and not missing:
+    if not found.total and not missing:
         note(f"no open {box}" + (" like that" if ids or error or since or until else ""))
-    if len(letters) > count:
-        note(f"{len(letters) - count} more; --count shows them")
+    if found.total > count:
+        note(f"{found.total - count} more; --count shows them")
     expired = 0
     if group:
         expired = use(url, lambda mq: mq.admin.tolerant().expired_dead_letters(group))
@@ -162,11 +197,12 @@ def show(
     """Show one of them with everything known about it, as JSON."""
     group, id = _group_and(names, "ID")
     box = find_box(group, topic)
-    letters, missing = _find(url, box, _choice([id], None, topic, None))
-    if not letters:
+    found = Shown(1)
+    missing = _visit(url, box, _choice([id], None, topic, None), found.add)
+    if not found.letters:
         end_incomplete(missing)
         raise TopicNotFound(f"{id!r} is not among the open {box}")
-    show_json(_fields(letters[0], box.notes(letters[0])))
+    show_json(_fields(*found.letters[0]))
 
 
 @app.command()
@@ -207,19 +243,33 @@ def export(
     until: Until = None, url: Url = URL,
 ) -> None:  # fmt: skip
     """Write them to a file, one JSON object per line; they stay open."""
-    import json
-
     group, file_name = _group_and(names, "FILE")
     target, box = Path(file_name), find_box(group, topic)
-    letters, missing = _find(url, box, _choice(ids, error, topic, since, until))
+    choice = _choice(ids, error, topic, since, until)
     try:
         with target.open("x", encoding="utf-8") as file:
-            for letter in letters:
-                file.write(json.dumps(plain(_fields(letter, box.notes(letter)))) + "\n")
+            written, missing = _write(file, url, box, choice)
     except OSError as failed:
         raise BadRequest(f"cannot write {target}: {failed.strerror}") from failed
-    say(f"{len(letters)} {box} written to {target}")
+    except TernError:
+        target.unlink()  # Half of them must not look like all.
+        raise
+    say(f"{written} {box} written to {target}")
     end_incomplete(missing)
+
+
+def _write(file: TextIO, url: str, box: Box, choice: Choice) -> tuple[int, dict[str, str]]:
+    """Each as it comes; returns how many, and the broker groups that did not answer."""
+    import json
+
+    found = Shown(0)
+
+    def write(letter: Any, notes: dict[str, Any]) -> None:
+        found.add(letter, notes)
+        file.write(json.dumps(plain(_fields(letter, notes))) + "\n")
+
+    missing = _visit(url, box, choice, write)
+    return found.total, missing
 
 
 def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
@@ -230,18 +280,19 @@ def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
 
 
 def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
-    letters, missing = _find(how.url, box, choice)
-    again = sum(1 for letter in letters if box.notes(letter).get("%resent"))
-    if verb == "resend" and again:
-        note(f"{again} of them were sent again before, and died again")
-    if how.dry_run or not letters:
-        result: dict[str, Any] = {"chosen": len(letters), "handled": 0, "failed": []}
-        result["results"] = [{"id": letter.id, "result": "chosen"} for letter in letters]
+    chosen = Chosen()
+    missing = _visit(how.url, box, choice, chosen.add)
+    ids = chosen.ids
+    if verb == "resend" and chosen.again:
+        note(f"{chosen.again} of them were sent again before, and died again")
+    if how.dry_run or not ids:
+        result: dict[str, Any] = {"chosen": len(ids), "handled": 0, "failed": []}
+        result["results"] = [{"id": id, "result": "chosen"} for id in ids.values()]
     else:
         word = "Send again" if verb == "resend" else "Delete"
-        confirm(f"{word} {len(letters)} {box}?", yes=how.yes)
-        result = use(how.url, lambda mq: _do(mq, box, verb, _places(letters), how.rate))
-    for id in choice.missing(letters):
+        confirm(f"{word} {len(ids)} {box}?", yes=how.yes)
+        result = use(how.url, lambda mq: _do(mq, box, verb, ids, how.rate))
+    for id in choice.missing(ids.values()):
         result["failed"].append(f"{id}: {NOT_OPEN}")
         result["results"].append({"id": id, "result": NOT_OPEN})
     if how.as_json:
@@ -266,14 +317,6 @@ def _say_result(result: dict[str, Any], verb: str, how: How) -> None:
     lost = sum(1 for one in result["results"] if one["result"] == MEANWHILE)
     if lost:
         note(f"{lost} had been handled by somebody else meanwhile")
-
-
-Ids = dict[tuple[str, int], str]
-"""Ids of letters, by broker group and sequence in the hidden topic."""
-
-
-def _places(letters: Sequence[Any]) -> Ids:
-    return {(letter.broker_group, letter.sequence): letter.id for letter in letters}
 
 
 async def _do(mq: "Client", box: Box, verb: str, ids: Ids, rate: int) -> dict[str, Any]:
@@ -316,40 +359,46 @@ def by_place(failed: Sequence[str]) -> dict[int, str]:
     return {int(place): why for place, _, why in (line.partition(": ") for line in failed)}
 
 
-def of_topic(url: str, group: str, topic: str) -> list[Any]:
+def of_topic(url: str, group: str, topic: str) -> Ids:
     """Open letters of a group that came from this topic; all broker groups must answer."""
-    letters, missing = _find(url, Box(group), _choice(None, None, topic, None))
-    end_incomplete(missing)
-    return letters
+    chosen = Chosen()
+    end_incomplete(_visit(url, Box(group), _choice(None, None, topic, None), chosen.add))
+    return chosen.ids
 
 
-def resend_these(how: How, group: str, letters: list[Any]) -> dict[str, Any]:
-    return use(how.url, lambda mq: _do(mq, Box(group), "resend", _places(letters), how.rate))
+def resend_these(how: How, group: str, ids: Ids) -> dict[str, Any]:
+    return use(how.url, lambda mq: _do(mq, Box(group), "resend", ids, how.rate))
 
 
-def _find(url: str, box: Box, choice: Choice) -> tuple[list[Any], dict[str, str]]:
-    """Open letters that the choice takes, oldest first of each broker group; and the broker groups
-    that did not answer."""
+Visit = Callable[[Any, dict[str, Any]], None]
+"""Gets a letter and its notes."""
 
-    async def job(mq: "Client") -> tuple[list[Any], dict[str, str]]:
-        found: list[Any] = []
-        missing: dict[str, str] = {}
-        unknown: TopicNotFound | None = None
-        groups = await mq.admin.broker_groups()
-        for group in groups:
-            try:
-                for first, end in await box.open(mq, group):
-                    letters = mq.read(box.hidden_topic, start=first, end=end, broker_group=group)
-                    found += [one async for one in letters if choice.takes(one, box.notes(one))]
-            except Unavailable as error:
-                missing[group] = error.message
-            except TopicNotFound as error:
-                unknown = error
-        if unknown is not None and not found and not missing and len(groups) == 1:
-            raise unknown
-        return found, missing
 
-    return use(url, job)
+def _visit(url: str, box: Box, choice: Choice, visit: Visit) -> dict[str, str]:
+    """Show it all open letters that the choice takes, oldest first of each broker group; returns
+    the broker groups that did not answer."""
+    return use(url, lambda mq: _visit_all(mq, box, choice, visit))
+
+
+async def _visit_all(mq: "Client", box: Box, choice: Choice, visit: Visit) -> dict[str, str]:
+    missing: dict[str, str] = {}
+    unknown: TopicNotFound | None = None
+    groups = await mq.admin.broker_groups()
+    for group in groups:
+        try:
+            for first, end in await box.open(mq, group):
+                letters = mq.read(box.hidden_topic, start=first, end=end, broker_group=group)
+                async for letter in letters:
+                    notes = box.notes(letter)
+                    if choice.takes(letter, notes):
+                        visit(letter, notes)
+        except Unavailable as error:
+            missing[group] = error.message
+        except TopicNotFound as error:
+            unknown = error
+    if unknown is not None and len(groups) == 1:
+        raise unknown
+    return missing
 
 
 def _fields(letter: Any, notes: dict[str, Any]) -> dict[str, Any]:

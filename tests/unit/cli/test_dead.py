@@ -105,7 +105,7 @@ async def test_letters_of_several_broker_groups_are_handled_where_they_lie() -> 
 def test_what_a_silent_broker_group_has_is_said_to_be_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dead, "_find", lambda url, box, choice: ([], {"west": "gone"}))
+    monkeypatch.setattr(dead, "_visit", lambda url, box, choice, visit: {"west": "gone"})
 
     ran = CliRunner().invoke(dead.app, ["resend", "g", "--dry-run"])
 
@@ -117,7 +117,7 @@ def test_an_id_that_is_not_open_is_named_and_fails_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D10: whoever asks for one message by its id hears when nothing became of that."""
-    monkeypatch.setattr(dead, "_find", lambda url, box, choice: ([], {}))
+    monkeypatch.setattr(dead, "_visit", lambda url, box, choice, visit: {})
 
     ran = CliRunner().invoke(dead.app, ["delete", "g", "--id", "x-1", "--yes"])
 
@@ -130,7 +130,7 @@ def test_an_id_in_hex_is_found_in_whatever_case() -> None:
     choice = dead._choice(["6f72"], None, None, None)
 
     assert choice.takes(SimpleNamespace(id="6f72"), {})
-    assert choice.missing([SimpleNamespace(id="6f72")]) == []
+    assert choice.missing(["6f72"]) == []
 
 
 def test_a_letter_that_was_sent_again_and_died_again_says_so(
@@ -138,16 +138,63 @@ def test_a_letter_that_was_sent_again_and_died_again_says_so(
 ) -> None:
     """R13: the loop guard; a dry run names what it means."""
     again = {"%resent": 2, "%died_at": NOW_MS, "%topic": "orders"}
-    letters = [
-        SimpleNamespace(id="A", sequence=1, properties=again),
-        SimpleNamespace(id="B", sequence=2, properties={"%died_at": NOW_MS, "%topic": "orders"}),
-    ]
-    monkeypatch.setattr(dead, "_find", lambda url, box, choice: (letters, {}))
+    once = {"%died_at": NOW_MS, "%topic": "orders"}
+
+    def visit_two(url: str, box: Box, choice: dead.Choice, visit: dead.Visit) -> dict[str, str]:
+        visit(SimpleNamespace(id="A", sequence=1, broker_group="east"), again)
+        visit(SimpleNamespace(id="B", sequence=2, broker_group="east"), once)
+        return {}
+
+    monkeypatch.setattr(dead, "_visit", visit_two)
 
     ran = CliRunner().invoke(dead.app, ["resend", "g", "--dry-run"])
 
     assert "1 of them were sent again before, and died again" in ran.output
     assert "A\nB\n2 chosen, 0 sent again, 0 failed" in ran.output
+
+
+class Letter:
+    """Counts how many of its kind there are, and were at most."""
+
+    alive: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+
+    def __init__(self, sequence: int) -> None:
+        self.id, self.sequence, self.broker_group = f"ID-{sequence}", sequence, "east"
+        self.properties = {"%died_at": NOW_MS, "%topic": "orders"}
+        Letter.alive += 1
+        Letter.most = max(Letter.most, Letter.alive)
+
+    def __del__(self) -> None:
+        Letter.alive -= 1
+
+
+async def read_letters(topic: str, *, start: int, end: int, broker_group: str) -> Any:
+    for sequence in range(start, end):
+        yield Letter(sequence)
+
+
+async def groups() -> list[str]:
+    return ["east"]
+
+
+async def all_open(group: str, broker_group: str) -> list[tuple[int, int]]:
+    return [(0, 400), (500, 1_000)]
+
+
+@pytest.mark.parametrize("what", ["shown", "chosen"])
+async def test_of_many_letters_only_what_is_shown_or_their_ids_are_kept(what: str) -> None:
+    admin = SimpleNamespace(broker_groups=groups, open_dead_letters=all_open)
+    mq: Any = SimpleNamespace(admin=admin, read=read_letters)
+    Letter.most = Letter.alive = 0
+    shown, chosen = dead.Shown(10), dead.Chosen()
+    visit = shown.add if what == "shown" else chosen.add
+
+    assert await dead._visit_all(mq, Box("g"), dead._choice(None, None, None, None), visit) == {}
+
+    assert shown.total + len(chosen.ids) == 900
+    assert Letter.most <= 13
+    assert chosen.ids.get(("east", 999), "ID-999") == "ID-999"
 
 
 def test_a_reset_to_where_nothing_is_yet_is_pointed_out() -> None:
