@@ -110,6 +110,7 @@ class Lane(Places):
             self.next = new_end
         assert ranges
         self.leases[lease.id] = lease
+        self.newest_lease = max(self.newest_lease, lease.id)
         return Change(Kind.HANDED_OUT, tuple(ranges), lease.id, lease.session)
 
     def peek_returned(self, rows_max: int) -> list[Piece]:
@@ -144,7 +145,9 @@ class Lane(Places):
         self, lease_id: int, ranges: list[tuple[int, int]], *, strict: bool = False
     ) -> Settled:
         """Rows are handled. An ack after the lease is lost counts unless someone else has them;
-        in ordered groups (`strict`) it is refused: the next one of the key may be out already."""
+        in ordered groups (`strict`) it is refused: the next one of the key may be out already. So
+        it is after a reset: somebody decided that these rows come again."""
+        strict = strict or lease_id < self.oldest_lease
         cut = self._cut_lease if strict else self._cut_held
         finish = self._finish if self.losses.rows.count or self.notes.count else self.done.add
         pieces: list[Piece] = []

@@ -58,6 +58,9 @@ class Places:
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0
         self._due = Due()
+        self.newest_lease = 0
+        self.oldest_lease = 0
+        """Leases below this are of an older generation; not kept in snapshots."""
         self.passed: list[tuple[int, int]] | None = None
         """What the last reset skipped, for who keeps account; None: it began a new generation."""
 
@@ -207,6 +210,7 @@ class Places:
         is skipped was not counted: it is the beginning of the new line, as many rows as it was,
         next to `target` and not where each one lay."""
         self.generation += 1
+        self.oldest_lease = self.newest_lease + 1
         self.start, self.next = target - skipped, target
         self.end = max(self.end, target)
         self.returned.clear()

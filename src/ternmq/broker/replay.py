@@ -59,6 +59,7 @@ def apply(
 
 def _hand_out(lane: Lane, change: Change, grace_until: int) -> None:
     lease = Lease(change.lease, change.session, 0, grace_until)
+    lane.newest_lease = max(lane.newest_lease, change.lease)
     for first, end, attempt in change.ranges:
         for a, b in lane.done.gaps(first, end):
             lane.forget(a, b)

@@ -28,6 +28,20 @@ def test_a_backward_reset_is_a_new_generation() -> None:
     assert lane.ack(1, 30, 40).settled == 0  # An old consumer cannot ack what is to come again.
 
 
+def test_an_ack_of_a_delivery_from_before_the_reset_does_not_count() -> None:
+    """Also not once the row was handed out again and is back."""
+    lane = a_lane(100)
+    hand_out(lane, 1, 100)
+    lane.ack(1, 0, 60)
+
+    lane.reset(30)
+    hand_out(lane, 2, 10)
+    lane.give_back(2, 30, 40)
+
+    assert lane.ack(1, 30, 40).late == 10
+    assert lane.ack(2, 30, 40).settled == 10, "a late ack of this generation counts"
+
+
 def test_rows_skipped_by_a_reset_past_settled_ones_are_named_in_the_new_line() -> None:
     lane = a_lane(100)
     hand_out(lane, 1, 70)
