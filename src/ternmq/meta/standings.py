@@ -120,11 +120,14 @@ def forgotten(standing: Standing, member_id: str, *, alive: bool, accept_loss: b
             f"{member.name} is the last in-sync member of broker group {group!r}: the group's "
             "messages are on its disk. If that is gone for good, say --accept-loss"
         )
+    left_over = [each for each in standing.members if each.id != member_id]
     return msgspec.structs.replace(
         standing,
         master="" if standing.master == member_id else standing.master,
         in_sync=others,
-        members=[each for each in standing.members if each.id != member_id],
+        members=left_over,
+        # A group of this name that is made one day is not the one that was emptied.
+        draining=standing.draining and bool(left_over),
     )
 
 

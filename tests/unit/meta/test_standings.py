@@ -122,3 +122,12 @@ def test_a_member_that_is_gone_is_forgotten_with_care() -> None:
         forget(GROUP, Member(id="f" * 16, name="", address=""))
     gone = forget(after, ONE, accept_loss=True)
     assert (gone.members, gone.in_sync, gone.master) == ([THREE], [], "")
+
+
+def test_a_drain_is_over_when_the_last_member_is_forgotten() -> None:
+    """A broker group of the same name that is made one day takes messages."""
+    group = msgspec.structs.replace(GROUP, in_sync=[ONE.id], members=[ONE, TWO], draining=True)
+
+    fewer = forgotten(group, TWO.id, alive=False, accept_loss=False)
+    assert fewer.draining
+    assert not forgotten(fewer, ONE.id, alive=False, accept_loss=True).draining
