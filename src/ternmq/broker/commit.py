@@ -63,7 +63,8 @@ class Safety(Protocol):
         """Everything below counts."""
 
     def undone(self, error: TernError) -> None:
-        """Bytes that were offered could not be written: others may have them, we do not."""
+        """Bytes that were offered could not be written: others may have them, we do not. Or the
+        disk failed: others may have a better one."""
 
     def watch(self, moved: Callable[[], None]) -> None:
         """Call this whenever a mark moved."""
@@ -311,7 +312,7 @@ class Committer:
 
     def _finish(self, now: _Round, written: Written) -> None:
         failed = written.messages or written.records
-        if failed is not None and not self._careful:
+        if failed is not None and (not self._careful or isinstance(failed, DiskFailed)):
             self._safety.undone(failed)
         if self._careful and failed is None:
             self._offer(now)

@@ -115,6 +115,8 @@ async def lead(site: Site, standing: Standing) -> None:
             if await _settled(site, store, leader):
                 await _serve(site, store, role, leader, unnamed)
             leader.end()
+        if leader.disk_failed:
+            await site.leave_set()
     finally:
         site.heard = lambda standing: None
         site.door.leave(stopping=site.stop.is_set())

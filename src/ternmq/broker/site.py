@@ -82,16 +82,21 @@ class Site:
             "move its data directory aside and start it again, it then copies everything anew",
             member=self.me,
         )
-        if self.me in self.standing.in_sync:
-            try:
-                self.learn(
-                    await self.directory.leave_in_sync(
-                        self.config.broker_group, self.me, self.standing.epoch
-                    )
-                )
-            except TernError as error:
-                log.error("not left", reason=error.message)
+        await self.leave_set()
         return True
+
+    async def leave_set(self) -> None:
+        """Out of the in-sync set, and no longer master; the last one stays."""
+        if self.me not in self.standing.in_sync:
+            return
+        try:
+            self.learn(
+                await self.directory.leave_in_sync(
+                    self.config.broker_group, self.me, self.standing.epoch
+                )
+            )
+        except TernError as error:
+            log.error("still in the in-sync set", reason=error.message)
 
     def begun(self, figures: Source, *, epoch: int = 0) -> None:
         """A role serves from here on; `epoch` of a master."""

@@ -15,7 +15,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from ternmq.core.config import ReplicaLost
-from ternmq.core.errors import Conflict, NotInSync, NotMaster, ProtocolError, ReadOnly, TernError
+from ternmq.core.errors import (
+    Conflict,
+    DiskFailed,
+    NotInSync,
+    NotMaster,
+    ProtocolError,
+    ReadOnly,
+    TernError,
+)
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.feed import Feed, Source
@@ -91,6 +99,8 @@ class Leader:
         self._handing_over = False
         self._patient_until = self._loop.time() + timeout
         """A new master waits for replicas before it refuses messages for the lack of them."""
+        self.disk_failed = False
+        """Another member should lead."""
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """Why this leadership is over."""
         self._update()
@@ -118,6 +128,7 @@ class Leader:
 
     def undone(self, error: TernError) -> None:
         if self._feeds or self._in_sync.required:
+            self.disk_failed = isinstance(error, DiskFailed)
             self._end(f"what replicas may have could not be written here: {error.message}")
 
     def watch(self, moved: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ternmq.broker.commit import Committer
-from ternmq.core.errors import DiskFull, ReadOnly, TernError
+from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError
 from ternmq.storage.append import Append
 from ternmq.storage.disk import Buffer
 from ternmq.storage.pull_log import Kind, PullRecord
@@ -178,6 +178,14 @@ async def test_what_was_passed_on_and_cannot_be_written_ends_the_leadership(desk
     desk.send()
     await eventually(lambda: len(desk.told) == 3, "an answer")
     assert len(desk.others.broken) == 1, "after that nothing is passed on before it is written"
+
+
+async def test_a_failed_disk_ends_the_leadership_though_nothing_was_passed_on(desk: Desk) -> None:
+    desk.disk.faults.fail_sync(1)
+    desk.send()
+    await eventually(lambda: len(desk.told) == 1, "an answer")
+
+    assert [type(error) for error in desk.others.broken] == [DiskFailed]
 
 
 async def test_an_open_round_is_not_answered_by_stopping(desk: Desk) -> None:
