@@ -190,7 +190,7 @@ async def _serve(
     assert listener is not None
     parts.listener, parts.member = listener, site.me
     try:
-        await parts.start(unnamed)
+        await parts.start(unnamed, promoted=site.promoted)
         role.serve(parts)
         loops = {
             "upkeep": parts.upkeep.run,

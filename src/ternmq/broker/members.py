@@ -101,6 +101,8 @@ class Members:
         deadline = self._groups.now() + self.lease_ms
         for group in member.groups:
             group.members[member.id] = member
+            if not request.ordered:  # Nobody has to wait for order's sake.
+                group.lane.orphan(0, self._groups.now() + self.grace_ms)
             adopt = group.lane.adopt
             mine = held.get(group.id & LEASE_GROUP_MASK, ())
             kept += [x for x in mine if adopt(x, session, member.id, deadline)]

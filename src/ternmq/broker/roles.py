@@ -25,6 +25,7 @@ async def run_roles(site: Site) -> None:
     while not site.stop.is_set():
         if leads is None:
             leads = await follow(site)
+            site.promoted = True
             continue
         try:
             site.learn(leads)
@@ -32,6 +33,7 @@ async def run_roles(site: Site) -> None:
             await lead(site, leads)
         except NotMaster as error:
             log.warning("does not lead", reason=error.message)
+        site.promoted = False
         leads = await _again(site)
 
 

@@ -45,6 +45,8 @@ class Site:
     topic_deleted: Callable[[Topic], None] = lambda topic: None
     topic_changed: Callable[[Topic], None] = lambda topic: None
     """What the role of now does about topics."""
+    promoted: bool = False
+    """It leads in the place of another member."""
     epoch: int = 0
     """That is led here and served; 0: none."""
     watchers: list[Callable[[int], None]] = field(default_factory=list)
