@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.integration.namespaces import Place
+
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
 POLL_S = 0.01
@@ -59,12 +61,13 @@ class Node:
     environment: Mapping[str, str] | None = None
     prefix: Sequence[str] = ()
     """What runs the node, for example strace with its options."""
+    host: str = "127.0.0.1"
     starts: int = 0
     _process: "subprocess.Popen[bytes] | None" = None
 
     @property
     def url(self) -> str:
-        return f"tern://127.0.0.1:{self.port}"
+        return f"tern://{self.host}:{self.port}"
 
     @property
     def process(self) -> "subprocess.Popen[bytes]":
@@ -203,6 +206,18 @@ class Cluster(Node):
         return ["cluster", "--data-dir", str(self.data_dir), "--ports", str(self.port)]
 
 
+def _placed(environment: Mapping[str, str] | None, place: Place | None) -> dict[str, Any]:
+    """Settings of a server that runs in a network namespace, or here."""
+    if place is None:
+        return {"environment": environment}
+    address = {"TERN_HOST": place.address}
+    return {
+        "environment": {**(environment or {}), **address},
+        "prefix": place.prefix,
+        "host": place.address,
+    }
+
+
 class NodeFactory:
     """Makes nodes in one temp folder and looks after them until the test ends."""
 
@@ -273,6 +288,7 @@ class NodeFactory:
         registry: str,
         *,
         environment: Mapping[str, str] | None = None,
+        place: Place | None = None,
         start: bool = True,
     ) -> MetaServer:
         """A meta server over that registry."""
@@ -283,7 +299,7 @@ class NodeFactory:
             data_dir=home / "data",
             output_dir=home,
             registry=registry,
-            environment=environment,
+            **_placed(environment, place),
         )
         self._made.append(server)
         if start:
@@ -296,6 +312,7 @@ class NodeFactory:
         name: str,
         *,
         environment: Mapping[str, str] | None = None,
+        place: Place | None = None,
         start: bool = True,
     ) -> BrokerServer:
         """One broker of a broker group, for the meta servers at that url."""
@@ -307,7 +324,7 @@ class NodeFactory:
             output_dir=home,
             meta=meta,
             name=name,
-            environment=environment,
+            **_placed(environment, place),
         )
         self._made.append(server)
         if start:

@@ -1,7 +1,7 @@
 """A broker group of several processes behind one meta server, for tests of replication."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import request
 from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello
 from ternmq.wire.standing import Standing, StandingFind, Standings
+from tests.integration.namespaces import Place
 from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, wait_until
 
 GROUP = "pair"
@@ -75,14 +76,19 @@ def make_pair(
     *,
     count: int = 2,
     settings: Mapping[str, str] | None = None,
+    places: Sequence[Place] = (),
 ) -> Pair:
-    """Running, everybody in sync."""
+    """Running, everybody in sync; the meta server in the first of the places."""
     registry = f"sqlite:///{folder}/registry.db"
-    meta = nodes.meta_server(registry, environment=QUICK)
+    where = iter(places)
+    meta = nodes.meta_server(registry, environment=QUICK, place=next(where, None))
     pair = Pair(meta)
     for _ in range(count):
         environment = {**BROKER, **(settings or {})}
-        pair.brokers.append(nodes.broker_server(meta.url, GROUP, environment=environment))
+        broker = nodes.broker_server(
+            meta.url, GROUP, environment=environment, place=next(where, None)
+        )
+        pair.brokers.append(broker)
     pair.wait_in_sync(count)
     return pair
 

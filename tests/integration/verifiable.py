@@ -223,6 +223,15 @@ class Verifier:
         assert not wrong, f"{len(wrong)} receipts do not match what is read: {list(wrong)[:5]}"
         assert list(found) == list(range(len(found))), "sequences have a gap"
 
+    def check_order(self, found: dict[int, str]) -> None:
+        """Who sends one at a time finds its messages in that order."""
+        last: dict[str, int] = {}
+        for _, body in sorted(found.items()):
+            sender, _, number = body.rpartition(".")
+            if not sender.endswith(".many"):
+                assert int(number) > last.get(sender, -1), f"{body} comes after a later one"
+                last[sender] = int(number)
+
     def check_consumed(self, found: dict[int, str]) -> None:
         got = self.got()
         assert set(got) <= set(found.values()), "something was handed out that is not stored"
