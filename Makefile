@@ -92,6 +92,9 @@ test-tools:
 	|| echo "PostgreSQL is not installed: its tests will be skipped (sudo apt-get install postgresql)" >&2
 	ls /usr/sbin/mariadbd >/dev/null 2>&1 || command -v mariadbd >/dev/null || $(call apt,mariadb-server) \
 	|| echo "MariaDB is not installed: its tests will be skipped (sudo apt-get install mariadb-server)" >&2
+	command -v ip >/dev/null || $(call apt,iproute2) \
+	|| echo "iproute2 is not installed: the network partition tests will be skipped" \
+	        "(sudo apt-get install iproute2)" >&2
 	ls /usr/share/java/zookeeper.jar >/dev/null 2>&1 || $(call apt,zookeeper) \
 	|| echo "ZooKeeper is not installed: its tests will be skipped (sudo apt-get install zookeeper)" >&2
 

@@ -45,6 +45,8 @@ class Copy:
     ends: dict[int, int] = field(default_factory=dict)
     connected: bool = False
     moved_at: float = 0.0
+    best: dict[int, int] = field(default_factory=dict)
+    """How far it ever was: coming again is no step forward."""
 
     def has(self, marks: Mapping[int, int]) -> bool:
         return all(self.ends.get(log, -1) >= mark for log, mark in marks.items())
@@ -99,8 +101,12 @@ class InSync:
     # -- what members say
 
     def came(self, member: str, now: float) -> Copy:
-        """It follows: what it has is not known yet."""
+        """It follows: what it has is not known yet. One that comes again and again and takes
+        nothing (a full disk) has to become late all the same."""
+        before = self.copies.get(member)
         copy = self.copies[member] = Copy(connected=True, moved_at=now)
+        if before is not None and before.best and member in self.required:
+            copy.moved_at, copy.best = before.moved_at, before.best
         return copy
 
     def gone(self, member: str) -> None:
@@ -113,8 +119,9 @@ class InSync:
 
     def holds(self, member: str, log: int, end: int, now: float) -> None:
         copy = self.copies[member]
-        if end > copy.ends.get(log, -1):
-            copy.ends[log] = end
+        copy.ends[log] = max(end, copy.ends.get(log, -1))
+        if end > copy.best.get(log, -1):
+            copy.best[log] = end
             copy.moved_at = now
 
     # -- what follows from it

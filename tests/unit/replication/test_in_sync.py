@@ -139,6 +139,16 @@ def test_a_member_whose_connection_is_lost_is_late_after_the_timeout() -> None:
     assert group.late(60.0) == {B}
 
 
+def test_a_member_that_comes_again_and_again_and_takes_nothing_is_late() -> None:
+    group = leader(ME, B, C)
+    for tenth in range(40):
+        group.came(B, tenth / 10)
+        group.holds(B, 0, 50, tenth / 10)
+        group.gone(B)
+
+    assert B in group.late(4.0)
+
+
 def test_one_that_left_for_standing_still_is_not_added_before_it_moves() -> None:
     group = leader(ME, B, C)
     for member in (B, C):
