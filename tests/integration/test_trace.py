@@ -4,14 +4,19 @@ import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from ternmq.pipeline.archive import ArchiveJob, Archiver
+from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.delivery_rows import events
+from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.pipeline.trace import TraceJob, trace, write
+from ternmq.storage.pull_record import Kind
 from ternmq.sync import connect
 from ternmq.wire.commands import Start
-from tests.integration.processes import COMMAND, Node
+from tests.integration.processes import COMMAND, Node, wait_until
 
 
 def work(node: Node) -> None:
@@ -38,7 +43,7 @@ def work(node: Node) -> None:
                     break
                 message.ack()
             consumer.flush()
-        mq.admin.create_group("orders", "late", Start(at="latest"))  # Syncs the pull log.
+        mq.admin.create_group("orders", "late", Start(at="latest"))
 
 
 def owed(tables: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
@@ -103,3 +108,25 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     assert "there is no archive at" in done.stderr
     assert "Traceback" not in done.stderr
     assert not done.stdout
+
+
+def test_the_last_acks_are_told_though_nothing_comes_after_them(shared_node: Node) -> None:
+    """J4, P4: they reach the disk by themselves; else the audit would wait for the next message."""
+    topic = f"last-{uuid4().hex[:8]}"
+    with connect(shared_node.url, app="shop") as mq:
+        mq.send(topic, b"the only one")
+        with mq.consumer(topic, group="billing") as consumer:
+            next(consumer).ack()
+            consumer.flush()
+    found, place = cluster(shared_node.url), Place(DELIVERIES, "main")
+
+    def acked() -> bool:
+        first, end = found.bounds(place)
+        for page in found.read_deliveries(place, first, end, lambda _: None):
+            ours = {each.group_id for each in page.names if each.topic == topic}
+            records = [event.record for event in events(page)]
+            if any(each.kind == Kind.ACKED and each.group_id in ours for each in records):
+                return True
+        return False
+
+    wait_until(acked, "the ack among the delivery records")

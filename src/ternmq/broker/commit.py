@@ -392,6 +392,10 @@ class Committer:
             self._kick()
 
     def _finish_alone(self, future: asyncio.Future[None], error: TernError | None) -> None:
+        pulls = self._store.pulls
+        if error is None and pulls.failed is None:  # It may have synced progress.
+            self._safety.wrote(PULLS, pulls.end, pulls.synced_offset)
+            self._settle_decided()
         _settle(future, error)
         self._next()
 

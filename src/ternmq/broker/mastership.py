@@ -15,7 +15,6 @@ from typing import Any
 
 from ternmq.broker.parts import Parts, open_store
 from ternmq.broker.site import Site
-from ternmq.core.config import Flush
 from ternmq.core.errors import Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
@@ -197,12 +196,11 @@ async def _serve(
             "checkpoints": parts.upkeep.run_checkpoints,
             "alarms": parts.observer.run_alarms,
             "index": parts.upkeep.run_index,
+            "flush": parts.upkeep.run_flush,
             "retention": parts.retention.run,
             "check-back": parts.check_back.run,
             "slots": parts.slots.run,
         }
-        if site.config.flush is Flush.ASYNC:
-            loops["flush"] = parts.upkeep.run_flush
         async with background(**loops):
             log.info("broker leads", group=site.config.broker_group, epoch=leader.epoch)
             site.begun(parts.scrape, epoch=leader.epoch)

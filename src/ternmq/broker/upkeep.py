@@ -118,12 +118,17 @@ class Upkeep:
                 log.error("checkpoint failed by a bug", error=repr(bug))
 
     async def run_flush(self) -> None:
-        """flush=async: what was handed to the operating system reaches the disk, forever."""
+        """What was handed to the operating system reaches the disk, also when nothing comes after
+        it, forever: messages (flush=async), and what groups did, which is told only then."""
+        messages, pulls = self._store.messages, self._store.pulls
         while True:
             await asyncio.sleep(self._flush_interval_s)
-            if self._store.messages.synced_offset < self._store.messages.safe_offset:
+            due = [messages.sync_due] if messages.synced_offset < messages.safe_offset else []
+            if pulls.failed is None and pulls.synced_offset < pulls.end:
+                due.append(pulls.sync_due)
+            for sync in due:
                 try:
-                    await self._committer.alone(self._store.messages.sync_due)
+                    await self._committer.alone(sync)
                 except TernError as error:
                     log.error("flush failed", reason=error.message)
 

@@ -249,12 +249,16 @@ def _commit_path(number: int) -> str:
 
 
 def _located(target: str) -> tuple[fs.FileSystem, str]:
+    if not target.strip():
+        raise BadRequest("say where the archive is: a folder, or a url such as s3://bucket/path")
     if "://" not in target:
         return fs.LocalFileSystem(), str(Path(target).absolute())
     try:
         filesystem, root = fs.FileSystem.from_uri(target)
     except (pa.ArrowException, OSError) as error:
         raise BadRequest(f"{target!r} is not a place for an archive: {error}") from error
+    if not root.strip("/"):
+        raise BadRequest(f"{target!r} is not a place for an archive: it names no bucket or folder")
     return filesystem, root.rstrip("/")
 
 

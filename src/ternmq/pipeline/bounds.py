@@ -99,8 +99,8 @@ def _end(options: SourceOptions, cluster: Cluster, place: Place) -> int:
         found = cluster.at_time(place, time_ms)
         return bounds.end if found is None else found
     sequence = where.sequences.get(place, LATEST)
-    if sequence == EARLIEST:
-        raise BadRequest("endingOffsets cannot be -2: that would read nothing")
+    if sequence < LATEST:
+        raise BadRequest(f"endingOffsets cannot be {sequence}: that would read nothing")
     return bounds.end if sequence == LATEST else min(sequence, bounds.end)
 
 

@@ -83,6 +83,9 @@ def full_schema(stream: str, *, properties: bool) -> StructType:
 def check_projection(stream: str, wanted: StructType) -> None:
     """Refuse a schema that is not a selection of our columns, naming the nearest one."""
     known = DELIVERIES if stream == "deliveries" else MESSAGES
+    twice = [name for name in wanted.names if wanted.names.count(name) > 1]
+    if twice:
+        raise BadRequest(f"the schema names column {twice[0]!r} twice")
     for field in wanted.fields:
         column = known.get(field.name)
         if column is None:

@@ -87,12 +87,16 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
             "say which topics: exactly one of subscribe (a comma list), subscribePattern "
             f"(a regular expression) or assign (JSON); given: {', '.join(ways) or 'none'}"
         )
-    topics = tuple(name.strip() for name in said.get("subscribe", "").split(",") if name.strip())
+    named = (name.strip() for name in said.get("subscribe", "").split(","))
+    topics = tuple(dict.fromkeys(name for name in named if name))  # Twice would be read twice.
     if stream == "deliveries" and ways:
         raise BadRequest(
             f"stream=deliveries is of all topics: leave {ways[0]} out, and choose by the column "
             "'topic'"
         )
+    timed = [name for name in said if "Timestamp" in name]
+    if stream == "deliveries" and timed:
+        raise BadRequest(f"delivery records have no {timed[0]}: choose by the column 'at'")
     if ways == ["subscribe"] and not topics:
         raise BadRequest(f"subscribe is a comma list of topics, got {said['subscribe']!r}")
     for topic in topics:
@@ -210,9 +214,14 @@ def _assigned(text: str) -> tuple[Place, ...]:
     if not text:
         return ()
     found = _json("assign", text)
-    if not all(isinstance(groups, list) for groups in found.values()):
+    fine = all(
+        isinstance(groups, list) and groups and all(isinstance(group, str) for group in groups)
+        for groups in found.values()
+    )
+    if not found or not fine:
         raise BadRequest(f'assign is JSON such as {{"orders": ["main"]}}, got {text!r}')
-    return tuple(Place(topic, group) for topic, groups in found.items() for group in groups)
+    places = (Place(topic, group) for topic, groups in found.items() for group in groups)
+    return tuple(dict.fromkeys(places))
 
 
 def _pattern(text: str) -> str:
@@ -224,10 +233,14 @@ def _pattern(text: str) -> str:
 
 
 def _whole(name: str, value: Any) -> int:
+    """What Spark hands over as text, or JSON had as a number or text."""
     try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise BadRequest(f"{name} takes whole numbers, got {value!r}") from None
+        found = int(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if isinstance(found, bool) or not isinstance(found, int) or abs(found) >= 2**63:
+        raise BadRequest(f"{name} takes whole numbers, got {value!r}")
+    return found
 
 
 def _count(said: Mapping[str, str], name: str) -> int:

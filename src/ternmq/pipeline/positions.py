@@ -36,12 +36,14 @@ def to_json(positions: Mapping[Place, int], cluster: str = "") -> dict[str, Any]
     return {**known, "o": topics, "v": VERSION}
 
 
-def is_sentinel(offset: Mapping[str, Any]) -> bool:
-    return "new" in offset
+def is_sentinel(offset: Any) -> bool:
+    return isinstance(offset, Mapping) and offset.get("new") is True
 
 
-def from_json(offset: Mapping[str, Any], cluster: str = "") -> dict[Place, int]:
+def from_json(offset: Any, cluster: str = "") -> dict[Place, int]:
     """Read what `to_json` made; a checkpoint of something else is a clear error."""
+    if not isinstance(offset, Mapping):  # The rate source counts seconds.
+        offset = {"": offset}
     if cluster and offset.get("c", cluster) != cluster:
         raise BadRequest(
             f"the checkpoint is of cluster {offset['c']}, this is {cluster}: "

@@ -66,6 +66,7 @@ class TaskWriter:
         try:
             for batch in rows:
                 now_ms = time.time_ns() // 1_000_000
+                sink_rows.check_rows(batch)
                 for later, rest in sink_rows.split_due(batch, now_ms):
                     server = self._delay_server(partition) if later else ""
                     for topic, part in sink_rows.split_topics(rest, self._options.topic):

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from ternmq.batch import compression
 from ternmq.batch.encoder import Columns, Piece
 from ternmq.batch.layout import BATCH_SIZE_MAX, Attribute, Buffer, Column, Encoding, Part, Type
-from ternmq.batch.properties import STRING
+from ternmq.batch.properties import PROPERTIES_MAX, STRING
+from ternmq.client.outgoing import TEXT_SIZE_MAX
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import DAY_MS, KIB
@@ -49,6 +50,22 @@ def check_columns(names: list[str], *, topic: str) -> None:
             near = get_close_matches(name, COLUMNS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(COLUMNS)}"
             raise BadRequest(f"the tern sink has no column {name!r}; {hint}")
+
+
+def check_rows(batch: pa.RecordBatch) -> None:
+    """Refuse what `send` refuses too, so that whoever reads a message may send it on."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in ("key", "tag", "order_key"):
+        size = pc.max(pc.binary_length(columns[name])).as_py() if name in columns else None
+        if size is not None and size > TEXT_SIZE_MAX:
+            raise BadRequest(f"{name} has {size} bytes; at most {TEXT_SIZE_MAX} are allowed")
+    if "properties" in columns:
+        rows = columns["properties"].filter(pc.is_valid(columns["properties"]))  # A copy.
+        most = int(np.diff(rows.offsets.to_numpy()).max(initial=0))
+        if most > PROPERTIES_MAX:
+            raise BadRequest(f"{most} properties; at most {PROPERTIES_MAX} are allowed")
+        if len(rows) and pc.any(pc.equal(pc.binary_length(rows.keys), 0)).as_py():
+            raise BadRequest("a property has an empty name")
 
 
 def split_due(batch: pa.RecordBatch, now_ms: int) -> Iterator[tuple[bool, pa.RecordBatch]]:
@@ -147,7 +164,7 @@ def ids(texts: pa.Array) -> pa.Array:
     start = int(offsets[plain.offset])
     letters = np.frombuffer(plain.buffers()[2], np.uint8)[start : start + 26 * len(plain)]
     values = _VALUES[letters].reshape(len(plain), ID_TEXT_SIZE)
-    if (values == 255).any():
+    if (values == 255).any() or (values[:, 0] > 7).any():  # Not letters of ids, or 130 bits.
         return pa.array([_id(text) for text in texts.to_pylist()], pa.binary())
     bits = np.unpackbits(values, axis=1).reshape(len(plain), ID_TEXT_SIZE, 8)[:, :, 3:]
     packed = np.packbits(bits.reshape(len(plain), 130)[:, 2:], axis=1)
@@ -161,9 +178,12 @@ def _id(text: str) -> bytes:
     if len(text) == ID_TEXT_SIZE:
         return id_from_text(text).to_bytes(16, "big")
     try:
-        return bytes.fromhex(text)
+        found = bytes.fromhex(text)
     except ValueError:
-        raise BadRequest(f"{text!r} is not a message id") from None
+        found = b""
+    if not found or found.hex() != text.lower():
+        raise BadRequest(f"{text[:100]!r} is not a message id")
+    return found
 
 
 def _binary(array: pa.Array, kind: pa.DataType) -> pa.Array:

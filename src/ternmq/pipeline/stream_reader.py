@@ -64,6 +64,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._ends(found.recent_bounds) if self._target is None else self._target
         # A place that is not there now (its topic was deleted) stays where it was.
         latest = {place: latest.get(place, at.get(place, 0)) for place in latest.keys() | at.keys()}
+        latest = {
+            place: self._not_back(place, at.get(place, 0), end) for place, end in latest.items()
+        }
         if self._too_little(at, latest):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -85,7 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if until != at:
                 bounds = bounds_of(cluster(self._options.url), place)
                 # Fewer than before: the topic was made anew, and is read from its beginning.
-                held = check_held(self._options, place, at if at <= until else until + 1, bounds)
+                wanted = at if at <= until else bounds.end + 1
+                held = check_held(self._options, place, wanted, bounds)
                 ranges.append(Range(place, held, until))
         return list(self._ranges.tasks(ranges))
 
@@ -103,6 +107,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if bounds is not None:
                 ends[place] = bounds.end
         return ends
+
+    def _not_back(self, place: Place, at: int, end: int) -> int:
+        """An end below the start is old (of availableNow, or remembered), unless the topic holds
+        less by now: then it was made anew."""
+        if end >= at:
+            return end
+        bounds = cluster(self._options.url).bounds(place)
+        return at if bounds is None or bounds.end >= at else bounds.end
 
     def _weighed(self, at: dict[Place, int], latest: dict[Place, int]) -> dict[Place, int]:
         """maxBytesPerTrigger, also where there is a limit of rows: the smaller one counts."""

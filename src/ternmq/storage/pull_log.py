@@ -146,6 +146,8 @@ class PullLog:
         written, the next may work) or `DiskFailed`."""
         assert self._in_flight is staged
         self._log.write(staged.plan, sync=sync)
+        if sync:
+            self._synced_at = self._clock.monotonic()
         staged.written = True
 
     def commit(self, staged: StagedPulls, *, safe: bool = True) -> None:

@@ -49,3 +49,12 @@ def test_a_job_that_died_before_its_header_is_no_harm(tmp_path: Path) -> None:
     store.check()
     with pytest.raises(BadRequest, match="archive of cluster here"):
         store.prepare("there")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("", "say where"), (" ", "say where"), ("s3://", "no bucket"), ("file:///", "no bucket")],
+)
+def test_a_place_that_is_none_is_refused(target: str, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        ArchiveStore(target)

@@ -27,6 +27,7 @@ class ClusterDouble:
         ("startingOffsets", '{"orders": {"mian": 7}}', "'orders' on broker group 'mian'"),
         ("endingOffsets", '{"oders": {"main": 7}}', "endingOffsets names topic 'oders'"),
         ("startingOffsetsByTimestamp", '{"oders": 7}', "ByTimestamp names topic 'oders'"),
+        ("endingOffsets", '{"orders": {"main": -3}}', "would read nothing"),
     ],
 )
 def test_a_position_of_something_that_is_not_read_is_a_mistake(

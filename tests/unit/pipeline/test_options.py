@@ -50,6 +50,14 @@ def test_a_time_goes_over_offsets() -> None:
         ({"maxTriggerDelay": "soon"}, "a time such as"),
         ({"stream": "acks"}, "'messages' or 'deliveries'"),
         ({"subscribe": "no spaces"}, "cannot be the name of a topic"),
+        ({"startingOffsets": '{"orders": {"main": 1.5}}'}, "whole numbers"),
+        ({"startingOffsets": '{"orders": {"main": Infinity}}'}, "whole numbers"),
+        ({"startingOffsets": '{"orders": {"main": true}}'}, "whole numbers"),
+        ({"endingTimestamp": "9" * 30}, "whole numbers"),
+        ({"subscribe": "", "assign": "{}"}, "assign is JSON such as"),
+        ({"subscribe": "", "assign": '{"orders": []}'}, "assign is JSON such as"),
+        ({"subscribe": "", "assign": '{"orders": [["main"]]}'}, "assign is JSON such as"),
+        ({"subscribe": "", "stream": "deliveries", "endingTimestamp": "1"}, "column 'at'"),
     ],
 )
 def test_a_mistake_is_said_in_words(given: dict[str, str], said: str) -> None:
@@ -65,3 +73,10 @@ def test_a_stream_has_no_end() -> None:
 def test_a_bad_pattern_is_refused() -> None:
     with pytest.raises(BadRequest, match="no regular expression"):
         source_options({"subscribePattern": "("}, streaming=False)
+
+
+def test_a_topic_that_is_named_twice_is_read_once() -> None:
+    """P1: else every row came twice."""
+    assert source_options({"subscribe": "a, b,a"}, streaming=False).topics == ("a", "b")
+    assigned = source_options({"assign": '{"a": ["main", "main"]}'}, streaming=False)
+    assert assigned.places == (Place("a", "main"),)

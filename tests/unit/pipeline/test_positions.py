@@ -25,8 +25,11 @@ def test_a_new_query_begins_at_a_constant() -> None:
     assert not is_sentinel(to_json({}))
 
 
-@pytest.mark.parametrize("offset", [{}, {"v": 2, "o": {}}, {"topic": {"0": 17}}])
-def test_the_checkpoint_of_another_query_is_a_clear_error(offset: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "offset", [{}, {"v": 2, "o": {}}, {"topic": {"0": 17}}, 5, {"new": {"0": 17}}]
+)
+def test_the_checkpoint_of_another_query_is_a_clear_error(offset: object) -> None:
+    assert not is_sentinel(offset)
     with pytest.raises(BadRequest, match="checkpoint"):
         from_json(offset)
 

@@ -96,6 +96,34 @@ def test_ids_from_elsewhere_are_kept_too() -> None:
     assert sink_rows.ids(texts).to_pylist() == [(7).to_bytes(16, "big"), bytes.fromhex("c0ffee")]
 
 
+@pytest.mark.parametrize("text", ["", "zz", "c0 ff", "8" + "0" * 25, "Z" * 26])
+def test_what_is_no_id_is_refused_and_not_made_another_one(text: str) -> None:
+    """P2: an id of 130 bits lost its first two in silence."""
+    with pytest.raises(BadRequest, match="is not a message id"):
+        sink_rows.ids(pa.array([text]))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"key": "k" * 1025}, "key has 1025 bytes; at most 1024"),
+        ({"tag": "ü" * 513}, "tag has 1026 bytes"),
+        ({"order_key": "k" * 1025}, "order_key has 1025 bytes"),
+        ({"properties": [("", "x")]}, "an empty name"),
+        ({"properties": [(str(n), "x") for n in range(257)]}, "257 properties; at most 256"),
+    ],
+)
+def test_what_send_would_refuse_is_refused_here_too(row: dict[str, Any], said: str) -> None:
+    fine = {"body": b"1", "key": "k" * 1024, "tag": "t", "properties": [("a", "b")]}
+    rows = [fine, {"body": b"2"}, {"body": b"3", **row}]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+    sink_rows.check_rows(batch.slice(0, 2))
+    sink_rows.check_rows(batch.slice(1, 1))
+    with pytest.raises(BadRequest, match=said):
+        sink_rows.check_rows(batch.slice(1))
+
+
 def test_rows_go_to_the_topic_of_their_column() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b"1", b"2", b"3"], "topic": ["a", "b", "a"]})
 

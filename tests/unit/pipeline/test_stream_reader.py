@@ -1,0 +1,75 @@
+"""Where micro-batches go: forward, unless a topic was made anew."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from ternmq.pipeline import stream_reader
+from ternmq.pipeline.cluster import Bounds
+from ternmq.pipeline.columns import full_schema
+from ternmq.pipeline.loss import DataLoss
+from ternmq.pipeline.options import source_options
+from ternmq.pipeline.positions import Place, to_json
+
+ORDERS = Place("orders", "main")
+
+
+class ClusterDouble:
+    """Holds `end` messages of one topic; what it remembers may be older."""
+
+    def __init__(self, end: int) -> None:
+        self.end = self.remembered = end
+
+    def id(self) -> str:
+        return "here"
+
+    def broker_groups(self) -> list[str]:
+        return ["main"]
+
+    def bounds(self, _: Place) -> Bounds:
+        return Bounds(0, self.end)
+
+    def recent_bounds(self, _: Place) -> Bounds:
+        return Bounds(0, self.remembered)
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> ClusterDouble:
+    double = ClusterDouble(100)
+    monkeypatch.setattr(stream_reader, "cluster", lambda _: double)
+    return double
+
+
+def reader(**given: str) -> stream_reader.StreamReader:
+    options = source_options({"subscribe": "orders", **given}, streaming=True)
+    return stream_reader.StreamReader(options, full_schema("messages", properties=True))
+
+
+def at(sequence: int) -> dict[str, Any]:
+    return to_json({ORDERS: sequence}, "here")
+
+
+def test_an_end_that_is_remembered_or_of_available_now_does_not_go_back(
+    found: ClusterDouble,
+) -> None:
+    """P1: the start 'latest' is asked for after the end of availableNow."""
+    one, now = reader(), reader()
+    now.prepareForTriggerAvailableNow()
+    found.end = 105
+
+    assert one.latestOffset(at(105), ReadAllAvailable()) == at(105)
+    assert now.latestOffset(at(105), ReadAllAvailable()) == at(105)
+
+
+def test_a_topic_made_anew_is_told_also_when_more_came_meanwhile(found: ClusterDouble) -> None:
+    """P1: else its first messages were passed over in silence."""
+    found.end = found.remembered = 5
+    end = reader().latestOffset(at(100), ReadAllAvailable())
+    found.end = 9
+
+    assert end == at(5)
+    with pytest.raises(DataLoss, match="made anew"):
+        reader().partitions(at(100), end)
+    [task] = reader(failOnDataLoss="false").partitions(at(100), end)
+    assert (task.first, task.end) == (0, 5)  # type: ignore[attr-defined]
