@@ -121,8 +121,9 @@ def test_the_last_acks_are_told_though_nothing_comes_after_them(shared_node: Nod
     found, place = cluster(shared_node.url), Place(DELIVERIES, "main")
 
     def acked() -> bool:
-        first, end = found.bounds(place)
-        for page in found.read_deliveries(place, first, end, lambda _: None):
+        bounds = found.bounds(place)
+        assert bounds is not None
+        for page in found.read_deliveries(place, *bounds, lambda _: None):
             ours = {each.group_id for each in page.names if each.topic == topic}
             records = [event.record for event in events(page)]
             if any(each.kind == Kind.ACKED and each.group_id in ours for each in records):

@@ -281,10 +281,10 @@ def dead_letters(
             rows = letters.letters(spark, url, choice)
             causes = [] if rows is None else letters.grouped(rows).toArrow().to_pylist()
         result: dict[str, Any] = {"causes": causes}
-        if redrive and rows is not None:
+        if redrive:
             total = sum(cause["letters"] for cause in causes)
             result |= {"chosen": total, "resent": 0, "failed": []}
-            if not dry_run and total:
+            if not dry_run and rows is not None and total:
                 confirm(f"Send {total} letters again?", yes=yes)
                 with interrupted() as stopping, job_bar(spark, "redrive", total) as shown:
                     result["resent"], result["failed"] = letters.redrive(

@@ -89,7 +89,7 @@ class Archiver:
         self._job = job
         self._cluster: Cluster = cluster(job.url)
         self._topics: dict[str, int] = {}
-        self._anew = set[str]()
+        self._told = set[str]()
         self._store = prepared(job)
         self._state = ArchiveState()
         spark.dataSource.register(ArchiveSource)
@@ -173,7 +173,11 @@ class Archiver:
         return ends
 
     def _plan(self, state: ArchiveState, ends: dict[ArchivePlace, int]) -> list[ArchivedRange]:
-        ends = {place: end for place, end in ends.items() if not self._made_anew(state, place, end)}
+        ends = {
+            place: end
+            for place, end in ends.items()
+            if not self._deleted(place) and not self._made_anew(state, place, end)
+        }
         starts = {place: self._start(state, place) for place in ends}
         messages = {p: end for p, end in ends.items() if p.kind == MESSAGES}
         deliveries = {p: end for p, end in ends.items() if p.kind == DELIVERIES}
@@ -192,6 +196,15 @@ class Archiver:
                 )  # fmt: skip
         return ranges
 
+    def _deleted(self, place: ArchivePlace) -> bool:
+        """Did its topic go since its end was asked for?"""
+        if self._cluster.recent_bounds(Place(place.topic, place.broker_group)) is not None:
+            return False
+        self._tell_not_archived(
+            place.topic, f"topic {place.topic!r} was deleted before all of it was archived"
+        )
+        return True
+
     def _made_anew(self, state: ArchiveState, place: ArchivePlace, end: int) -> bool:
         """Is this another topic than the one of its name that is archived?"""
         mark = state.marks.get(place)
@@ -200,16 +213,19 @@ class Archiver:
         known, now = mark.topic_id, self._topics.get(place.topic, 0)
         if end >= mark.end and (known == now or not known or not now):
             return False
-        text = (
+        self._tell_not_archived(
+            place.topic,
             f"topic {place.topic!r} was deleted and made anew since it was archived; "
-            f"archive it to another folder (--topics {place.topic} --to …)"
+            f"archive it to another folder (--topics {place.topic} --to …)",
         )
+        return True
+
+    def _tell_not_archived(self, topic: str, text: str) -> None:
         if self._job.fail_on_data_loss:
             raise DataLoss(text)
-        if place.topic not in self._anew:
+        if topic not in self._told:
             log.warning("not archived", what=text)
-            self._anew.add(place.topic)
-        return True
+            self._told.add(topic)
 
     def _counted(
         self, ranges: list[ArchivedRange], files: list[ArchivedFile], gone: dict[str, int]

@@ -92,13 +92,13 @@ class ArchiveStore:
                 "choose another folder"
             )
 
-    def check(self) -> None:
+    def check(self) -> ArchiveHeader:
         """Refuse a folder that is no archive."""
         with _said(f"cannot read {self.target}"):
             header = self._read(HEADER)
         if header is None:
             raise BadRequest(f"there is no archive at {self.target}")
-        _header(self.target, header)
+        return _header(self.target, header)
 
     # The log
 

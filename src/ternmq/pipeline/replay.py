@@ -85,7 +85,7 @@ class Replayer:
         )
         check_name("replay", self.name)
         self._store = ArchiveStore(job.archive)
-        self._store.check()
+        self._origin = self._store.check().cluster
         self._cluster = cluster(job.url)
         self._state: ArchiveState = self._store.load()
         self._plan = self._planned()
@@ -158,11 +158,12 @@ class Replayer:
                     "give this one another --name"
                 )
             return plan
-        ends = {
-            place.broker_group: mark.end
+        marks = {
+            place.broker_group: mark
             for place, mark in self._state.marks.items()
             if place.kind == MESSAGES and place.topic == job.topic
         }
+        ends = {line: mark.end for line, mark in marks.items()}
         if not ends:
             known_topics = sorted({p.topic for p in self._state.marks if p.kind == MESSAGES})
             raise BadRequest(
@@ -173,6 +174,9 @@ class Replayer:
             name=self.name, topic=job.topic, to_topic=job.to_topic, group=job.group,
             where=job.where, cluster=here, batch_rows=replay_plan.batch_rows(job.rate), ends=ends,
             targets=replay_plan.targets(ends, self._cluster.broker_groups()),
+            sources={
+                line: f"{self._origin} {mark.topic_id} {line}" for line, mark in marks.items()
+            },
         )  # fmt: skip
 
     def _choose(self, first: int = 0, end: int = END) -> DataFrame:
@@ -251,8 +255,8 @@ class Replayer:
     def _bringer(self, line: str, *, dry_run: bool) -> Bringer:
         job = self._job
         request = ReplayOpen(
-            topic=job.to_topic or job.topic, into=job.group, replay=self.name, source=line,
-            dry_run=dry_run,
+            topic=job.to_topic or job.topic, into=job.group, replay=self.name,
+            source=self._plan.sources.get(line, line), dry_run=dry_run,
         )  # fmt: skip
         return Bringer(self._cluster.client, self._plan.targets[line], request)
 

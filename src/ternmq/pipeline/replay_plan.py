@@ -44,6 +44,9 @@ class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How far each line was archived when the replay began; a line is a broker group's."""
     targets: dict[str, str]
     """The broker group that each line goes to."""
+    sources: dict[str, str] = {}
+    """Which messages each line is, of all clusters and topics: two archives may have the same
+    sequences. Empty in plans of before: there it is the line's name."""
 
     def choice(self) -> tuple[str, ...]:
         return (self.topic, self.to_topic, self.group, self.where)

@@ -157,3 +157,22 @@ def test_a_topic_made_anew_is_told_and_not_mixed_with_the_old_one(
     assert rounds == []
     with pytest.raises(DataLoss, match="'orders' was deleted and made anew"):
         archiver(monkeypatch, found, tmp_path / "a", fail_on_data_loss=True).run_once(print)
+
+
+def test_a_topic_that_is_deleted_meanwhile_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between two rounds towards the same ends."""
+    found = ClusterDouble()
+    found.ids["bills"], found.held["bills"] = 2, Bounds(0, 5)
+    job = archiver(monkeypatch, found, tmp_path / "a")
+    ends = job._ends()
+    del found.ids["bills"], found.held["bills"]
+
+    done = job.round(ends)
+
+    assert done is not None and done.messages == 10
+    assert job.round(ends) is None
+    strict = archiver(monkeypatch, found, tmp_path / "b", fail_on_data_loss=True)
+    with pytest.raises(DataLoss, match="'bills' was deleted"):
+        strict.round(ends)
