@@ -1,13 +1,18 @@
 """Spark and several broker groups: sink, rows for later, and a group that is added (P1, P2)."""
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.positions import Place
 from ternmq.sync import connect
 from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.replicated import GROUP, make_pair
 from tests.integration.test_spark_streams import Batches, start
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -71,3 +76,37 @@ def test_a_broker_group_added_while_the_stream_runs_is_read_from_its_start(
         finally:
             query.stop()
     assert sum(map(len, seen)) == sent
+
+
+def test_a_query_reads_from_a_replica_what_the_master_says_is_there(
+    spark: SparkSession, node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """P1: `from=replica`; also the rows that came while the replica was behind."""
+    pair = make_pair(node_factory, tmp_path, settings={"TERN_REPLICA_LOST": "continue"})
+    with connect(pair.url, app="shop") as mq:
+        mq.send_many("orders", [b"%d" % number for number in range(5_000)])
+    wanted = {"url": pair.url, "subscribe": "orders", "from": "replica"}
+
+    assert spark.read.format("tern").options(**wanted).load().count() == 5_000
+    place, replica = Place("orders", GROUP), pair.replica()
+    here = cluster(pair.url)
+    pieces = here.read(place, 0, 5_000, [], replica=True)
+    assert sum(envelope.batch.count for piece in pieces for envelope in piece) == 5_000
+    link = here.client.links.reader(GROUP)
+    assert link.connection is not None and link.connection.address.endswith(f":{replica.port + 1}")
+
+
+def test_what_a_replica_has_a_little_later_is_waited_for(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    pair = make_pair(node_factory, tmp_path, settings={"TERN_REPLICA_LOST": "continue"})
+    replica = pair.replica()
+    with connect(pair.url, app="shop") as mq:
+        mq.send("orders", b"both")
+        here, place = cluster(pair.url), Place("orders", GROUP)
+        assert sum(map(len, here.read(place, 0, 1, [], replica=True))) == 1
+        os.kill(replica.pid, signal.SIGSTOP)
+        mq.send("orders", b"master")
+        os.kill(replica.pid, signal.SIGCONT)
+
+        assert sum(map(len, here.read(place, 0, 2, [], replica=True))) == 2

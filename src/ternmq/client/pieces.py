@@ -7,7 +7,7 @@ the broker. Nothing is leased, the broker keeps nothing of a reader.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
 from ternmq.batch.envelope import Envelope, read_envelopes
@@ -50,7 +50,7 @@ class Pieces:
         self._rows_max = rows_max
         self._retries_s = math.inf if for_ever else RETRIES_S
 
-    async def walk(self, sequence: int, end: int) -> AsyncIterator[Piece]:
+    async def walk(self, sequence: int, end: int) -> AsyncGenerator[Piece, None]:
         """Pieces until `end`, or for ever where that is `ENDLESS`."""
         ahead = self._ask(sequence, end) if sequence < end else None
         try:

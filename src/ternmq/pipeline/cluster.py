@@ -13,7 +13,7 @@ from ternmq.batch.envelope import Envelope
 from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
 from ternmq.client.detached import Detached, DetachedEnding
-from ternmq.client.pieces import Pieces
+from ternmq.client.pieces import Piece, Pieces
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, Place
@@ -25,6 +25,9 @@ from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
 REMEMBER_S = 0.1
 ROWS_MAX = 50_000
 PAGE_SIZE = MIB
+REPLICA_WAIT_MS = 500
+REPLICA_STILL_MAX = 10
+"""After so many waits without a row the master is asked."""
 APP = "spark"
 STAGED_S = 72 * 3600.0
 """So long rows of the sink wait for their commit: a driver may be down in between."""
@@ -127,24 +130,48 @@ class Cluster:
         return min(at, end), weighed
 
     def read(
-        self, place: Place, first: int, end: int, columns: Sequence[int]
+        self, place: Place, first: int, end: int, columns: Sequence[int], *, replica: bool = False
     ) -> Iterator[list[Envelope]]:
-        """The rows of a range, piece by piece; the next piece is under way meanwhile."""
+        """The rows of a range, piece by piece; the next piece is under way meanwhile.
+
+        `end` is what the master has. A replica may need a moment to have it too; from one that
+        does not get on, the rest is read from the master.
+        """
+        at, still = first, 0
+        if replica:
+            for piece in self._walk(place, first, end, columns, replica=True):
+                still = still + 1 if piece.following <= at else 0
+                at = max(at, piece.following)
+                yield piece.envelopes
+                if still == REPLICA_STILL_MAX:
+                    break
+            if at >= end:
+                return
+        for piece in self._walk(place, at, end, columns):
+            yield piece.envelopes
+
+    def _walk(
+        self, place: Place, first: int, end: int, columns: Sequence[int], *, replica: bool = False
+    ) -> Iterator[Piece]:
+        links, group = self._client.links, place.broker_group
         walk = loop_thread().call(
             lambda: Pieces(
-                self._client.links.broker(place.broker_group),
+                links.reader(group) if replica else links.broker(group),
                 place.topic,
                 columns=columns,
                 rows_max=ROWS_MAX,
+                wait_ms=REPLICA_WAIT_MS if replica else 0,
             ).walk(first, end)
         )
 
-        async def following() -> list[Envelope] | None:
-            piece = await anext(walk, None)
-            return None if piece is None else piece.envelopes
+        async def following() -> Piece | None:
+            return await anext(walk, None)
 
-        while (envelopes := loop_thread().run(following())) is not None:
-            yield envelopes
+        try:
+            while (piece := loop_thread().run(following())) is not None:
+                yield piece
+        finally:
+            loop_thread().run(walk.aclose())
 
     def read_deliveries(
         self, place: Place, first: int, end: int, gone: Callable[[int], None]

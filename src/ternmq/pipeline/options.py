@@ -57,6 +57,7 @@ class SourceOptions:
     starting: Where
     ending: Where
     time_missing: str = "error"
+    from_replica: bool = False
     include_properties: bool = True
     rows_max: int = 0
     rows_min: int = 0
@@ -76,11 +77,11 @@ class SourceOptions:
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Check everything a query was given."""
     said = checked(given, SOURCE)
-    stream = said.get("stream", "messages")
+    stream, source = said.get("stream", "messages"), said.get("from", "master")
     if stream not in ("messages", "deliveries"):
         raise BadRequest(f"stream is 'messages' or 'deliveries', not {stream!r}")
-    if said.get("from", "master") not in ("master", "replica"):
-        raise BadRequest(f"from is 'master' or 'replica', not {said['from']!r}")
+    if source not in ("master", "replica"):
+        raise BadRequest(f"from is 'master' or 'replica', not {source!r}")
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if said.get(name)]
     if stream == "messages" and len(ways) != 1:
         raise BadRequest(
@@ -115,6 +116,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         pattern=_pattern(said.get("subscribePattern", "")),
         places=_assigned(said.get("assign", "")),
         stream=stream,
+        from_replica=source == "replica",
         starting=starting,
         ending=ending,
         time_missing=_choice(said, "startingOffsetsByTimestampStrategy", ("error", "latest")),
