@@ -117,6 +117,7 @@ async def test_every_kind_of_nonsense_closes_its_connection_with_a_reason(
     assert shared_node.running
 
 
+@pytest.mark.long
 async def test_half_a_hello_and_then_silence_is_given_up(shared_node: Node) -> None:
     """A socket that was opened and forgotten does not stay for ever."""
     async with AsyncExitStack() as stack:

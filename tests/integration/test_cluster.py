@@ -48,7 +48,12 @@ async def consume_all(mq: ternmq.Client, topic: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long), "zookeeper"]
+    "kind",
+    [
+        "sqlite",
+        pytest.param("postgresql", marks=pytest.mark.long),
+        pytest.param("zookeeper", marks=pytest.mark.long),
+    ],
 )
 async def test_two_meta_servers_and_two_broker_groups_are_one_cluster(
     kind: str, request: pytest.FixtureRequest, node_factory: NodeFactory, tmp_path: Path

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import ternmq
 from ternmq.wire.commands import Start
@@ -27,6 +28,11 @@ PART = 100
 NEVER = {"TERN_CHECKPOINT_INTERVAL_MS": "1h"}
 OFTEN = {"TERN_CHECKPOINT_INTERVAL_MS": "100"}
 SENT = [f"body-{batch}-{row}" for batch in range(BATCHES) for row in range(ROWS)]
+
+
+def long(value: object) -> ParameterSet:
+    """One more of a kind, for long runs."""
+    return pytest.param(value, marks=pytest.mark.long)
 
 
 async def fill(node: Node) -> None:
@@ -117,7 +123,7 @@ async def stored(node: Node) -> list[str]:
         return list((await whole_topic(mq, TOPIC)).values())
 
 
-@pytest.mark.parametrize("size", [1, 100, 400])
+@pytest.mark.parametrize("size", [1, long(100), long(400)])
 async def test_a_torn_tail_is_cut_and_new_messages_are_not_born_acked(
     size: int, crashed: Node
 ) -> None:
@@ -227,7 +233,7 @@ async def test_what_can_be_made_again_is_made_again(what: str, stopped: Node) ->
     await check_goes_on(stopped, COUNT)
 
 
-@pytest.mark.parametrize("size", [1, 300, 1_000_000])
+@pytest.mark.parametrize("size", [1, long(300), long(1_000_000)])
 async def test_a_shorter_pull_log_means_repeats_and_nothing_worse(size: int, crashed: Node) -> None:
     """Design 6: some acked may be ready again, never the other way round."""
     cut_off(sorted((crashed.data_dir / "broker" / "pull").glob("*.log"))[-1], size)
@@ -242,7 +248,7 @@ async def test_a_shorter_pull_log_means_repeats_and_nothing_worse(size: int, cra
     await check_goes_on(crashed, COUNT)
 
 
-@pytest.mark.parametrize("restored", ["message", "message consume checkpoint producers"])
+@pytest.mark.parametrize("restored", ["message", long("message consume checkpoint producers")])
 async def test_an_older_message_log_under_a_newer_pull_log_never_makes_messages_born_acked(
     restored: str, stopped: Node, originals: dict[str, Path]
 ) -> None:

@@ -71,7 +71,14 @@ def node_on(place: Path, node_factory: NodeFactory, **settings: str) -> Node:
 
 
 @needs_root
-@pytest.mark.parametrize(("kind", "free_min"), [("ext4", "16MiB"), ("ext4", "0"), ("tmpfs", "0")])
+@pytest.mark.parametrize(
+    ("kind", "free_min"),
+    [
+        ("ext4", "16MiB"),
+        pytest.param("ext4", "0", marks=pytest.mark.long),
+        pytest.param("tmpfs", "0", marks=pytest.mark.long),
+    ],
+)
 async def test_a_full_disk_stops_producers_only_and_space_that_returns_is_enough(
     kind: str, free_min: str, tmp_path: Path, node_factory: NodeFactory
 ) -> None:

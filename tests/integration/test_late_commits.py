@@ -11,7 +11,7 @@ from ternmq.pipeline.cluster import Cluster
 from ternmq.pipeline.sink_rows import batches
 from ternmq.pipeline.staging import Stage, TaskDone
 from ternmq.sync import connect
-from tests.integration.processes import Node, NodeFactory
+from tests.integration.processes import Node, NodeFactory, wait_until
 from tests.integration.turning import SharedClock
 
 pa = pytest.importorskip("pyarrow")
@@ -46,6 +46,7 @@ def bodies(node: Node) -> list[bytes]:
         return [message.body for message in mq.read("orders")]
 
 
+@pytest.mark.long
 def test_a_day_between_staging_and_commit_changes_nothing(node: Node, clock: SharedClock) -> None:
     """Nor do two days between it and its repetition by a driver that did not hear the answer."""
     done = staged(node, "query:1", b"a", b"b")
@@ -73,6 +74,8 @@ def test_after_the_limit_it_is_said_and_the_next_run_writes_the_rows(
     clock.turn(2 * HOURS)
     node.kill()
     node.start()
+    with connect(node.url) as mq:
+        wait_until(lambda: mq.admin.halves().total == 0, "nobody waits any longer")
     with pytest.raises(Unavailable, match=r"are gone: they wait 72 h .* run it again"):
         commit(node, done)
     assert bodies(node) == []

@@ -70,6 +70,7 @@ def test_a_process_that_dies_is_reported_and_started_again_if_that_was_asked_for
     assert again != pid
 
 
+@pytest.mark.long
 def test_a_process_that_dies_stays_away_and_all_end_with_the_one_who_started_them(
     node_factory: NodeFactory,
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
 from ternmq.core.errors import BadRequest
 from ternmq.inbox import Inbox
@@ -35,6 +36,9 @@ def mq() -> Iterator[FakeMq]:
 def engine(database: TestDatabase) -> Iterator[Engine]:
     made = database.engine()
     yield made
+    pool = made.pool
+    if isinstance(pool, QueuePool):  # One that a relay holds until later would be left open.
+        wait_until(lambda: pool.checkedout() == 0, "connections given back")
     made.dispose()
 
 

@@ -57,6 +57,7 @@ async def accounted(pair: Pair, load: Verifier) -> None:
         assert lines and all(balanced(line) for line in lines)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how", [CUTS[0], *(pytest.param(how, marks=pytest.mark.long) for how in CUTS[1:])]
 )

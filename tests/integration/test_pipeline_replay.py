@@ -101,6 +101,7 @@ def test_one_group_alone_gets_what_the_cluster_no_longer_has(
     assert totals[("other", "topic")] == 0
 
 
+@pytest.mark.long
 def test_a_replay_that_dies_at_any_moment_goes_on_and_sends_nothing_twice(
     spark: SparkSession, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def opener(request: pytest.FixtureRequest) -> Opener:
     return lambda: open_registry(url)
 
 
+@pytest.mark.long
 def test_zookeeper_that_is_away_is_told_and_used_again_when_it_is_back(
     zookeeper: ZooKeeper,
 ) -> None:
@@ -36,7 +37,7 @@ def test_zookeeper_that_is_away_is_told_and_used_again_when_it_is_back(
     check_an_outage(zookeeper.url(), zookeeper)
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_a_database_that_is_away_is_told_and_used_again_when_it_is_back(
     kind: str, servers: Servers
 ) -> None:

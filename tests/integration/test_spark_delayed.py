@@ -74,6 +74,7 @@ def test_a_job_writes_rows_for_now_and_for_later_and_run_again_none_of_them(
     assert len({message.id for message in found}) == 3_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "step", [pytest.param("fail before", marks=pytest.mark.long), "fail after"]
 )

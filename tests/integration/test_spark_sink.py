@@ -176,7 +176,9 @@ def test_a_stream_goes_on_and_a_micro_batch_that_is_run_again_writes_nothing(
     assert_exact(node, "to", 3_000)
 
 
-@pytest.mark.parametrize("step", ["fail before", "fail after"])
+@pytest.mark.parametrize(
+    "step", ["fail before", pytest.param("fail after", marks=pytest.mark.long)]
+)
 def test_a_commit_that_fails_is_made_up_for_by_the_next_run(
     spark: SparkSession, node: Node, tmp_path: Path, step: str
 ) -> None:

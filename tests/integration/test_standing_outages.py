@@ -130,6 +130,7 @@ async def test_while_the_registry_is_away_everything_goes_on_and_sets_are_frozen
         await mq.send("after", b"healed")
 
 
+@pytest.mark.long
 async def test_a_meta_server_that_has_just_started_judges_nobody_dead(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:

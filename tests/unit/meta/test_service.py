@@ -180,6 +180,7 @@ async def test_creations_gather_while_a_transaction_runs(watched: Watched) -> No
     assert watched.batches == [1, 50]
 
 
+@pytest.mark.long
 async def test_fifty_thousand_topics_are_a_handful_of_transactions(watched: Watched) -> None:
     """Q17: 50,000 topics on one node."""
     count = 50_000
