@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import ternmq
 from tests.integration.processes import NodeFactory, tern, wait_until
 from tests.integration.replicated import GROUP, Pair, bodies, make_pair
@@ -26,6 +28,7 @@ async def read(url: str) -> list[str]:
         return await bodies(mq, "orders")
 
 
+@pytest.mark.long
 def test_people_see_and_decide_who_leads(node_factory: NodeFactory, tmp_path: Path) -> None:
     """Q12: by hand, with automatic failover switched off; every refusal says why."""
     pair = make_pair(node_factory, tmp_path, settings={"TERN_FAILOVER": "false"})

@@ -190,6 +190,7 @@ def test_a_mistake_that_the_server_finds_is_one_line(shared_node: Node) -> None:
     assert refused.err.count("\n") == 1
 
 
+@pytest.mark.long
 async def test_a_delay_server_of_its_own_waits_for_a_broker_that_is_down(
     node_factory: NodeFactory,
 ) -> None:

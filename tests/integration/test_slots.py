@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
@@ -144,6 +145,7 @@ async def test_a_topic_is_stored_on_the_groups_it_asks_for_and_weight_0_gets_not
                 pass  # Until the routes have told.
 
 
+@pytest.mark.long
 async def test_delayed_messages_and_an_outbox_bring_order_keys_to_where_they_lie(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
