@@ -1,7 +1,5 @@
 """What a consumer says over its connection: pull, ack, renew, leave, by subscription number."""
 
-from collections.abc import Sequence
-
 from ternmq.broker.deliver import Deliverer
 from ternmq.broker.groups import Member
 from ternmq.broker.members import Members, members_of
@@ -12,10 +10,8 @@ from ternmq.wire import commands as wire
 from ternmq.wire.commands import Flag, unpack
 from ternmq.wire.frame import Frame
 
-ACKS_FREE = 100
-OTHERS_FREE = 50  # Single failures among many messages cost no time.
-REST_PER_ACK_S = 10e-6  # More than one costs.
-REST_PER_OTHER_S = 80e-6  # About four times what one costs.
+VERDICTS_FREE = 100
+REST_PER_VERDICT_S = 10e-6  # About what one costs.
 
 _ONE_WAY = int(Flag.ONE_WAY)
 
@@ -34,7 +30,7 @@ class Consuming:
         member = _member(peer, request.subscription)
         if request.done:
             self._settler.settle(member, request.done)
-            _rest(peer, request.done)
+            _rest(peer, len(request.done))
         self._deliverer.pull(member, frame.correlation, request)
 
     def ack(self, peer: Peer, frame: Frame) -> None:
@@ -44,7 +40,7 @@ class Consuming:
             self._settler.settle(member, request.done)
         else:
             self._settler.answer(peer, frame.correlation, member, request.done)
-        _rest(peer, request.done)
+        _rest(peer, len(request.done))
 
     def renew(self, peer: Peer, request: wire.Renew) -> wire.Record:
         return self._members.renew(_member(peer, request.subscription), request)
@@ -56,12 +52,10 @@ class Consuming:
         return wire.Empty()
 
 
-def _rest(peer: Peer, done: Sequence[wire.Done]) -> None:
-    """Whoever fails a million rows one by one gets about a fifth of the loop, not all of it."""
-    acks = sum(item.kind == "ack" for item in done)
-    others = len(done) - acks
-    if acks > ACKS_FREE or others > OTHERS_FREE:
-        peer.rest(acks * REST_PER_ACK_S + others * REST_PER_OTHER_S)
+def _rest(peer: Peer, verdicts: int) -> None:
+    """Whoever settles a million rows one by one gets about half of the loop, not all of it."""
+    if verdicts > VERDICTS_FREE:
+        peer.rest(verdicts * REST_PER_VERDICT_S)
 
 
 def _member(peer: Peer, subscription: int) -> Member:

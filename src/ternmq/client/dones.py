@@ -13,7 +13,7 @@ from ternmq.client.delivery import Verdict
 from ternmq.wire.commands import Done
 
 TAKEN_MAX = 10_000  # Acks in one request.
-TAKEN_OTHERS_MAX = 100  # Other verdicts: a broker has some 20 microseconds of work with each.
+TAKEN_OTHERS_MAX = 500  # Other verdicts: a broker has some microseconds of work with each.
 TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to fit a frame.
 
 
