@@ -12,6 +12,7 @@ from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello
 from ternmq.wire.standing import Standing, StandingFind, Standings
 from tests.integration.namespaces import Place
 from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, wait_until
+from tests.integration.verifiable import Verifier, balanced, eventually, whole_topic
 
 GROUP = "pair"
 QUICK = {"TERN_SERVER_HEARTBEAT_MS": "300", "TERN_SERVER_DEAD_AFTER_MS": "1500"}
@@ -101,3 +102,23 @@ async def bodies(mq: ternmq.Client, topic: str) -> list[str]:
                 return [message.body.decode() async for message in mq.read(topic)]
             except ternmq.Unavailable:
                 await asyncio.sleep(0.1)
+
+
+async def more(load: Verifier, *, seconds: float = 30) -> None:
+    """Messages go on being stored."""
+    before = load.count("stored")
+    await eventually(lambda: load.count("stored") > before + 200, "messages", seconds=seconds)
+
+
+async def accounted(pair: Pair, load: Verifier, *, seconds: float = 30) -> None:
+    """Everything acknowledged is there once and was consumed, in order; the ledgers add up."""
+    await asyncio.to_thread(load.end, "produce")
+    async with ternmq.connect(pair.url, app="test") as mq:
+        found = await whole_topic(mq, "load")
+        load.check_stored(found)
+        load.check_order(found)
+        await eventually(lambda: len(load.got()) >= len(found), "all consumed", seconds=seconds)
+        await asyncio.to_thread(load.end, "consume")
+        load.check_consumed(found)
+        lines = await mq.admin.ledger()
+        assert lines and all(balanced(line) for line in lines)

@@ -5,6 +5,9 @@ topic `to` and writes the file MARK when the commit of the first micro-batch has
 `before` or `after` the rows are published. Then it waits to be killed. DELIVER_AT is SQL.
 """
 
+import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,6 +23,7 @@ from ternmq.pipeline.session import spark_session
 from ternmq.pipeline.sink import StreamWriter
 from ternmq.pipeline.source import TernSource
 from ternmq.pipeline.staging import TaskDone
+from tests.integration.processes import clean_environment, wait_until
 
 STEP, MARK = "tests.step", "tests.mark"
 
@@ -82,6 +86,21 @@ def copy(
         .trigger(availableNow=True)
         .start()
     )
+
+
+def kill_at_commit(url: str, checkpoint: Path, step: str, mark: Path, *columns: str) -> None:
+    """Run such a driver, and kill -9 it with its JVM and workers when it has come to the step."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.sinking", url, str(checkpoint), step, str(mark),
+         *columns],
+        env=clean_environment(), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until(mark.exists, "the driver is at its commit", seconds=120)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(10)
 
 
 def main(url: str, checkpoint: Path, step: str, mark: str, *columns: str) -> None:

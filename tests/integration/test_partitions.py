@@ -12,20 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import ternmq
 from tests.integration.namespaces import Network, Place, network
 from tests.integration.processes import BrokerServer, NodeFactory
-from tests.integration.replicated import Pair, make_pair
-from tests.integration.verifiable import Verifier, balanced, eventually, verifying, whole_topic
+from tests.integration.replicated import Pair, accounted, make_pair, more
+from tests.integration.verifiable import Verifier, eventually, verifying
 
 CONTINUE = {"TERN_REPLICA_LOST": "continue"}
 CUTS = ("both ways", "it is not heard", "it hears nothing", "unplugged")
-
-
-async def more(load: Verifier) -> None:
-    """Messages go on being stored."""
-    before = load.count("stored")
-    await eventually(lambda: load.count("stored") > before + 200, "messages", seconds=60)
 
 
 def place_of(net: Network, broker: BrokerServer) -> Place:
@@ -43,24 +36,16 @@ def cut(net: Network, place: Place, how: str) -> None:
             other.stop_talking_to(place)
 
 
-async def accounted(pair: Pair, load: Verifier) -> None:
-    """Everything acknowledged is there once and was consumed, in order; the ledgers add up."""
-    await asyncio.to_thread(load.end, "produce")
-    async with ternmq.connect(pair.url, app="test") as mq:
-        found = await whole_topic(mq, "load")
-        load.check_stored(found)
-        load.check_order(found)
-        await eventually(lambda: len(load.got()) >= len(found), "all consumed", seconds=60)
-        await asyncio.to_thread(load.end, "consume")
-        load.check_consumed(found)
-        lines = await mq.admin.ledger()
-        assert lines and all(balanced(line) for line in lines)
+@contextmanager
+def loaded(pair: Pair, folder: Path) -> Iterator[Verifier]:
+    with verifying(pair.url, "load", folder / "load") as load:
+        load.produce("a")
+        load.consume("b", "g")
+        yield load
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "how", [CUTS[0], *(pytest.param(how, marks=pytest.mark.long) for how in CUTS[1:])]
-)
+@pytest.mark.parametrize("how", CUTS)
 async def test_a_master_that_is_cut_off_acknowledges_nothing_its_successor_lacks(
     node_factory: NodeFactory, tmp_path: Path, how: str
 ) -> None:
@@ -77,19 +62,17 @@ async def test_a_master_that_is_cut_off_acknowledges_nothing_its_successor_lacks
         pair = await asyncio.to_thread(
             make_pair, node_factory, tmp_path, settings=settings, places=places
         )
-        with verifying(pair.url, "load", tmp_path / "load") as load:
-            load.produce("a")
-            load.consume("b", "g")
+        with loaded(pair, tmp_path) as load:
             await eventually(lambda: load.at_work, "load", seconds=60)
             first = await asyncio.to_thread(pair.master)
             cut(net, place_of(net, first), how)
             await asyncio.to_thread(pair.wait_served, first)
             if alone:
-                await more(load)
+                await more(load, seconds=60)
             net.heal()
             await asyncio.to_thread(pair.wait_in_sync, 2)
-            await more(load)
-            await accounted(pair, load)
+            await more(load, seconds=60)
+            await accounted(pair, load, seconds=60)
         node_factory.finish()
 
 
@@ -108,23 +91,21 @@ async def test_a_replica_without_space_is_left_behind_and_catches_up(
         with small_disk(replica.data_dir, "192m"):
             await asyncio.to_thread(replica.start)
             await asyncio.to_thread(pair.wait_in_sync, 2)
-            with verifying(pair.url, "load", tmp_path / "load") as load:
-                load.produce("a")
-                load.consume("b", "g")
+            with loaded(pair, tmp_path) as load:
                 await eventually(lambda: load.at_work, "load", seconds=60)
                 filler = replica.data_dir / "filler"
                 fill(filler)
                 await asyncio.to_thread(pair.wait_in_sync, 1)
-                await more(load)
+                await more(load, seconds=60)
                 filler.unlink()
                 await asyncio.to_thread(pair.wait_in_sync, 2)
                 first = await asyncio.to_thread(pair.master)
                 first.kill()
                 await asyncio.to_thread(pair.wait_served, first)
-                await more(load)
+                await more(load, seconds=60)
                 await asyncio.to_thread(first.start)
                 await asyncio.to_thread(pair.wait_in_sync, 2)
-                await accounted(pair, load)
+                await accounted(pair, load, seconds=60)
             node_factory.finish()
 
 
@@ -161,18 +142,16 @@ async def test_faults_of_every_kind_one_after_the_other_lose_nothing(
         pair = await asyncio.to_thread(
             make_pair, node_factory, tmp_path, settings=CONTINUE, places=places
         )
-        with verifying(pair.url, "load", tmp_path / "load") as load:
-            load.produce("a")
-            load.consume("b", "g")
+        with loaded(pair, tmp_path) as load:
             await eventually(lambda: load.at_work, "load", seconds=60)
             for _ in range(6):
                 broker = chance.choice(pair.brokers)
                 how = chance.choice(("both ways", "unplugged", "kill", "stand still"))
                 await asyncio.to_thread(_harm, net, broker, how)
-                await more(load)  # The other one goes on, as master or alone.
+                await more(load, seconds=60)  # The other one goes on, as master or alone.
                 await asyncio.to_thread(_help, net, broker, how)
                 await asyncio.to_thread(pair.wait_in_sync, 2)
-            await accounted(pair, load)
+            await accounted(pair, load, seconds=60)
         node_factory.finish()
 
 

@@ -1,9 +1,5 @@
 """Rows of the Spark sink that are for later: each seen once, at its time, whatever dies (P2)."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +8,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ternmq.sync import connect
-from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
-from tests.integration.sinking import MARK, STEP, StoppingSource, copy
+from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.sinking import MARK, STEP, StoppingSource, copy, kill_at_commit
 from tests.integration.turning import SharedClock
 
 NUMBER = "CAST(CAST(body AS STRING) AS INT)"
@@ -104,17 +100,8 @@ def test_a_driver_killed_around_its_commit_doubles_and_loses_nothing_for_later(
 ) -> None:
     """kill -9 of the driver, its JVM and its workers, and of the node behind it."""
     fill(turned, 1_500)
-    mark, checkpoint = tmp_path / "mark", tmp_path / "checkpoint"
-    command = [sys.executable, "-m", "tests.integration.sinking", turned.url, str(checkpoint)]
-    driver = subprocess.Popen(
-        [*command, step, str(mark), ODD_LATER], env=clean_environment(), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait_until(mark.exists, "the driver is at its commit", seconds=120)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait(10)
+    checkpoint = tmp_path / "checkpoint"
+    kill_at_commit(turned.url, checkpoint, step, tmp_path / "mark", ODD_LATER)
     turned.kill()
     turned.start()
     copy(spark, turned.url, checkpoint, ODD_LATER).awaitTermination()

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +14,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from ternmq.sync import connect
-from tests.integration.processes import Node, clean_environment, wait_until
-from tests.integration.sinking import MARK, STEP, StoppingSource, copy
+from tests.integration.processes import Node, wait_until
+from tests.integration.sinking import MARK, STEP, StoppingSource, copy, kill_at_commit
 
 ROWS = 25_000
 NOISE = "ARRAY_JOIN(TRANSFORM(SEQUENCE(1, 100000), n -> SHA2(STRING(n), 512)), '')"  # 6 MB packed.
@@ -204,17 +202,8 @@ def test_a_driver_killed_around_its_commit_doubles_and_loses_nothing(
 ) -> None:
     """P2: kill -9 of the driver, its JVM and its workers; the broker is restarted meanwhile."""
     fill(node, 0, 1_500)
-    mark, checkpoint = tmp_path / "mark", tmp_path / "checkpoint"
-    command = [sys.executable, "-m", "tests.integration.sinking", node.url, str(checkpoint)]
-    driver = subprocess.Popen(
-        [*command, step, str(mark)], env=clean_environment(), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        wait_until(mark.exists, "the driver is at its commit", seconds=120)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait(10)
+    checkpoint = tmp_path / "checkpoint"
+    kill_at_commit(node.url, checkpoint, step, tmp_path / "mark")
     node.kill()
     node.start()
     assert len(bodies(node, "to")) == (1_000 if step == "after" else 0)

@@ -6,13 +6,9 @@ master tells clients, answers waiting pulls and gives leases back before the sto
 """
 
 import asyncio
-import os
-import secrets
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 
 from ternmq.broker.door import Door
 from ternmq.broker.roles import run_roles
@@ -23,6 +19,7 @@ from ternmq.core.errors import AlreadyExists, Conflict, Corrupt
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
+from ternmq.discovery.server_hello import server_hello
 from ternmq.metrics.samples import Samples
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
@@ -31,7 +28,7 @@ from ternmq.storage import checkpoint
 from ternmq.storage.disk import Disk, RealDisk
 from ternmq.storage.member import MemberFile
 from ternmq.storage.paths import LOG_SUFFIX, Paths, bases, segment
-from ternmq.wire.commands import BROKER, PROTOCOL_VERSION, Hello
+from ternmq.wire.commands import BROKER
 from ternmq.wire.standing import Member, Standing, standing_of
 
 JOIN_WITHIN_S = 15.0
@@ -111,14 +108,7 @@ async def _join(
     standing = await _joined(directory, config.broker_group, me, epoch)
     if forgetful and member.id in standing.in_sync:
         standing = await _leave(directory, standing, member.id)
-    hello = Hello(
-        protocol=PROTOCOL_VERSION,
-        app=BROKER,
-        version=version("ternmq"),
-        session=secrets.token_bytes(16),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-    )
+    hello = server_hello(BROKER)
     site = Site(
         config=config, directory=directory, clock=clock, disk=disk, member=member, hello=hello,
         door=Door(config), standing=standing,

@@ -16,6 +16,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.discovery.own_topics import PLACEMENT
 from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
+from ternmq.discovery.telling import tell_all
 from ternmq.rpc.connection import request
 from ternmq.wire.commands import (
     Command,
@@ -154,13 +155,13 @@ class RemoteDirectory(RemoteStandings):
             self._forget(before)
         self._topics[topic.name] = topic
         if before is not None and before.id == topic.id and before != topic:
-            _tell(self._changed, topic)
+            tell_all(self._changed, topic, topic=topic.name)
 
     def _forget(self, topic: Topic) -> None:
         held = self._topics.get(topic.name)
         if held is not None and held.id == topic.id:
             del self._topics[topic.name]
-            _tell(self._deleted, topic)
+            tell_all(self._deleted, topic, topic=topic.name)
 
     async def _list(self, prefix: str) -> list[Topic]:
         found: list[Topic] = []
@@ -192,11 +193,3 @@ async def remote_directory(routes: RouteCache) -> AsyncIterator[RemoteDirectory]
     finally:
         keeping.cancel()
         await asyncio.wait([keeping])
-
-
-def _tell(callbacks: list[Callable[[Topic], None]], topic: Topic) -> None:
-    for callback in callbacks:
-        try:
-            callback(topic)
-        except Exception:
-            log.exception("telling about a topic failed", topic=topic.name)

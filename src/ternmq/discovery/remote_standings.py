@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.core.errors import Conflict
-from ternmq.core.log import get_logger
+from ternmq.discovery.telling import tell_all
 from ternmq.wire.commands import Command, Record, T
 from ternmq.wire.standing import (
     GroupJoin,
@@ -23,8 +23,6 @@ from ternmq.wire.standing import (
     Standings,
     standing_of,
 )
-
-log = get_logger()
 
 
 class RemoteStandings(ABC):
@@ -107,14 +105,7 @@ class RemoteStandings(ABC):
             held = self._standings.get(key)
             if held is None or held.version < standing.version or (another and held != standing):
                 self._standings[key] = standing
-                for callback in self._told:
-                    self._tell(callback, standing)
-
-    def _tell(self, callback: Callable[[Standing], None], standing: Standing) -> None:
-        try:
-            callback(standing)
-        except Exception:
-            log.exception("telling about a broker group failed", group=standing.broker_group)
+                tell_all(self._told, standing, group=standing.broker_group)
 
     async def _change(self, command: Command, wanted: Record) -> Standing:
         try:

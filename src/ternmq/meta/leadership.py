@@ -13,6 +13,7 @@ import msgspec
 
 from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.discovery.telling import tell_all
 from ternmq.meta.liveness import Liveness
 from ternmq.meta.registry import Registry
 from ternmq.meta.standings import (
@@ -81,7 +82,7 @@ class Leadership:
             held = self._held.get(key)
             if held is None or held.version < standing.version or (another and held != standing):
                 self._held[key] = standing
-                tell_standing(self._callbacks, standing)
+                tell_all(self._callbacks, standing, group=standing.broker_group)
 
     # Changes, in the worker thread.
 
@@ -176,15 +177,6 @@ class Leadership:
         raise Unavailable(
             f"broker group {wanted.broker_group!r} changes all the time; try again",
         )
-
-
-def tell_standing(callbacks: list[Callable[[Standing], None]], standing: Standing) -> None:
-    """A bug of one that is told must not keep the others from hearing it."""
-    for callback in callbacks:
-        try:
-            callback(standing)
-        except Exception:
-            log.exception("telling about a broker group failed", group=standing.broker_group)
 
 
 def _there(held: Standing | None, wanted: StandingChange) -> Standing:

@@ -30,6 +30,7 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.own_topics import PLACEMENT, refused_topic
+from ternmq.discovery.telling import tell_all
 from ternmq.meta.gather import Gather
 from ternmq.meta.leadership import Leadership
 from ternmq.meta.liveness import DEAD_AFTER_MS, Liveness
@@ -156,7 +157,7 @@ class MetaService:
 
     def _put_topic(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
-        _call_all(self._changed_callbacks, topic)
+        tell_all(self._changed_callbacks, topic, topic=topic.name)
 
     def _made_topics(self, topics: Sequence[Topic]) -> None:
         self._add_topics(topics)
@@ -167,7 +168,7 @@ class MetaService:
             self._topics[topic.name] = topic
             settings = topic.settings
             if settings.placement or settings.broker_groups or settings.on_groups:
-                _call_all(self._changed_callbacks, topic)
+                tell_all(self._changed_callbacks, topic, topic=topic.name)
 
     def _drop_topics(self, topics: list[Topic]) -> None:
         for topic in topics:
@@ -177,7 +178,7 @@ class MetaService:
         held = self._topics.get(topic.name)
         if held is not None and held.id == topic.id:
             del self._topics[topic.name]
-        _call_all(self._deleted_callbacks, topic)
+        tell_all(self._deleted_callbacks, topic, topic=topic.name)
 
     # Groups.
 
@@ -461,15 +462,6 @@ async def serving_directory(
 def _apply(done: "asyncio.Future[T]", then: Callable[[T], None]) -> None:
     if not done.cancelled() and done.exception() is None:
         then(done.result())
-
-
-def _call_all(callbacks: list[Callable[[Topic], None]], topic: Topic) -> None:
-    """A bug of one that is told must not keep the others from hearing it."""
-    for callback in callbacks:
-        try:
-            callback(topic)
-        except Exception:
-            log.exception("telling about a topic failed", topic=topic.name)
 
 
 def _spans(ids: frozenset[int]) -> str:

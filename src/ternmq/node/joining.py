@@ -1,20 +1,14 @@
 """How a server that is a process of its own joins a cluster: who it is, whom it asks for names."""
 
-import os
-import secrets
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 
-from ternmq.core.log import get_logger
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
+from ternmq.discovery.server_hello import server_hello
 from ternmq.discovery.url import parse_url
-from ternmq.wire.commands import PROTOCOL_VERSION, Hello
-
-log = get_logger()
+from ternmq.wire.commands import Hello
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +25,7 @@ class Joined:
 async def joined(url: str, app: str) -> AsyncIterator[Joined]:
     """Know the names of the cluster while the block runs; raises when no meta server answers."""
     addresses = parse_url(url)
-    hello = Hello(
-        protocol=PROTOCOL_VERSION,
-        app=app,
-        version=version("ternmq"),
-        session=secrets.token_bytes(16),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-    )
+    hello = server_hello(app)
     cache = RouteCache(addresses, hello)
     try:
         async with remote_directory(cache) as directory:

@@ -314,10 +314,6 @@ class PullLog:
 
     # Which segments are needed
 
-    def note_snapshot(self, group_id: int, lane_id: int, offset: int) -> None:
-        """Nothing before `offset` is needed for this group on this lane."""
-        self._needed.setdefault(group_id, {})[lane_id] = offset
-
     def replay_from(self) -> int:
         """Where the next replay may start: the oldest record that a living group needs."""
         if not self._counted:

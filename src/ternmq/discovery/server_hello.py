@@ -1,0 +1,20 @@
+"""Who a server says it is when it opens a connection to another one."""
+
+import os
+import secrets
+import socket
+from importlib.metadata import version
+
+from ternmq.wire.commands import PROTOCOL_VERSION, Hello
+
+
+def server_hello(app: str) -> Hello:
+    """Of this process; each call is another session."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        app=app,
+        version=version("ternmq"),
+        session=secrets.token_bytes(16),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )

@@ -1,0 +1,19 @@
+"""Telling everybody who asked to be told of a change."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from ternmq.core.log import get_logger
+
+log = get_logger()
+
+T = TypeVar("T")
+
+
+def tell_all(callbacks: Iterable[Callable[[T], None]], news: T, **name: str) -> None:
+    """A bug of one that is told must not keep the others from hearing it."""
+    for callback in callbacks:
+        try:
+            callback(news)
+        except Exception:
+            log.exception("telling about a change failed", **name)
