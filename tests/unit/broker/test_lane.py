@@ -241,6 +241,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.start, self.end = start, start
         self.now = 0
         self.lease = 0
+        self.lease_at_reset = 0
         self.owners: dict[int, int] = {}
         self.changes: list[Change] = []
         self.resumed: bytes | None = None
@@ -305,7 +306,7 @@ class LaneMachine(RuleBasedStateMachine):
         for row in range(first, end):
             state = self.rows.get(row)
             free = state == "waiting" or (state == "ready" and row < beyond)
-            if state == f"lease {lease}" or free:
+            if state == f"lease {lease}" or (free and lease > self.lease_at_reset):
                 self.rows[row] = "acked"
                 expected += 1
         result = self.lane.ack(lease, first, end)
@@ -367,6 +368,7 @@ class LaneMachine(RuleBasedStateMachine):
         settled = {"acked", "dead", "skipped", "filtered"}
         beyond = any(r >= target and s in settled for r, s in self.rows.items())
         if beyond or target < self.start:
+            self.lease_at_reset = self.lease
             skipped = sum(r < target and s not in settled for r, s in self.rows.items())
             self.start = target - skipped
             self.rows = dict.fromkeys(range(self.start, target), "skipped")
