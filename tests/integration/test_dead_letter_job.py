@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ternmq.core.errors import BadRequest
+from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.pipeline.dead_letters import LetterChoice, grouped, letters, ranges_of, redrive
 from ternmq.sync import connect
 from tests.integration.processes import Node
@@ -52,11 +52,13 @@ def test_letters_with_one_cause_are_one_line_and_are_sent_again_once(
     assert sorted(got) == list(range(1, 20, 2))
 
 
-def test_a_bad_condition_is_one_line(spark: SparkSession, node: Node) -> None:
+def test_a_bad_condition_or_group_is_one_line(spark: SparkSession, node: Node) -> None:
     die(node, 2)
 
     with pytest.raises(BadRequest, match="--where 'colour = 3'"):
         letters(spark, node.url, LetterChoice(where="colour = 3"))
+    with pytest.raises(GroupNotFound, match="no group 'biling'"):
+        letters(spark, node.url, LetterChoice(groups=("biling",)))
 
 
 def test_no_letters_are_no_rows(spark: SparkSession, node: Node) -> None:

@@ -104,8 +104,15 @@ def _end(options: SourceOptions, cluster: Cluster, place: Place) -> int:
     return bounds.end if sequence == LATEST else min(sequence, bounds.end)
 
 
-def check_held(options: SourceOptions, place: Place, sequence: int, bounds: Bounds) -> int:
+def check_held(
+    options: SourceOptions, place: Place, sequence: int, bounds: Bounds, *, anew: bool = False
+) -> int:
     """The sequence to start at, or an error that says what is gone."""
+    if anew and options.fail_on_data_loss:
+        raise DataLoss(
+            f"topic {place.topic!r} was deleted and made anew since the last batch: it holds other "
+            "messages now; set failOnDataLoss to false to read them from the beginning"
+        )
     if sequence < 0:
         raise BadRequest(f"sequence {sequence} of {place.topic!r}: use 0 or more, -2 or -1")
     if bounds.first <= sequence <= bounds.end:

@@ -23,6 +23,7 @@ from ternmq.wire.dead import DeadDone
 from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
 
 REMEMBER_S = 0.1
+IDS_REMEMBER_S = 1.0
 ROWS_MAX = 50_000
 PAGE_SIZE = MIB
 REPLICA_WAIT_MS = 500
@@ -49,6 +50,7 @@ class Cluster:
         self._client: Client = connect_async(url, app=APP)
         loop_thread().run(_started(self._client))
         self._bounds: dict[Place, tuple[float, Bounds]] = {}
+        self._topic_ids: tuple[float, dict[str, int]] = (-IDS_REMEMBER_S, {})
         self._id: str | None = None
 
     @property
@@ -63,6 +65,13 @@ class Cluster:
     def topic_ids(self) -> dict[str, int]:
         """All topics that people made; one that is made anew has another number."""
         return {topic.name: topic.id for topic in loop_thread().run(self._client.admin.topics())}
+
+    def recent_topic_ids(self) -> dict[str, int]:
+        """`topic_ids`, perhaps a moment old."""
+        now = time.monotonic()
+        if now - self._topic_ids[0] >= IDS_REMEMBER_S:
+            self._topic_ids = now, self.topic_ids()
+        return self._topic_ids[1]
 
     def check_topics(self, topics: Sequence[str]) -> None:
         """Refuse a name that no topic has."""
@@ -198,6 +207,10 @@ class Cluster:
         prefix = "%dead."
         topics = loop_thread().run(self._client.admin.topics(prefix))
         return [topic.name.removeprefix(prefix) for topic in topics]
+
+    def check_group(self, group: str) -> None:
+        """Raises `GroupNotFound` for a name that no group has."""
+        loop_thread().run(self._client.admin.groups(group=group))
 
     def open_dead_letters(self, group: str, broker_group: str) -> list[tuple[int, int]]:
         return loop_thread().run(self._client.admin.open_dead_letters(group, broker_group))

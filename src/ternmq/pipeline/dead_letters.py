@@ -49,7 +49,11 @@ class LetterChoice:
 def letters(spark: SparkSession, url: str, choice: LetterChoice) -> DataFrame | None:
     """The open letters as rows; None when there are none at all."""
     found = cluster(url)
-    wanted = choice.groups or tuple(found.groups_with_dead_letters())
+    known = found.groups_with_dead_letters()
+    for group in choice.groups:
+        if group not in known:
+            found.check_group(group)
+    wanted = choice.groups or tuple(known)
     opened = {
         (group, broker_group): found.open_dead_letters(group, broker_group)
         for group in wanted

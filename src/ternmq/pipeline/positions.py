@@ -5,7 +5,8 @@ must be equal texts: keys are sorted, numbers are integers, there is one form on
 begins at a constant sentinel; the first real position is worked out once and then kept by the
 checkpoint, so that a failing first batch is repeated with the same rows (research: Spark asks for
 the initial offset anew at every restart until a batch is committed). A position says which cluster
-it is of, so that a checkpoint is not gone on with on another one; older ones do not say it.
+it is of, and the numbers of its topics, so that a checkpoint is not gone on with on another cluster
+or in a topic that was made anew; older ones do not say it.
 """
 
 from collections.abc import Mapping
@@ -27,13 +28,22 @@ class Place(NamedTuple):
     broker_group: str
 
 
-def to_json(positions: Mapping[Place, int], cluster: str = "") -> dict[str, Any]:
+def to_json(
+    positions: Mapping[Place, int], cluster: str = "", topic_ids: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """The canonical form."""
     topics: Positions = {}
     for place in sorted(positions):
         topics.setdefault(place.topic, {})[place.broker_group] = int(positions[place])
+    ids = {topic: topic_ids[topic] for topic in topics if topic in topic_ids} if topic_ids else {}
     known = {"c": cluster} if cluster else {}
-    return {**known, "o": topics, "v": VERSION}
+    numbers = {"t": ids} if ids else {}
+    return {**known, "o": topics, **numbers, "v": VERSION}
+
+
+def topic_ids_of(offset: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers that the topics of a position had; none of a position that does not say."""
+    return dict(offset.get("t", {}))
 
 
 def is_sentinel(offset: Any) -> bool:

@@ -20,12 +20,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ternmq.core.errors import BadRequest
 from ternmq.pipeline.batch_reader import RangePartition, RangeReader
 from ternmq.pipeline.bounds import bounds_of, check_held, places_of, starting
 from ternmq.pipeline.cluster import Bounds, cluster
 from ternmq.pipeline.options import SourceOptions
 from ternmq.pipeline.planning import Range, limited, weighed
-from ternmq.pipeline.positions import SENTINEL, Place, from_json, is_sentinel, to_json
+from ternmq.pipeline.positions import (
+    SENTINEL,
+    Place,
+    from_json,
+    is_sentinel,
+    to_json,
+    topic_ids_of,
+)
 
 Offset = dict[str, Any]
 
@@ -59,8 +67,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         options, found = self._options, cluster(self._options.url)
         if is_sentinel(start):
-            return to_json(starting(options, found, places_of(options, found)), found.id())
+            begin = starting(options, found, places_of(options, found))
+            return to_json(begin, found.id(), found.recent_topic_ids())
         at = from_json(start, found.id())
+        self._check_same_query(at)
+        ids = found.recent_topic_ids()
+        anew = _made_anew(topic_ids_of(start), ids)
+        at = {place: 0 if place.topic in anew else sequence for place, sequence in at.items()}
         latest = self._ends(found.recent_bounds) if self._target is None else self._target
         # A place that is not there now (its topic was deleted) stays where it was.
         latest = {place: latest.get(place, at.get(place, 0)) for place in latest.keys() | at.keys()}
@@ -75,22 +88,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest = self._weighed(at, latest)
         if latest != at:
             self._triggered_at = time.monotonic()
-        return to_json(latest, found.id())
+        return to_json(latest, found.id(), {**topic_ids_of(start), **ids})
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         if is_sentinel(start):
             return []
-        here = cluster(self._options.url).id()
-        first, stop = from_json(start, here), from_json(end, here)
+        found = cluster(self._options.url)
+        first, stop = from_json(start, found.id()), from_json(end, found.id())
+        anew = _made_anew(topic_ids_of(start), found.topic_ids())
         ranges: list[Range] = []
         for place, until in stop.items():
             at = first.get(place, 0)
-            if until != at:
-                bounds = bounds_of(cluster(self._options.url), place)
+            if until != at or place.topic in anew:
+                bounds = bounds_of(found, place)
                 # Fewer than before: the topic was made anew, and is read from its beginning.
-                wanted = at if at <= until else bounds.end + 1
-                held = check_held(self._options, place, wanted, bounds)
-                ranges.append(Range(place, held, until))
+                fresh = until < at or place.topic in anew
+                held = check_held(
+                    self._options, place, bounds.end + 1 if fresh else at, bounds, anew=fresh
+                )
+                ranges.append(Range(place, held, min(until, bounds.end) if fresh else until))
         return list(self._ranges.tasks(ranges))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -107,6 +123,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if bounds is not None:
                 ends[place] = bounds.end
         return ends
+
+    def _check_same_query(self, at: dict[Place, int]) -> None:
+        """A checkpoint that shares no topic with this query is that of another one."""
+        theirs = {place.topic for place in at}
+        if self._options.topics and theirs and theirs.isdisjoint(self._options.topics):
+            raise BadRequest(
+                f"the checkpoint is of topic {', '.join(sorted(theirs))}, this query reads "
+                f"{', '.join(self._options.topics)}: give the query a checkpoint of its own"
+            )
 
     def _not_back(self, place: Place, at: int, end: int) -> int:
         """An end below the start is old (of availableNow, or remembered), unless the topic holds
@@ -130,3 +155,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = sum(end - at.get(place, 0) for place, end in latest.items())
         waited = time.monotonic() - self._triggered_at
         return waiting < self._options.rows_min and waited < self._options.trigger_delay_s
+
+
+def _made_anew(before: dict[str, int], now: dict[str, int]) -> set[str]:
+    """Topics that were deleted and made again: other messages under the same name."""
+    return {topic for topic, number in before.items() if now.get(topic, number) != number}

@@ -38,14 +38,12 @@ from ternmq.core.errors import Corrupt, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.metrics.histogram import Histogram
-from ternmq.storage import recovery
 from ternmq.storage.append import Append, Ending, Staged
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_entry import RECORD, WITHOUT_SEQUENCE
 from ternmq.storage.disk import Buffer
 from ternmq.storage.halves import HalfTable
 from ternmq.storage.index import MessageIndex
-from ternmq.storage.message_format import Collector, MessageFormat
+from ternmq.storage.message_format import MessageFormat
 from ternmq.storage.producers import ProducerTable, Stored
 from ternmq.storage.receiving import Received, Receiving
 from ternmq.storage.segment import Plan
@@ -328,20 +326,6 @@ class MessageLog:
         if self._halves is not None:
             self._halves.tidy()
         return appends
-
-    def written_ends(self) -> dict[int, int]:
-        """Topic id to the sequence after the last one that is written, of topics that have rows in
-        the suffix; blocks. What a group knows beyond that is gone for good."""
-        collector = Collector(self._log.read)
-        recovery.scan(
-            self._log, start=self.safe_offset, durable=0, form=MessageFormat(),
-            visit=collector.visit,
-        )  # fmt: skip
-        return {
-            fields[0]: fields[1] + fields[4]
-            for fields in RECORD.iter_unpack(collector.records)
-            if fields[8] not in WITHOUT_SEQUENCE
-        }
 
     def read_raw(self, offset: int, size: int) -> bytes:
         """Up to `size` written bytes as they lie there, unchecked, maybe fewer; any thread. None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from ternmq.core.errors import BadRequest
 from ternmq.pipeline import stream_reader
 from ternmq.pipeline.cluster import Bounds
 from ternmq.pipeline.columns import full_schema
@@ -20,12 +21,18 @@ class ClusterDouble:
 
     def __init__(self, end: int) -> None:
         self.end = self.remembered = end
+        self.topic_id = 1
 
     def id(self) -> str:
         return "here"
 
     def broker_groups(self) -> list[str]:
         return ["main"]
+
+    def topic_ids(self) -> dict[str, int]:
+        return {"orders": self.topic_id}
+
+    recent_topic_ids = topic_ids
 
     def bounds(self, _: Place) -> Bounds:
         return Bounds(0, self.end)
@@ -46,8 +53,8 @@ def reader(**given: str) -> stream_reader.StreamReader:
     return stream_reader.StreamReader(options, full_schema("messages", properties=True))
 
 
-def at(sequence: int) -> dict[str, Any]:
-    return to_json({ORDERS: sequence}, "here")
+def at(sequence: int, topic_id: int = 1) -> dict[str, Any]:
+    return to_json({ORDERS: sequence}, "here", {"orders": topic_id})
 
 
 def test_an_end_that_is_remembered_or_of_available_now_does_not_go_back(
@@ -73,3 +80,38 @@ def test_a_topic_made_anew_is_told_also_when_more_came_meanwhile(found: ClusterD
         reader().partitions(at(100), end)
     [task] = reader(failOnDataLoss="false").partitions(at(100), end)
     assert (task.first, task.end) == (0, 5)  # type: ignore[attr-defined]
+
+
+def test_a_topic_made_anew_is_told_also_when_it_has_grown_past_the_old_position(
+    found: ClusterDouble,
+) -> None:
+    """P1: the sequence alone would go on in the middle of other messages."""
+    found.topic_id = 2
+    end = reader().latestOffset(at(60), ReadAllAvailable())
+
+    assert end == at(100, topic_id=2)
+    with pytest.raises(DataLoss, match="deleted and made anew"):
+        reader().partitions(at(60), end)
+    [task] = reader(failOnDataLoss="false").partitions(at(60), end)
+    assert (task.first, task.end) == (0, 100)  # type: ignore[attr-defined]
+    with pytest.raises(DataLoss, match="deleted and made anew"):
+        reader().partitions(at(60), at(100))  # A batch that is tried again after it.
+
+
+def test_a_position_without_numbers_of_topics_is_gone_on_with(found: ClusterDouble) -> None:
+    """Checkpoints of earlier versions do not say them."""
+    before = to_json({ORDERS: 60}, "here")
+
+    end = reader().latestOffset(before, ReadAllAvailable())
+
+    assert end == at(100)
+    [task] = reader().partitions(before, end)
+    assert (task.first, task.end) == (60, 100)  # type: ignore[attr-defined]
+
+
+def test_the_checkpoint_of_a_query_over_other_topics_is_refused(found: ClusterDouble) -> None:
+    """P1: else the old topic's positions were carried along, and this one read from its start."""
+    strange = to_json({Place("bookings", "main"): 7}, "here")
+
+    with pytest.raises(BadRequest, match="is of topic bookings, this query reads orders"):
+        reader().latestOffset(strange, ReadAllAvailable())
