@@ -143,7 +143,7 @@ class Cluster:
     def _all_in_sync(self) -> bool:
         return all(
             len(standing.in_sync) >= len(self.members[standing.broker_group])
-            for standing in self._registry.now().standings()
+            for standing in self._registry.now()
         )
 
 

@@ -172,7 +172,7 @@ class Nemesis:
 
     def _lose_disk(self) -> str:
         """All files of one member are gone, while another one is in sync; once in a run."""
-        for standing in self._registry.now().standings():
+        for standing in self._registry.now():
             names = [member.address.partition(":")[0] for member in standing.members
                      if member.id in standing.in_sync]  # fmt: skip
             if self._disks_lost or len(names) < 2:

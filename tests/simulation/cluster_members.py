@@ -17,8 +17,10 @@ def check_members(machines: list[Machine]) -> None:
         for other, other_start, data in kept[1:]:
             here = reference[first - start : end - start]
             there = data[first - other_start : end - other_start]
-            at = next((n for n, (a, b) in enumerate(zip(here, there, strict=True)) if a != b), -1)
-            assert at < 0, f"{log} log of {name} and {other} differ at offset {first + at}"
+            if here == there:
+                continue
+            at = next((n for n, (a, b) in enumerate(zip(here, there, strict=True)) if a != b))
+            raise AssertionError(f"{log} log of {name} and {other} differ at offset {first + at}")
 
 
 def _log(machine: Machine, log: str) -> tuple[int, bytes]:

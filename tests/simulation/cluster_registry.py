@@ -5,11 +5,13 @@ Half of the seeds tell meta servers of changes (as ZooKeeper does), the others l
 """
 
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from ternmq.core.errors import Unavailable
 from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.wire.standing import Standing
 from tests.simulation.world.world import World
 
 READING = frozenset({"topics", "groups", "servers", "version", "news", "standing", "standings"})
@@ -25,6 +27,8 @@ class SharedRegistry:
         self._registry = SqlRegistry.open_sqlite(Path(":memory:"))
         self._tells = world.random.random() < 0.5
         self._watchers: list[Callable[[], None]] = []
+        self._read: dict[tuple[Any, ...], Any] = {}
+        """What was answered since the last change: meta servers ask the same all the time."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._registry, name)
@@ -34,7 +38,7 @@ class SharedRegistry:
         def call(*args: Any, **options: Any) -> Any:
             if self.away == "away":
                 raise Unavailable("the registry is away")
-            result = found(*args, **options)
+            result = self._ask(name, *args, **options)
             if name not in READING:
                 for wake in self._watchers:
                     self._world.after(self._world.pace.latency(), wake)
@@ -44,6 +48,15 @@ class SharedRegistry:
 
         return call
 
+    def _ask(self, name: str, *args: Any, **options: Any) -> Any:
+        if name not in READING:
+            self._read.clear()
+            return getattr(self._registry, name)(*args, **options)
+        question = (name, args, *options.items())
+        if question not in self._read:
+            self._read[question] = getattr(self._registry, name)(*args, **options)
+        return copy(self._read[question])
+
     def watch(self, wake: Callable[[], None]) -> bool:
         if self._tells:
             self._watchers.append(wake)
@@ -52,9 +65,10 @@ class SharedRegistry:
     def close(self) -> None:
         """A meta server is done with it; the others are not."""
 
-    def now(self) -> SqlRegistry:
-        """What is in it, for the judge: never away."""
-        return self._registry
+    def now(self) -> list[Standing]:
+        """The standings that are in it, for the judge: never away."""
+        found: list[Standing] = self._ask("standings")
+        return found
 
     def end(self) -> None:
         self._watchers.clear()

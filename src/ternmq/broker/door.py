@@ -4,12 +4,12 @@ A role is master or replica, and in between none. Whoever came under another rol
 the role changes: producers and consumers find the master by the routes and go on there.
 """
 
-from importlib.metadata import version
 from typing import Protocol
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, Unavailable
+from ternmq.core.release import release
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.wire import commands as wire
@@ -66,7 +66,7 @@ class Door:
         self._route = role.route
         self._welcome = wire.Welcome(
             protocol=wire.PROTOCOL_VERSION,
-            version=version("ternmq"),
+            version=release(),
             role="broker",
             node=self._config.broker_group,
             broker_group=self._config.broker_group,

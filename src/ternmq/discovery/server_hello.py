@@ -3,8 +3,8 @@
 import os
 import secrets
 import socket
-from importlib.metadata import version
 
+from ternmq.core.release import release
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello
 
 
@@ -13,7 +13,7 @@ def server_hello(app: str) -> Hello:
     return Hello(
         protocol=PROTOCOL_VERSION,
         app=app,
-        version=version("ternmq"),
+        version=release(),
         session=secrets.token_bytes(16),
         host=socket.gethostname(),
         pid=os.getpid(),

@@ -20,6 +20,8 @@ TOLD_MAX = 500
 TRIM_EVERY = 1_000
 """Versions between two clean-ups of old news."""
 
+VERSION = sa.select(REGISTRY.c.value).where(REGISTRY.c.key == "news")
+
 K = TypeVar("K")
 
 
@@ -42,12 +44,13 @@ def put_news(connection: sa.Connection, version: int, kind: str, what: Sequence[
 
 
 def version_of(connection: sa.Connection) -> int:
-    chosen = sa.select(REGISTRY.c.value).where(REGISTRY.c.key == "news")
-    return int(connection.execute(chosen).scalar() or 0)
+    return int(connection.execute(VERSION).scalar() or 0)
 
 
 def news_since(connection: sa.Connection, since: int) -> News:
     version = version_of(connection)
+    if version == since:  # By far the most usual.
+        return News(version=version, topics=[])
     live = TOPICS.c.live_name.is_not(None)
     chosen = sa.select(NEWS.c.kind, NEWS.c.what)
     between = sa.and_(NEWS.c.version > since, NEWS.c.version <= version)

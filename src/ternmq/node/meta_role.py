@@ -5,12 +5,12 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
+from ternmq.core.release import release
 from ternmq.meta import registry_url
 from ternmq.meta.registry import Registry
 from ternmq.meta.registry_sql import SqlRegistry
@@ -56,7 +56,7 @@ async def serving_meta_role(
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
             node=socket.gethostname(),
-            version=version("ternmq"),
+            version=release(),
             address=meta_address(config),
             data_dir=config.data_dir,
             started_at_ms=clock.now_ms(),

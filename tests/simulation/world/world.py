@@ -28,6 +28,8 @@ from tests.simulation.world.network import Network
 
 TRACE_KEPT = 400
 EVENTS_MAX = 3_000_000
+LOOK_S = 0.05
+"""How often is looked whether what is waited for has happened."""
 
 
 class Stuck(AssertionError):
@@ -99,23 +101,23 @@ class World:
         """Let time pass until `done`; raises `Stuck` when it is not within so many seconds."""
         limit = self.now + within
         while not done():
-            if self.bugs:
-                raise AssertionError(self.bugs[0])
-            if not self._heap or self._heap[0][0] > limit or self.events > EVENTS_MAX:
+            if self.now >= limit or self.events > EVENTS_MAX:
                 raise Stuck(f"{what}: not within {within:g} s")
-            self._step()
+            self.run_for(min(LOOK_S, limit - self.now))
 
     def run_for(self, seconds: float) -> None:
         """Let so much time pass."""
-        over: list[bool] = []
-        self.after(seconds, over.append, True)
-        self.run(lambda: bool(over), seconds + 1, "time")
-
-    def _step(self) -> None:
-        when, _, callback, args = heappop(self._heap)
-        self.now = max(self.now, when)
-        self.events += 1
-        callback(*args)
+        until = self.now + seconds
+        heap, bugs = self._heap, self.bugs
+        while heap and heap[0][0] <= until:
+            when, _, callback, args = heappop(heap)
+            if when > self.now:
+                self.now = when
+            self.events += 1
+            callback(*args)
+            if bugs:
+                raise AssertionError(bugs[0])
+        self.now = until
 
     # Machines.
 
