@@ -198,6 +198,7 @@ class World:
     async def _close(self) -> None:
         with suppress(TernError):
             await self.parts.close()
+            self.parts.store.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
             await asyncio.wait([task])

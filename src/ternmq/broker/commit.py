@@ -21,15 +21,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
-from ternmq.storage.disk import Buffer
+from ternmq.replication.safety import Alone, Safety, pass_on
 from ternmq.storage.message_log import Append, Staged
 from ternmq.storage.pull_log import PullRecord, StagedPulls
-from ternmq.storage.segment import Plan
 from ternmq.storage.store import Store
 from ternmq.wire.replicating import MESSAGES, PULLS
 
@@ -37,59 +36,10 @@ log = get_logger()
 
 PROGRESS_DELAY_S = 0.05
 PROGRESS_SYNC_S = 1.0
-_EVERYTHING = 2**63
 
 Told = Callable[[Append, TernError | None], None]
 Placed = Callable[[int | None], None]
 """Hears where a record lies, or that it could not be written."""
-
-
-class Safety(Protocol):
-    """Says when what is written counts, and passes it on to those who have to have it."""
-
-    refusal: TernError | None
-    """Why no messages are taken at present."""
-    paused: bool
-    """Messages wait: somebody is about to come, or to take over."""
-
-    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
-        """These bytes are on their way to our own disk, or there."""
-
-    def wrote(self, log: int, end: int, durable: int) -> None:
-        """Everything of this log below `end` is written here, below `durable` it is as safe here
-        as it has to be."""
-
-    def mark(self, log: int) -> int:
-        """Everything below counts."""
-
-    def undone(self, error: TernError) -> None:
-        """Bytes that were offered could not be written: others may have them, we do not. Or the
-        disk failed: others may have a better one."""
-
-    def watch(self, moved: Callable[[], None]) -> None:
-        """Call this whenever a mark moved."""
-
-
-class Alone:
-    """A broker without replicas: what is on its disk counts."""
-
-    refusal: TernError | None = None
-    paused = False
-
-    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
-        pass
-
-    def wrote(self, log: int, end: int, durable: int) -> None:
-        pass
-
-    def mark(self, log: int) -> int:
-        return _EVERYTHING
-
-    def undone(self, error: TernError) -> None:
-        pass
-
-    def watch(self, moved: Callable[[], None]) -> None:
-        pass
 
 
 class _Round(NamedTuple):
@@ -269,9 +219,9 @@ class Committer:
 
     def _offer(self, now: _Round) -> None:
         if now.staged is not None:
-            _pass_on(self._safety, MESSAGES, now.staged.plan, sync=True)
+            pass_on(self._safety, MESSAGES, now.staged.plan, sync=True)
         if now.records is not None:
-            _pass_on(self._safety, PULLS, now.records.plan, sync=bool(now.decisions))
+            pass_on(self._safety, PULLS, now.records.plan, sync=bool(now.decisions))
 
     def _progress_is_old(self) -> bool:
         now = self._loop.time()
@@ -410,12 +360,6 @@ class Committer:
     def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
         return self._broken or self._store.messages.failed
-
-
-def _pass_on(safety: Safety, log: int, plan: Plan, *, sync: bool) -> None:
-    for part in plan.parts:
-        if part.buffers:
-            safety.offer(log, part.start, part.buffers, sync=sync)
 
 
 def _tell_placed(placed: list[tuple[int, Placed]], offsets: list[int] | None) -> None:

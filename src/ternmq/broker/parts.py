@@ -1,7 +1,8 @@
 """The parts of a broker that leads, wired: each is handed the two or three things it uses.
 
 Nothing but composition happens here. `start` replays the groups; `stop` tells clients, answers
-waiting pulls and gives leases back; `close` writes what waits and closes the store.
+waiting pulls and gives leases back; `close` writes what waits. The store is opened and closed by
+whoever made them.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import os
 
 from ternmq.broker.admin import Admin, own_cpu_s, own_memory
 from ternmq.broker.check_back import CheckBack, HalfSettings
-from ternmq.broker.commit import Committer, Safety
+from ternmq.broker.commit import Committer
 from ternmq.broker.confirm import Confirmer
 from ternmq.broker.consuming import Consuming
 from ternmq.broker.copies import Copies
@@ -50,6 +51,7 @@ from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
+from ternmq.replication.safety import Safety
 from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
@@ -356,7 +358,6 @@ class Parts:
         self.fetcher.close()
         await self.slots.close()
         await self.committer.close()
-        await asyncio.get_running_loop().run_in_executor(None, self.store.close)
 
     def status(self, query: wire.StatusQuery) -> wire.Status:
         """What this broker says about itself."""

@@ -39,6 +39,9 @@ class Empty(Record, frozen=True):
     """A request or answer without content."""
 
 
+ServerRole = Literal["meta", "broker", "delay"]
+
+
 class Hello(Record, frozen=True):
     """The first frame of every connection."""
 
@@ -54,7 +57,7 @@ class Hello(Record, frozen=True):
 class Welcome(Record, frozen=True):
     protocol: int
     version: str
-    role: Literal["meta", "broker", "delay"]
+    role: ServerRole
     node: str
     broker_group: str = ""
     epoch: int = 0

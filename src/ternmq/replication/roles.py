@@ -1,36 +1,33 @@
-"""Which role a broker process has: it leads if the standing says so, else it follows.
+"""Which role a server has: it leads if the standing says so, else it follows.
 
 One role after the other, each from opening the store to closing it, as if the process had been
 started anew; the listener stays. A start of the process never resumes an epoch: a member that was
 the master asks for a new one.
 """
 
-import asyncio
-
-from ternmq.broker.mastership import lead
-from ternmq.broker.replica import follow
-from ternmq.broker.site import Site
 from ternmq.core.errors import MasterAlive, NotInSync, NotMaster, TernError
 from ternmq.core.log import get_logger
+from ternmq.replication.mastership import lead
+from ternmq.replication.replica import follow
+from ternmq.replication.site import Site
+from ternmq.replication.trade import Trade
 from ternmq.wire.standing import Standing
-
-AGAIN_S = 0.5
 
 log = get_logger()
 
 
-async def run_roles(site: Site) -> None:
+async def run_roles(site: Site, trade: Trade) -> None:
     """Until the server stops."""
     leads = await _begin(site)
     while not site.stop.is_set():
         if leads is None:
-            leads = await follow(site)
+            leads = await follow(site, trade)
             site.promoted = True
             continue
         try:
             site.learn(leads)
             await site.accept(leads.epoch)
-            await lead(site, leads)
+            await lead(site, trade, leads)
         except NotMaster as error:
             log.warning("does not lead", reason=error.message)
         site.promoted = False
@@ -49,7 +46,7 @@ async def _again(site: Site) -> Standing | None:
     if site.stop.is_set():
         return None
     try:
-        now = await site.directory.read_standing(site.config.broker_group)
+        now = await site.directory.read_standing(site.group, site.kind)
         if now is not None:
             site.learn(now)
     except TernError as error:
@@ -60,13 +57,7 @@ async def _again(site: Site) -> Standing | None:
 
 async def _ask(site: Site) -> Standing | None:
     try:
-        return await site.directory.lead(site.config.broker_group, site.me)
+        return await site.lead()
     except (NotInSync, MasterAlive) as error:
         log.warning("does not lead", reason=error.message)
     return None
-
-
-async def stopped(roles: "asyncio.Task[None]", site: Site) -> None:
-    """Ask the role to end, and wait for it."""
-    site.stop.set()
-    await asyncio.wait([roles])

@@ -1,29 +1,31 @@
-"""What the roles of one broker process share: settings, member id, door, the cluster."""
+"""What the roles of one server share: settings, member id, door, the cluster."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ternmq.broker.door import Door
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
+from ternmq.replication.door import Door
+from ternmq.rpc.server import Listener
 from ternmq.storage.disk import Disk
 from ternmq.storage.member import MemberFile
 from ternmq.storage.report import RecoveryReport
 from ternmq.wire.commands import Hello, Topic
-from ternmq.wire.standing import Standing
+from ternmq.wire.standing import GroupKind, Standing
 
 log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """Where a broker lives."""
+    """Where a member of a broker group lives."""
 
+    kind: GroupKind
     config: NodeConfig
     directory: ClusterDirectory
     clock: Clock
@@ -31,8 +33,6 @@ class Site:
     member: MemberFile
     hello: Hello
     door: Door
-    url: str = ""
-    """Of the meta servers, by which other brokers are found."""
     standing: Standing
     """As it was heard last."""
     heard: Callable[[Standing], None] = lambda standing: None
@@ -57,14 +57,27 @@ class Site:
     def me(self) -> str:
         return self.member.id
 
+    @property
+    def group(self) -> str:
+        return self.config.broker_group
+
     def learn(self, standing: Standing) -> None:
         """News of a broker group, perhaps of this one; never older than what is known."""
-        if standing.broker_group != self.config.broker_group or standing.kind != "realtime":
+        if standing.broker_group != self.group or standing.kind != self.kind:
             return
         if standing.version > self.standing.version:
             self.standing = standing
             self.changed.set()
             self.heard(standing)
+
+    @property
+    def listener(self) -> Listener:
+        assert self.door.listener is not None, "roles begin when the server listens"
+        return self.door.listener
+
+    async def lead(self, member: str = "", *, force: bool = False) -> Standing:
+        """Ask that a member (else this one) leads at a new epoch."""
+        return await self.directory.lead(self.group, member or self.me, kind=self.kind, force=force)
 
     async def accept(self, epoch: int) -> None:
         """Never follow or be an earlier master again, durably."""
@@ -94,7 +107,7 @@ class Site:
         try:
             self.learn(
                 await self.directory.leave_in_sync(
-                    self.config.broker_group, self.me, self.standing.epoch
+                    self.group, self.me, self.standing.epoch, kind=self.kind
                 )
             )
         except TernError as error:

@@ -41,10 +41,11 @@ class NoRole:
 
 
 class Door:
-    """The handler of a broker's listener."""
+    """The handler of a member's listener."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, role: wire.ServerRole) -> None:
         self._config = config
+        self._said = role
         self.listener: Listener | None = None
         self._enter(NoRole())
 
@@ -67,7 +68,7 @@ class Door:
         self._welcome = wire.Welcome(
             protocol=wire.PROTOCOL_VERSION,
             version=release(),
-            role="broker",
+            role=self._said,
             node=self._config.broker_group,
             broker_group=self._config.broker_group,
             epoch=role.epoch,

@@ -1,0 +1,164 @@
+"""A member of a broker group while a block runs: joins, listens, leads or follows until it stops.
+
+The listener stays through all changes of role; what clients ask is answered by the role of now
+(`roles`). The block begins when the first role serves. Leaving it lets the role end in order: a
+master tells clients and answers what waits before the store is closed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import AlreadyExists, Conflict
+from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
+from ternmq.discovery.directory import ClusterDirectory
+from ternmq.metrics.samples import Samples
+from ternmq.replication.door import Door
+from ternmq.replication.roles import run_roles
+from ternmq.replication.site import Site
+from ternmq.replication.trade import Trade
+from ternmq.rpc.address import join_address
+from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.server import Listener, listening
+from ternmq.storage.disk import Disk
+from ternmq.storage.member import MemberFile
+from ternmq.wire.commands import Hello
+from ternmq.wire.standing import Member, Standing, standing_of
+
+JOIN_WITHIN_S = 15.0
+AGAIN_S = 1.0
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a server is in its cluster."""
+
+    directory: ClusterDirectory
+    address: str
+    """By which others find it."""
+    port: int
+    """On which it listens."""
+    hello: Hello
+    """How it greets other servers."""
+
+
+class MemberServer:
+    """A running server, as its owner sees it."""
+
+    def __init__(self, site: Site, listener: Listener) -> None:
+        self._site = site
+        self.listener = listener
+        self.address = listener.address
+        self.member = site.me
+
+    async def figures(self, out: Samples) -> None:
+        """Everything that Prometheus is shown of it."""
+        await self._site.scrape(out)
+
+    def watch(self, say: Callable[[int], None]) -> None:
+        """Call this, now and whenever it is another, with the epoch that is led here; 0: none."""
+        self._site.watchers.append(say)
+        say(self._site.epoch)
+
+
+@asynccontextmanager
+async def serving_member(
+    trade: Trade, config: NodeConfig, place: Place, *, clock: Clock, disk: Disk
+) -> AsyncIterator[MemberServer]:
+    """Be a member while the block runs."""
+    site = await _join(trade, config, place, clock, disk)
+    limits = ServerLimits(
+        connections_max=config.connections_max,
+        inbound_max=config.inbound_max,
+        server_inbound_max=config.inbound_total_max,
+        idle_timeout=max(30.0, 3 * config.heartbeat_ms / 1000),
+    )
+    async with listening(
+        config.host, place.port, site.door, limits=limits, clock=clock
+    ) as listener:
+        site.door.listener = listener
+        roles = asyncio.create_task(run_roles(site, trade), name="roles")
+        try:
+            await _first_role(site, roles)
+            async with background(roles=partial(_watch, roles)):
+                address = join_address(*listener.address)
+                event = trade.title + " ready"
+                log.info(event, address=address, epoch=site.epoch)
+                yield MemberServer(site, listener)
+        finally:
+            site.stop.set()
+            site.changed.set()
+            await asyncio.wait([roles])
+            if not roles.cancelled() and (failed := roles.exception()) is not None:
+                log.error("a role failed", error=repr(failed))
+
+
+async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, disk: Disk) -> Site:
+    loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
+    disk.mkdir(config.data_dir)
+    member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
+    epoch = await loop.run_in_executor(None, trade.data_epoch)
+    forgetful = await loop.run_in_executor(None, trade.forgetful)
+    me = Member(id=member.id, name=address.replace(":", "-"), address=address)
+    empty = Standing(broker_group=config.broker_group, kind=trade.kind)
+    standing = await _joined(directory, empty, me, epoch)
+    if forgetful and member.id in standing.in_sync:
+        standing = await _leave(directory, standing, member.id)
+    site = Site(
+        kind=trade.kind, config=config, directory=directory, clock=clock, disk=disk, member=member,
+        hello=place.hello, door=Door(config, trade.role), standing=standing,
+    )  # fmt: skip
+    directory.on_standing_changed(site.learn)
+    directory.on_topic_deleted(lambda topic: site.topic_deleted(topic))
+    directory.on_topic_changed(lambda topic: site.topic_changed(topic))
+    return site
+
+
+async def _leave(directory: ClusterDirectory, standing: Standing, member: str) -> Standing:
+    """With flush = "async" a crash may have taken what was acknowledged: others have it. Alone in
+    the set there is nobody else to ask."""
+    try:
+        return await directory.leave_in_sync(
+            standing.broker_group, member, standing.epoch, kind=standing.kind
+        )
+    except Conflict as refused:
+        return standing_of(refused) or standing
+
+
+async def _joined(directory: ClusterDirectory, group: Standing, me: Member, epoch: int) -> Standing:
+    """A member that was killed and comes back elsewhere counts as running for a while."""
+    give_up = asyncio.get_running_loop().time() + JOIN_WITHIN_S
+    while True:
+        try:
+            return await directory.join_group(group.broker_group, group.kind, me, data_epoch=epoch)
+        except AlreadyExists as error:
+            if asyncio.get_running_loop().time() > give_up:
+                raise
+            log.warning("cannot join yet", reason=error.message)
+            await asyncio.sleep(AGAIN_S)
+
+
+async def _first_role(site: Site, roles: "asyncio.Task[None]") -> None:
+    """Wait until clients can be served; raises what kept the role from beginning."""
+    ready = asyncio.create_task(site.ready.wait())
+    try:
+        await asyncio.wait({roles, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if roles.done():
+            roles.result()
+    except asyncio.CancelledError:
+        roles.cancel()
+        raise
+    finally:
+        ready.cancel()
+
+
+async def _watch(roles: "asyncio.Task[None]") -> None:
+    """A role that fails ends the block: a server must not look alive with a dead part inside."""
+    await asyncio.shield(roles)

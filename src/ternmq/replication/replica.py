@@ -1,0 +1,204 @@
+"""A member that follows: copies the logs of its master and waits.
+
+It follows whoever the standing names. While its master cannot be reached, and this member is in the
+in-sync set, it asks meta to lead in its place: meta agrees once the master has been silent for long
+enough. So a replica becomes a master by asking, and the registry decides between several.
+
+Its logs are those of the master, byte for byte; what the master calls safe counts here.
+"""
+
+import asyncio
+from typing import Any
+
+from ternmq.core.errors import AlreadyExists, Diverged, MasterAlive, NotInSync, NotMaster, TernError
+from ternmq.core.lifecycle import background
+from ternmq.core.log import get_logger
+from ternmq.replication.follower import Follower
+from ternmq.replication.intake import Intake
+from ternmq.replication.site import Site
+from ternmq.replication.trade import Copying, Holding, Trade
+from ternmq.storage.epoch_table import Starts
+from ternmq.wire.replicating import MESSAGES, Follow, Followed, LogHeld
+from ternmq.wire.standing import Standing
+
+AGAIN_S = 0.3
+DIVERGED_S = 5.0
+
+log = get_logger()
+
+
+class Replica:
+    """One time of following, until this member leads or stops."""
+
+    def __init__(self, site: Site, holding: Holding, copying: Copying) -> None:
+        self._site = site
+        self._holding = holding
+        self._logs = holding.logs
+        self.role = copying
+        self._intake = Intake(self._logs, sync=True, on_safe=copying.on_safe)
+        self._follower = Follower(self._intake, site.hello, prepare=self._prepare)
+        copying.lag = self._lag
+        self.base = b""
+        """What to begin with anew, once the store is closed."""
+
+    def _lag(self) -> int:
+        if not self._follower.following:
+            return -1
+        return max(0, self._intake.told[MESSAGES] - self._logs[MESSAGES].end)
+
+    async def run(self) -> Standing | None:
+        """Returns the standing by which this member leads; None when the server stops."""
+        async with background(**self.role.loops(self._intake)):
+            while not self._site.stop.is_set() and not self.base:
+                standing = self._site.standing
+                if standing.master == self._site.me:
+                    return await self._own(standing)
+                self._site.changed.clear()
+                won = await self._follow(standing)
+                if won is not None:
+                    return won
+        return None
+
+    async def _own(self, standing: Standing) -> Standing:
+        """Somebody made this member the master: by that epoch if it is new, else by another."""
+        if standing.epoch > self._site.member.accepted_epoch:
+            return standing
+        return await self._site.lead()
+
+    async def _follow(self, standing: Standing) -> Standing | None:
+        """Follow until that ends, then try to lead; a standing if that worked."""
+        try:
+            master = standing.member(standing.master)
+            if master is None:
+                raise NotMaster("the broker group has no master")
+            await self._site.accept(standing.epoch)
+            self.role.trouble = ""
+            await self._until_changed(
+                self._follower.run(master.address, lambda: self._ask(standing.epoch))
+            )
+            return None
+        except TernError as error:
+            self.role.trouble = error.message
+            log.warning("not following", reason=error.message, epoch=standing.epoch)
+            if self.base:
+                return None
+            if isinstance(error, Diverged):
+                await self._rest(DIVERGED_S)
+                return None
+        won = await self._try_to_lead()
+        if won is None:
+            await self._rest(AGAIN_S)
+        return won
+
+    async def _try_to_lead(self) -> Standing | None:
+        site = self._site
+        if site.me not in site.standing.in_sync or not site.config.failover:
+            return None
+        if self._is_other(site.standing):
+            return None  # Another leads already.
+        try:
+            return await site.lead()
+        except MasterAlive:
+            pass
+        except NotInSync as error:
+            log.warning("may not lead", reason=error.message)
+        except TernError as error:
+            log.warning("cannot ask to lead", reason=error.message)
+        return None
+
+    async def _until_changed(self, following: Any) -> None:
+        """Follow until it ends by itself, or the standing is another, or the server stops."""
+        site = self._site
+        tasks = [
+            asyncio.ensure_future(following),
+            asyncio.ensure_future(site.changed.wait()),
+            asyncio.ensure_future(site.stop.wait()),
+        ]
+        try:
+            while True:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if tasks[0].done() or site.stop.is_set() or self._is_other(site.standing):
+                    break
+                site.changed.clear()
+                tasks[1] = asyncio.ensure_future(site.changed.wait())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if not tasks[0].cancelled():
+            tasks[0].result()
+
+    def _is_other(self, standing: Standing) -> bool:
+        return standing.epoch > self._site.member.accepted_epoch
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._site.changed.wait()
+        except TimeoutError:
+            pass
+
+    def _ask(self, epoch: int) -> Follow:
+        tables = self._holding.tables()
+        return Follow(
+            broker_group=self._site.group,
+            member=self._site.me,
+            epoch=epoch,
+            logs=[
+                LogHeld(
+                    log=number, start=log.start_offset, end=log.end, safe=log.safe_offset,
+                    epochs=tables[number],
+                )
+                for number, log in self._logs.items()
+            ],
+        )  # fmt: skip
+
+    async def _prepare(self, followed: Followed) -> None:
+        """Have the master's history and nothing else."""
+        if followed.base:
+            self.base = followed.base
+            raise NotMaster("the master's logs begin later than these end: beginning anew")
+        cuts = {plan.log: plan.cut_to for plan in followed.logs}
+        tables: dict[int, Starts] = {plan.log: plan.epochs for plan in followed.logs}
+        await self._intake.alone(lambda: self._holding.adopt(cuts, tables))
+
+    async def close(self) -> None:
+        await self.role.close()
+        await self._intake.close()
+
+
+async def follow(site: Site, trade: Trade) -> Standing | None:
+    """Be a replica; returns the standing by which this member leads, None at the end."""
+    while True:
+        leads, base = await _follow(site, trade)
+        if not base:
+            return leads
+        try:
+            await trade.begin_anew(site, base)
+        except AlreadyExists as error:
+            log.error(
+                "this replica was away for too long: its logs end before its master's begin; move "
+                "its data directory aside and start again", reason=error.message,
+            )  # fmt: skip
+            await asyncio.sleep(DIVERGED_S)
+
+
+async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes]:
+    loop = asyncio.get_running_loop()
+    epoch = site.member.accepted_epoch
+    holding = await loop.run_in_executor(None, lambda: trade.open(epoch, suffix=True))
+    try:
+        replica = Replica(site, holding, holding.copying(site))
+        try:
+            site.door.enter(replica.role)
+            site.begun(replica.role.scrape)
+            if await site.leave_if_damaged(holding.report):
+                replica.role.trouble = "damaged: move the data directory aside and start again"
+                await site.stop.wait()
+            return await replica.run(), replica.base
+        finally:
+            site.ended()
+            site.door.leave(stopping=site.stop.is_set())
+            await replica.close()
+    finally:
+        await loop.run_in_executor(None, holding.close)

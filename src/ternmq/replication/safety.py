@@ -1,0 +1,69 @@
+"""When what is written counts: at once for a server that is alone, else when others have it.
+
+Whoever writes (a broker's committer, a delay server's rounds) passes bytes on (`offer`), says what
+is on its own disk (`wrote`) and lets count what is below `mark`. `Leader` is the one with replicas.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ternmq.core.errors import TernError
+from ternmq.storage.disk import Buffer
+from ternmq.storage.segment import Plan
+
+_EVERYTHING = 2**63
+
+
+class Safety(Protocol):
+    """Says when what is written counts, and passes it on to those who have to have it."""
+
+    refusal: TernError | None
+    """Why no messages are taken at present."""
+    paused: bool
+    """Messages wait: somebody is about to come, or to take over."""
+
+    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
+        """These bytes are on their way to our own disk, or there."""
+
+    def wrote(self, log: int, end: int, durable: int) -> None:
+        """Everything of this log below `end` is written here, below `durable` it is as safe here
+        as it has to be."""
+
+    def mark(self, log: int) -> int:
+        """Everything below counts."""
+
+    def undone(self, error: TernError) -> None:
+        """Bytes that were offered could not be written: others may have them, we do not. Or the
+        disk failed: others may have a better one."""
+
+    def watch(self, moved: Callable[[], None]) -> None:
+        """Call this whenever a mark moved."""
+
+
+class Alone:
+    """A broker without replicas: what is on its disk counts."""
+
+    refusal: TernError | None = None
+    paused = False
+
+    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
+        pass
+
+    def wrote(self, log: int, end: int, durable: int) -> None:
+        pass
+
+    def mark(self, log: int) -> int:
+        return _EVERYTHING
+
+    def undone(self, error: TernError) -> None:
+        pass
+
+    def watch(self, moved: Callable[[], None]) -> None:
+        pass
+
+
+def pass_on(safety: Safety, log: int, plan: Plan, *, sync: bool) -> None:
+    """Offer what a write of these parts puts on the disk."""
+    for part in plan.parts:
+        if part.buffers:
+            safety.offer(log, part.start, part.buffers, sync=sync)

@@ -1,0 +1,145 @@
+"""What a kind of server brings to the roles that all kinds have in common.
+
+A broker and a delay server join groups, lead and follow by the same code. What differs is behind
+these protocols: which files they have (`Holding`), what they do for clients while they lead
+(`Serving`), what they still answer while they follow (`Copying`).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ternmq.metrics.samples import Samples
+from ternmq.replication.feed import Source
+from ternmq.replication.intake import Intake, Target
+from ternmq.replication.safety import Safety
+from ternmq.replication.site import Site
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.server import Listener
+from ternmq.storage.epoch_table import Starts
+from ternmq.storage.report import RecoveryReport
+from ternmq.wire.commands import Command, ServerRole
+from ternmq.wire.frame import Frame
+from ternmq.wire.standing import GroupKind
+
+Loops = Mapping[str, Callable[[], Awaitable[None]]]
+
+
+class CopiedLog(Source, Target, Protocol):
+    """A log that a master has and its replicas copy."""
+
+
+class Router(Protocol):
+    """From a frame to the part that handles it."""
+
+    def add(self, command: Command, hot: Callable[[Peer, Frame], None]) -> None: ...
+
+    def route(self, peer: Peer, frame: Frame) -> None: ...
+
+
+class Serving(Protocol):
+    """What a master does for clients, from `start` to `close`."""
+
+    @property
+    def router(self) -> Router: ...
+
+    async def start(self) -> None:
+        """Be ready for clients."""
+
+    def loops(self) -> Loops:
+        """What runs while clients are served."""
+
+    def lost(self, peer: Peer) -> None:
+        """A client is gone."""
+
+    async def scrape(self, out: Samples) -> None: ...
+
+    async def stop(self, listener: Listener) -> None:
+        """No new requests; clients are told. Not called where another leads already."""
+
+    async def close(self) -> None:
+        """Write what waits; the store stays open."""
+
+
+class Copying(Protocol):
+    """What a replica does besides copying; it is the role that answers clients, too."""
+
+    epoch: int
+    trouble: str
+    """Why it does not follow at present; empty while it does."""
+    lag: Callable[[], int]
+    """Bytes of messages that the master has and this replica has not; -1: not known."""
+
+    def route(self, peer: Peer, frame: Frame) -> None: ...
+
+    def lost(self, peer: Peer) -> None: ...
+
+    def on_safe(self, number: int, told: Any) -> None:
+        """More of a log counts, as the master says; `told` is what `advance` returned."""
+
+    def loops(self, intake: Intake) -> Loops:
+        """What runs while it follows; files are changed by `intake.alone` only."""
+
+    async def scrape(self, out: Samples) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Holding(Protocol):
+    """An open store. What blocks is called on another thread than the loop's."""
+
+    @property
+    def report(self) -> RecoveryReport: ...
+
+    @property
+    def logs(self) -> Mapping[int, CopiedLog]:
+        """By number; 0 is the message log."""
+
+    def tables(self) -> dict[int, list[tuple[int, int]]]:
+        """Epochs and where they began, by log."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A new leadership begins at the ends of the logs; blocks, durable."""
+
+    def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
+        """Have the master's history and nothing else; blocks. Raises `Diverged`."""
+
+    def base(self) -> bytes:
+        """What a member begins with whose logs end before these begin; does not wait."""
+
+    async def reserve(self, site: Site) -> int:
+        """Numbers in the data are never given out again; returns the last epoch in it."""
+
+    def serving(self, site: Site, safety: Safety) -> Serving:
+        """The parts of a master; all that is in the logs counts."""
+
+    def copying(self, site: Site) -> Copying:
+        """The parts of a replica."""
+
+    def close(self) -> None:
+        """Blocks."""
+
+
+class Trade(Protocol):
+    """One kind of server, before its store is open."""
+
+    kind: GroupKind
+    role: ServerRole
+    """As it says in WELCOME and STATUS."""
+    title: str
+    """For people."""
+    home: Path
+    """The folder of its data, where the member file is."""
+
+    def data_epoch(self) -> int:
+        """The last epoch that wrote something here, as far as a look tells; 0: nothing. Blocks."""
+
+    def forgetful(self) -> bool:
+        """Whether the last stop may have taken what was acknowledged; blocks."""
+
+    def open(self, epoch: int, *, suffix: bool) -> Holding:
+        """Open and recover; blocks. With `suffix` only what is known to be safe is visible."""
+
+    async def begin_anew(self, site: Site, base: bytes) -> None:
+        """Begin with a base of the master, while the store is closed; raises `AlreadyExists` where
+        there is something that must not be lost."""
