@@ -267,8 +267,10 @@ def test_a_golden_index_is_read_back() -> None:
 def test_the_base_epochs_and_member_files() -> None:
     assert epoch_table.decode(golden("epochs_v1.hex")) == EPOCHS
     assert base_state.decode(golden("base_v1.hex")) == BASE
-    assert member.encode("0123456789abcdef", 7) == golden("member_v1.hex")
-    assert member.decode(golden("member_v1.hex"), Path("member")) == ("0123456789abcdef", 7)
+    assert member.encode("0123456789abcdef", 7, b"how it stood") == golden("member_v2.hex")
+    for name, record in (("member_v1.hex", b""), ("member_v2.hex", b"how it stood")):
+        found = member.decode(golden(name), Path("member"))
+        assert found == ("0123456789abcdef", 7, record)
 
 
 def test_the_floor_file() -> None:

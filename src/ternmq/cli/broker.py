@@ -173,9 +173,12 @@ def forget(
 async def _loss(mq: "Client", group: str, member: str) -> str:
     """The question before messages are given up."""
     from ternmq.client.broker_members import BrokerMembers, find_member
+    from ternmq.meta.claims import undecided_text
 
     standing = await BrokerMembers(mq.links).standing(group, "realtime")
     chosen = find_member(standing, member)
+    if standing.claims:
+        return f"{undecided_text(standing)}. Make {chosen.name} master of {group}?"
     states = {each.member: each for each in await mq.admin.brokers()}
     if chosen.id in standing.in_sync:
         return f"{chosen.name} is in sync, so nothing is lost. Make it master of {group}?"

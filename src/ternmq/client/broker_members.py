@@ -32,6 +32,7 @@ SERVES_WITHIN_S = 20.0
 LOOK_S = 0.1
 AWAY = "away"
 SILENT = "does not answer"
+UNDECIDED = "registry lost, master not decided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +200,8 @@ def _of_member(
     silent = SILENT if member.address in there else AWAY
     leads = standing.master == member.id
     state = word.state if word else silent
+    if state == "ok" and standing.claims:
+        state = UNDECIDED
     return BrokerState(
         group=standing.broker_group,
         role="master" if leads else "replica",

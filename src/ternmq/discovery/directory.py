@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ternmq.wire.commands import Topic, TopicSettings
 from ternmq.wire.placement import Place, Placed, Placement
-from ternmq.wire.standing import GroupKind, Member, Standing
+from ternmq.wire.standing import Claim, GroupKind, Member, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +88,14 @@ class Standings(Protocol):
         """As it is in the registry now."""
 
     async def join_group(
-        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0
-    ) -> Standing:
+        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0,
+        claim: Claim | None = None,
+    ) -> Standing:  # fmt: skip
         """Become a member, or say a new name or address. The first member ever is in sync, unless
         the group had a life before that this one has nothing of: `data_epoch`, the last epoch in
-        its own logs, is 0. Raises `AlreadyExists` while the same member runs elsewhere."""
+        its own logs, is 0. `claim`: what its disk says; where the registry knows less, all members
+        together can prove how the group stood. Raises `AlreadyExists` while the same member runs
+        elsewhere."""
 
     async def lead(
         self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",

@@ -11,6 +11,7 @@ from ternmq.core.errors import Conflict
 from ternmq.discovery.telling import tell_all
 from ternmq.wire.commands import Command, Record, T
 from ternmq.wire.standing import (
+    Claim,
     GroupJoin,
     GroupKind,
     GroupLead,
@@ -54,10 +55,11 @@ class RemoteStandings(ABC):
         return found[0] if found else None
 
     async def join_group(
-        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0
-    ) -> Standing:
+        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0,
+        claim: Claim | None = None,
+    ) -> Standing:  # fmt: skip
         wanted = GroupJoin(
-            broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch
+            broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
         return await self._change(Command.GROUP_JOIN, wanted)
 

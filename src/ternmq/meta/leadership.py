@@ -13,7 +13,9 @@ import msgspec
 
 from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.discovery.directory import InUse
 from ternmq.discovery.telling import tell_all
+from ternmq.meta.claims import claimed, is_older, undecided_text
 from ternmq.meta.liveness import Liveness
 from ternmq.meta.registry import Registry
 from ternmq.meta.standings import (
@@ -37,6 +39,8 @@ from ternmq.wire.standing import (
 )
 
 ATTEMPTS_MAX = 20
+EPOCHS_SKIPPED = 1_000
+"""A registry that knows less than a member may have given out more epochs than anybody told us."""
 
 log = get_logger()
 
@@ -88,16 +92,45 @@ class Leadership:
 
     def join(self, wanted: GroupJoin) -> Standing:
         member, key = wanted.member, epoch_key(wanted.broker_group, wanted.kind)
-        empty = Standing(broker_group=wanted.broker_group, kind=wanted.kind)
+        empty = Standing(
+            broker_group=wanted.broker_group, kind=wanted.kind, line=self._registry.cluster
+        )
 
         def decide(held: Standing | None) -> Standing | None:
             known = None if held is None else held.member(member.id)
             if known is not None and known.address != member.address:
                 self._refuse_copy(member.id, known.address)
+            if held is not None and held.claims:
+                return _other(held, claimed(held, empty, member, wanted.claim))
+            if is_older(held, wanted.claim):
+                return claimed(held, empty, member, wanted.claim)
             history = wanted.data_epoch == 0 and self._registry.last_epoch(key) > 0
             return joined(held, empty, member, history=history)
 
-        return self._swap(wanted, decide)
+        self._skip_epochs(wanted)
+        standing = self._swap(wanted, decide)
+        if standing.claims:
+            log.error("broker group not decided", reason=undecided_text(standing))
+        return standing
+
+    def _skip_epochs(self, wanted: GroupJoin) -> None:
+        """Before anything is decided: no epoch that a member may have heard of comes again."""
+        held = self._registry.standing(wanted.broker_group, wanted.kind)
+        key = epoch_key(wanted.broker_group, wanted.kind)
+        given = self._registry.last_epoch(key)
+        accepted = 0 if wanted.claim is None else wanted.claim.accepted_epoch
+        if wanted.claim is None or (given >= accepted and not is_older(held, wanted.claim)):
+            return
+        used = max(given, accepted)
+        log.error(
+            "the registry knows less than a member: it was lost, or restored from an old copy",
+            group=wanted.broker_group, member=wanted.member.name,
+            registry_epoch=0 if held is None else held.epoch, epoch=wanted.claim.held.epoch,
+        )  # fmt: skip
+        self._registry.reserve(
+            InUse(broker_group=key, topic_ids=frozenset(), group_id=0, epoch=used + EPOCHS_SKIPPED),
+            now_ms=0,
+        )
 
     def lead(self, wanted: GroupLead) -> Standing:
         key = epoch_key(wanted.broker_group, wanted.kind)
@@ -171,12 +204,16 @@ class Leadership:
             if changed is None:
                 return _there(held, wanted)
             before = 0 if held is None else held.version
-            changed = msgspec.structs.replace(changed, version=before + 1)
+            changed = msgspec.structs.replace(changed, version=max(before, changed.version) + 1)
             if self._registry.put_standing(changed, before):
                 return changed
         raise Unavailable(
             f"broker group {wanted.broker_group!r} changes all the time; try again",
         )
+
+
+def _other(held: Standing, changed: Standing) -> Standing | None:
+    return None if changed == held else changed
 
 
 def _there(held: Standing | None, wanted: StandingChange) -> Standing:

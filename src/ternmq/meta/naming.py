@@ -101,8 +101,9 @@ class StandingDesk:
     async def join(self, wanted: GroupJoin) -> Record:
         self._registrar.check_join(wanted)
         return await self._service.join_group(
-            wanted.broker_group, wanted.kind, wanted.member, data_epoch=wanted.data_epoch
-        )
+            wanted.broker_group, wanted.kind, wanted.member, data_epoch=wanted.data_epoch,
+            claim=wanted.claim,
+        )  # fmt: skip
 
     async def lead(self, wanted: GroupLead) -> Record:
         return await self._service.lead(

@@ -21,6 +21,7 @@ from ternmq.core.errors import AlreadyExists, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.own_topics import later_topic
+from ternmq.meta.claims import last_known
 from ternmq.meta.liveness import ALWAYS, HEARTBEAT_MS
 from ternmq.meta.route_table import RouteTable
 from ternmq.meta.service import MetaService
@@ -217,11 +218,16 @@ class Registrar:
     def _route(self, said: Register) -> Route:
         route = said.route
         held = self._service.standing(route.broker_group, route.kind)
-        if not said.member or held is None:
+        if not said.member:
             return route
-        leads = held.master == said.member and 0 < said.epoch == held.epoch
+        leads = said.epoch > 0
+        if held is not None:
+            # Not decided: whoever led goes on with the members it had, as without a registry.
+            named = held.master == said.member or held.claims
+            leads = bool(named) and 0 < said.epoch == held.epoch
         role = "master" if leads else "replica"
-        return msgspec.structs.replace(route, role=role, draining=held.draining)
+        draining = held is not None and held.draining
+        return msgspec.structs.replace(route, role=role, draining=draining)
 
     def _stand(self, standing: Standing) -> None:
         """Roles may be others now."""
@@ -267,6 +273,6 @@ def _masters(standings: list[Standing]) -> list[Route]:
     """Where the messages of each group are, or were last."""
     return [
         Route(broker_group=standing.broker_group, address=member.address, kind=standing.kind)
-        for standing in standings
+        for standing in map(last_known, standings)
         if (member := standing.member(standing.master or next(iter(standing.in_sync), "")))
     ]

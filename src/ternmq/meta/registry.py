@@ -129,8 +129,8 @@ class Registry(Protocol):
         """All of them, by kind and name."""
 
     def put_standing(self, new: Standing, expected_version: int) -> bool:
-        """Replace a standing if its version is still that one (0: there is none), and make the
-        version of `new` what is stored. False: it is not, and nothing changed. `Unavailable`: the
+        """Replace a standing if its version is still that one (0: there is none) by `new`, whose
+        version is higher. False: it is not, and nothing changed. `Unavailable`: the
         outcome is unknown, now and until a higher version was seen."""
 
     def servers(self) -> list[Route]:

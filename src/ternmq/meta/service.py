@@ -39,6 +39,7 @@ from ternmq.meta.registry import Change, GroupRow, NewGroup, News, NewTopic, Reg
 from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.standing import (
+    Claim,
     GroupJoin,
     GroupKind,
     GroupLead,
@@ -242,11 +243,12 @@ class MetaService:
         return found[0] if found else None
 
     async def join_group(
-        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0
-    ) -> Standing:
+        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0,
+        claim: Claim | None = None,
+    ) -> Standing:  # fmt: skip
         check_name("broker group", broker_group)
         wanted = GroupJoin(
-            broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch
+            broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
         return await self._standing(lambda: self._leadership.join(wanted))
 

@@ -11,6 +11,7 @@ Rules
 import msgspec
 
 from ternmq.core.errors import AlreadyExists, BadRequest, MasterAlive, NotInSync
+from ternmq.meta.claims import undecided_text, version_above, without
 from ternmq.wire.standing import GroupKind, Member, Standing, conflict
 
 
@@ -41,6 +42,8 @@ def check_lead(
     group = standing.broker_group
     if member is None:
         raise NotInSync(f"{member_id!r} is not a member of broker group {group!r}; it joins first")
+    if standing.claims and not accept_loss:
+        raise NotInSync(undecided_text(standing))
     if member_id not in standing.in_sync and not accept_loss:
         raise NotInSync(
             f"{member.name} of broker group {group!r} is not in sync and may lack acknowledged "
@@ -61,14 +64,21 @@ def led(standing: Standing, member_id: str, *, epoch: int) -> Standing:
     others = [each for each in standing.in_sync if each not in (member_id, standing.master)]
     if member_id not in standing.in_sync:
         others = []
+    line = [each.held.line for each in standing.claims if each.member == member_id]
     return msgspec.structs.replace(
-        standing, epoch=epoch, master=member_id, in_sync=sorted([*others, member_id])
+        standing,
+        version=version_above(standing),
+        epoch=epoch,
+        master=member_id,
+        in_sync=sorted([*others, member_id]),
+        line=line[0] if line else standing.line,
+        claims=[],
     )
 
 
 def resynced(standing: Standing, *, epoch: int, in_sync: list[str], version: int) -> Standing:
     """With another set, by the master at that epoch who knew that version."""
-    if (standing.epoch, standing.version) != (epoch, version):
+    if (standing.epoch, standing.version) != (epoch, version) or standing.claims:
         raise conflict(
             f"broker group {standing.broker_group!r} is at epoch {standing.epoch}, version "
             f"{standing.version}, not at epoch {epoch}, version {version}",
@@ -109,6 +119,10 @@ def forgotten(standing: Standing, member_id: str, *, alive: bool, accept_loss: b
         raise BadRequest(f"broker group {group!r} has no member {member_id!r}; it has {names}")
     if alive:
         raise AlreadyExists(f"{member.name} is running, or was until now; stop it, then forget it")
+    if standing.claims:
+        if not accept_loss:
+            raise NotInSync(undecided_text(standing))
+        return without(standing, member_id)
     others = [each for each in standing.in_sync if each != member_id]
     if standing.master == member_id and others:
         raise NotInSync(

@@ -40,9 +40,28 @@ class Standing(Record, frozen=True):
     members: list[Member] = []
     draining: bool = False
     """It is about to be stopped for good: nothing new is sent to it."""
+    line: str = ""
+    """The registry in which the group began: two groups of one name are told apart by it."""
+    claims: "list[Claim]" = []
+    """The registry knows less than its members, and this is what they know. While there are any
+    nobody is told to act: master and set are not decided."""
 
     def member(self, member_id: str) -> Member | None:
         return next((each for each in self.members if each.id == member_id), None)
+
+
+class Claim(Record, frozen=True):
+    """What a member's own disk says about its group."""
+
+    member: str
+    """Id; empty: the registry said so itself before it was found to be older."""
+    held: Standing
+    """The last standing that it acted on, without claims."""
+    accepted_epoch: int = 0
+    data_epoch: int = 0
+    """The last one that wrote something there; 0: there is nothing."""
+    ends: list[int] = []
+    """How far its logs go: messages, consumption; as far as a look at the files tells."""
 
 
 class StandingFind(Record, frozen=True):
@@ -63,6 +82,8 @@ class GroupJoin(Record, frozen=True):
     kind: GroupKind
     member: Member
     data_epoch: int = 0
+    claim: Claim | None = None
+    """None: this directory never was a member, or one of an earlier release."""
 
 
 class GroupLead(Record, frozen=True):

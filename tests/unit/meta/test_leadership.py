@@ -10,7 +10,7 @@ from ternmq.core.errors import AlreadyExists, BadName, BadRequest, Conflict, Mas
 from ternmq.discovery.directory import InUse
 from ternmq.meta.service import MetaService, serving_directory
 from ternmq.testing.clock import TurnedClock
-from ternmq.wire.standing import Member, Standing, standing_of
+from ternmq.wire.standing import Claim, Member, Standing, standing_of
 
 from .conftest import Opener
 
@@ -179,3 +179,25 @@ async def test_mistakes_are_named(opener: Opener) -> None:
         with pytest.raises(BadRequest, match="nobody joined"):
             await service.lead("main", ONE.id)
         assert await service.read_standing("main") is None
+
+
+async def test_a_registry_that_knows_less_than_a_member_skips_epochs_and_waits_for_all(
+    opener: Opener,
+) -> None:
+    stood = Standing(broker_group="main", version=9, epoch=6, master=ONE.id,
+                     in_sync=[ONE.id, TWO.id], members=[ONE, TWO])  # fmt: skip
+
+    def claim(member: Member) -> Claim:
+        return Claim(member=member.id, held=stood, accepted_epoch=6)
+
+    async with meta(opener) as service:
+        waiting = await service.join_group("main", "realtime", TWO, claim=claim(TWO))
+        assert waiting.in_sync == []
+        with pytest.raises(NotInSync, match="start one"):
+            await service.lead("main", TWO.id)
+        assert await service.join_group("main", "realtime", TWO, claim=claim(TWO)) == waiting
+
+        after = await service.join_group("main", "realtime", ONE, claim=claim(ONE))
+        assert (after.version, after.epoch, after.master) == (10, 6, ONE.id)
+        assert after.in_sync == [ONE.id, TWO.id]
+        assert (await service.lead("main", ONE.id)).epoch > 1_000, "more may have been given out"

@@ -46,6 +46,22 @@ def test_an_epoch_counts_only_once_it_is_on_disk() -> None:
     assert MemberFile.open(disk, DATA).accepted_epoch in (0, 3)
 
 
+def test_how_the_group_stood_is_there_after_a_crash_once_it_was_noted() -> None:
+    disk = SimulatedDisk()
+    member = MemberFile.open(disk, DATA)
+    assert member.record == b""
+    member.note(b"alone")
+    assert member.accept(3, b"in company")
+    disk.crash(1)
+    member = MemberFile.open(disk, DATA)
+    assert (member.accepted_epoch, member.record) == (3, b"in company")
+    assert not member.accept(2, b"of old") and member.record == b"in company"
+    disk.faults.fail_sync(1)
+    with pytest.raises(DiskFailed):
+        member.note(b"later")
+    assert member.record == b"in company", "not known to be on disk"
+
+
 def test_a_damaged_member_file_is_not_guessed_at() -> None:
     disk = SimulatedDisk()
     MemberFile.open(disk, DATA)
