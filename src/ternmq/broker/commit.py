@@ -7,7 +7,8 @@ sets the pace and a slow one makes larger rounds, not longer queues: producers a
 bytes they have unanswered (`rpc.Peer.hold`).
 
 Progress records ride along with the next round, or go alone after `PROGRESS_DELAY_S`; only
-decisions wait for a sync of the pull log. Never blocks the loop; never retries a failed sync.
+decisions wait for a sync of the pull log. Whoever must not go on before progress outlives this
+process asks for it (`outlives`). Never blocks the loop; never retries a failed sync.
 
 What is written counts once `Safety` says so: at once for a broker that is alone, with replicas when
 every required one has it. The bytes of a round go to them while our own disk works. A round of
@@ -51,6 +52,7 @@ class _Round(NamedTuple):
     decisions: list[asyncio.Future[None]]
     sync_records: bool
     placed: list[tuple[int, Placed]]
+    outliving: list[asyncio.Future[None]]
 
 
 class Written(NamedTuple):
@@ -82,6 +84,7 @@ class Committer:
         self._appends: list[tuple[Append, Told]] = []
         self._records: list[PullRecord] = []
         self._decisions: list[asyncio.Future[None]] = []
+        self._outliving: list[asyncio.Future[None]] = []
         self._placed: list[tuple[int, Placed]] = []  # By the number of the record in `_records`.
         self._exclusive: list[tuple[Job, asyncio.Future[None]]] = []
         self._busy = False
@@ -124,6 +127,17 @@ class Committer:
             self._kick()
         return future
 
+    def outlives(self) -> asyncio.Future[None]:
+        """Done when all progress up to now is known to whoever leads next: written here, so that a
+        restart finds it; with replicas also there, as a decision is."""
+        if not self._safety.alone or self._closed or self._broken is not None:
+            return self.decide([])
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._outliving.append(future)
+        if not self._busy and not self._kicked:
+            self._kick()
+        return future
+
     def alone(self, job: Job) -> asyncio.Future[None]:
         """Run a blocking job on the writer thread while nothing is staged (a checkpoint)."""
         future: asyncio.Future[None] = self._loop.create_future()
@@ -136,7 +150,7 @@ class Committer:
         """Write what waits, then stop the thread. What does not count by then stays unanswered:
         nobody may be told that it is not stored, since it may count later."""
         self._closed = True
-        while self._busy or self._waiting or self._records or self._exclusive:
+        while self._busy or self._waiting or self._records or self._outliving or self._exclusive:
             if not self._busy and not self._kicked:
                 self._kick()
             await asyncio.sleep(0.001)
@@ -175,7 +189,11 @@ class Committer:
         records, self._records = self._records, []
         decisions, self._decisions = self._decisions, []
         placed, self._placed = self._placed, []
+        outliving, self._outliving = self._outliving, []
         if not appends and not records and not decisions:
+            self._outlived(outliving)
+            if self._decisions:
+                self._kick()
             return
         staged = self._stage(appends)
         if staged is None:
@@ -183,11 +201,14 @@ class Committer:
         staged_records = self._stage_records(records, decisions)
         if staged_records is None:
             _tell_placed(placed, None)
+            self._outlived(outliving)
         if staged is None and staged_records is None:
             self._next()
             return
         sync_records = bool(decisions) or self._progress_is_old()
-        now = _Round(appends, staged, staged_records, decisions, sync_records, placed)
+        now = _Round(
+            appends, staged, staged_records, decisions, sync_records, placed, outliving
+        )  # fmt: skip
         self._busy = True
         if not self._careful:
             self._offer(now)
@@ -301,6 +322,7 @@ class Committer:
     def _finish_records(self, now: _Round, error: TernError | None) -> None:
         if now.records is None:
             return
+        self._outlived(now.outliving)
         if error is None:
             end = now.records.plan.end
             # Progress that is not synced may be lost here, so nobody else may hold it for safe.
@@ -319,6 +341,15 @@ class Committer:
         )
         for future in now.decisions:
             _settle(future, error)
+
+    def _outlived(self, waiting: list[asyncio.Future[None]]) -> None:
+        """Their records are written, or cannot be: then they are in memory only, which a restart
+        turns into repeats. Where a replica has come meanwhile it has to have them too."""
+        if self._safety.alone:
+            for future in waiting:
+                _settle(future, None)
+        else:
+            self._decisions += waiting
 
     def _settle_decided(self) -> None:
         """Let records count that do by now, and tell those who wait for them."""
@@ -351,7 +382,7 @@ class Committer:
 
     def _next(self) -> None:
         self._busy = False
-        if self._waiting or self._decisions or self._exclusive:
+        if self._waiting or self._decisions or self._outliving or self._exclusive:
             self._begin()
         elif self._records and self._timer is None:
             self._timer = self._loop.call_later(PROGRESS_DELAY_S, self._kick)

@@ -10,10 +10,14 @@ consumers share a backlog at once and any number may come and go (Q5).
 
 Rows are leased before their bytes are read. Bytes that are not in memory are read by a thread and
 the answer follows; rows whose bytes turn out to be damaged are counted as expired and said so.
+
+A lease of an ordered group is sent when whoever leads next knows of it (`Committer.outlives`). So
+after a restart or a promotion no key is given to somebody else while one works on it, and nothing
+of it comes again but its first unsettled row. Other groups do not wait: repeats do them no harm.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ternmq.batch.expiry import expired_rows, may_expire
@@ -73,9 +77,11 @@ class Deliverer:
         fetcher: Fetcher,
         throttle: Throttle,
         board: Noticeboard,
+        outlives: Callable[[], Awaitable[None]],
         lease_ms: int,
     ) -> None:
         self._groups = groups
+        self._outlives = outlives
         self._throttle = throttle
         self._fetcher = fetcher
         self._board = board
@@ -220,6 +226,21 @@ class Deliverer:
     # -- answering
 
     def _answer(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        if any(handout.group.order is not None for handout in handouts):
+            self._spawn(self._answer_known(waiter, handouts))
+        else:
+            self._answer_read(waiter, handouts)
+
+    async def _answer_known(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        """When these leases cannot be forgotten any more, those that are not over by then."""
+        try:
+            await self._outlives()
+        except TernError as error:
+            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+            return
+        self._answer_read(waiter, [h for h in handouts if h.lease in h.group.lane.leases])
+
+    def _answer_read(self, waiter: Waiter, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
         batches = None
         try:

@@ -349,6 +349,12 @@ class Lane(Places):
             if lease.owner == owner:
                 lease.owner, lease.deadline = 0, min(lease.deadline, deadline)
 
+    def came_back(self, session: bytes, deadline: int) -> None:
+        """A client is back: what it has not presented by `deadline` it never got, or lost."""
+        for lease in self.leases.values():
+            if lease.owner == 0 and lease.session == session:
+                lease.deadline = min(lease.deadline, deadline)
+
     def release(self, owner: int | None) -> list[Change]:
         """Give back everything an owner holds (None: everything that anybody holds)."""
         changes: list[Change] = []

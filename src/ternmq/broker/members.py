@@ -106,6 +106,7 @@ class Members:
             adopt = group.lane.adopt
             mine = held.get(group.id & LEASE_GROUP_MASK, ())
             kept += [x for x in mine if adopt(x, session, member.id, deadline)]
+            group.lane.came_back(session, self._groups.now() + self.grace_ms)
             self._groups.schedule(group)
         members_of(peer)[member.id] = member
         if peer.closed:

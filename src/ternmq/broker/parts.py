@@ -152,7 +152,7 @@ class Parts:
         self.deliverer = Deliverer(
             groups=self.groups, consume=store.consume, fetcher=self.fetcher,
             throttle=Throttle(find=directory.topic, figures=self.figures, now=clock.monotonic),
-            board=board, lease_ms=config.lease_ms,
+            board=board, outlives=self.committer.outlives, lease_ms=config.lease_ms,
         )  # fmt: skip
         self.slots = self._slots(url)
         self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
@@ -199,6 +199,7 @@ class Parts:
         return Slots(
             self._config.broker_group, directory=self._directory, groups=self.groups,
             consume=self.store.consume, neighbours=Neighbours(url), feed=self.deliverer.feed,
+            outlives=self.committer.outlives,
         )  # fmt: skip
 
     def _watch(self, desk: Desk) -> None:
@@ -250,7 +251,7 @@ class Parts:
         finder = Finder(search=search, fetcher=fetcher, directory=self._directory)
         router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
         router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
-        router.says(wire.Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
+        router.answers(wire.Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
         self._serve_transactions(router, publisher)
         return router
 

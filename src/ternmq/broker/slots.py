@@ -49,6 +49,7 @@ class Slots:
         consume: ConsumeLog,
         neighbours: Neighbours,
         feed: Callable[[Group], None],
+        outlives: Callable[[], Awaitable[None]],
     ) -> None:
         self._own = own
         self._directory = directory
@@ -56,6 +57,7 @@ class Slots:
         self._consume = consume
         self._neighbours = neighbours
         self._feed = feed
+        self._outlives = outlives
         self._placement = Placement()
         self._here: frozenset[int] = NONE
         self._former: dict[int, str] = {}
@@ -118,8 +120,15 @@ class Slots:
         cleared = self._cleared.get(group.id)
         return self._former.keys() - cleared if cleared else self._former.keys()
 
-    def open(self, find: SlotsFind) -> SlotsOpen:
-        """Which of these slots has a group not settled here? Asked by their new owner."""
+    async def open(self, find: SlotsFind) -> SlotsOpen:
+        """Which of these slots has a group not settled here? Asked by their new owner, who then
+        hands out what follows: so what is settled must stay so, whoever leads here next."""
+        found = self._open(find)
+        if len(found.slots) < len(find.slots):
+            await self._outlives()
+        return found
+
+    def _open(self, find: SlotsFind) -> SlotsOpen:
         self._look()
         ours = [slot for slot in find.slots if self._may_store(slot)]
         given_up = [slot for slot in find.slots if not self._may_store(slot)]

@@ -22,6 +22,10 @@ class Safety(Protocol):
     paused: bool
     """Messages wait: somebody is about to come, or to take over."""
 
+    @property
+    def alone(self) -> bool:
+        """Nobody else has to have what is written here."""
+
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
         """These bytes are on their way to our own disk, or there."""
 
@@ -45,6 +49,7 @@ class Alone:
 
     refusal: TernError | None = None
     paused = False
+    alone = True
 
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
         pass

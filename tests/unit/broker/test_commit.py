@@ -23,6 +23,7 @@ class Others:
     def __init__(self) -> None:
         self.refusal: TernError | None = None
         self.paused = False
+        self.alone = False
         self.marks = {MESSAGES: 0, PULLS: 0}
         self.ends = {MESSAGES: 0, PULLS: 0}
         self.offered: list[tuple[int, int]] = []
@@ -195,3 +196,39 @@ async def test_an_open_round_is_not_answered_by_stopping(desk: Desk) -> None:
         await desk.committer.close()
 
     assert desk.told == []
+
+
+async def test_progress_outlives_a_lone_broker_as_soon_as_it_is_written(desk: Desk) -> None:
+    desk.others.alone = True
+    desk.committer.progress(progress())
+    async with asyncio.timeout(5):
+        await desk.committer.outlives()
+
+    assert desk.store.pulls.end > 0
+    assert desk.store.pulls.synced_offset == 0
+
+
+async def test_progress_outlives_a_master_when_the_replicas_have_it(desk: Desk) -> None:
+    desk.committer.progress(progress())
+    waiting = desk.committer.outlives()
+    await desk.written(PULLS)
+    assert not waiting.done()
+
+    desk.others.have(PULLS)
+    await asyncio.sleep(0)
+
+    assert waiting.done()
+
+
+async def test_a_replica_that_comes_meanwhile_has_to_have_it_too(desk: Desk) -> None:
+    desk.others.alone = True
+    desk.committer.progress(progress())
+    waiting = desk.committer.outlives()
+    desk.others.alone = False
+    await desk.written(PULLS)
+    assert not waiting.done()
+
+    desk.others.have(PULLS)
+
+    async with asyncio.timeout(5):
+        await waiting
