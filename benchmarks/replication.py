@@ -2,8 +2,9 @@
 
     python -m benchmarks.replication
 
-A broker group of one server and one of two, each with its meta server, as processes of their own,
-flush = sync. Rounds alternate between both, so that both see the same machine. Publish rate: four
+A broker group of one server and one of two for each `replica_ack`, each with its meta server, as
+processes of their own, flush = sync. Rounds go through all of them, so that all see the same
+machine; those that are not measured are idle. Publish rate: four
 senders of batches of 200 messages of 100 bytes. Latency: one sender, one message at a time. Then
 the master of the pair is killed (dead after 10 s, the default) or hands over, under a sender that
 notes the longest time without an answer.
@@ -28,6 +29,7 @@ SENDERS = 4
 ROUND_S = 4.0
 ROUNDS = 4
 SINGLES = 400
+ACKS = ("disk", "memory", "none")
 
 
 async def publish_rate(url: str) -> float:
@@ -105,14 +107,19 @@ def main() -> None:
 
 
 def measure(nodes: NodeFactory, home: Path, changes: int) -> dict[str, Any]:
-    for name in ("alone", "pair"):
+    groups: dict[str, Pair] = {}
+    for name in ("alone", *ACKS):
         (home / name).mkdir()
-    alone = make_pair(nodes, home / "alone", count=1)
-    pair = make_pair(nodes, home / "pair", settings={"TERN_REPLICA_LOST": "continue"})
-    rates: dict[str, list[float]] = {"alone": [], "pair": []}
-    singles: dict[str, list[float]] = {"alone": [], "pair": []}
+        settings = {"TERN_REPLICA_LOST": "continue"}
+        if name in ACKS:
+            settings["TERN_REPLICA_ACK"] = name
+        count = 2 if name in ACKS else 1
+        groups[name] = make_pair(nodes, home / name, count=count, settings=settings)
+    pair = groups["disk"]
+    rates: dict[str, list[float]] = {name: [] for name in groups}
+    singles: dict[str, list[float]] = {name: [] for name in groups}
     for _ in range(ROUNDS):
-        for name, group in (("alone", alone), ("pair", pair)):
+        for name, group in groups.items():
             rates[name].append(asyncio.run(publish_rate(group.url)))
             singles[name] += asyncio.run(latencies(group.url))
     found: dict[str, Any] = {}
@@ -123,10 +130,10 @@ def measure(nodes: NodeFactory, home: Path, changes: int) -> dict[str, Any]:
             "p50_ms": round(ordered[len(ordered) // 2], 2),
             "p99_ms": round(ordered[len(ordered) * 99 // 100], 2),
         }
-    found["rate_kept"] = round(
-        found["pair"]["messages_per_s"] / found["alone"]["messages_per_s"], 2
-    )
-    found["added_p50_ms"] = round(found["pair"]["p50_ms"] - found["alone"]["p50_ms"], 2)
+    for name in ACKS:
+        of, alone = found[name], found["alone"]
+        of["rate_kept"] = round(of["messages_per_s"] / alone["messages_per_s"], 2)
+        of["added_p50_ms"] = round(of["p50_ms"] - alone["p50_ms"], 2)
     found["handover_gaps_s"] = [
         round(asyncio.run(longest_gap(pair.url, lambda: hand_over(pair))), 2)
         for _ in range(changes)

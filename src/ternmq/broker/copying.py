@@ -52,6 +52,9 @@ class BrokerCopying:
         """Bytes of messages that the master has and this replica has not; -1: not known."""
         self.trouble = "not following yet"
         """Why it does not follow at present; empty while it does."""
+        self._lacked = (-1, 0, 0)
+        """Where the master's history parted from this one, where this one ended; how many rows were
+        perhaps acknowledged here and are not there."""
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.READ:
@@ -112,9 +115,27 @@ class BrokerCopying:
         first, end = self._store.consume.bounds(topic.id)
         return wire.TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=0)
 
+    def count_lacked(self, cut_to: int) -> None:
+        """Say which messages are here that the master lacks; blocks. Before they are cut off."""
+        stored = self._store.messages
+        if self._lacked[:2] == (cut_to, stored.end):
+            return
+        found = stored.rows_from(cut_to)
+        rows = sum(count for _, count in found.values())
+        acknowledged = not self._site.standing.waits or cut_to < stored.safe_offset
+        self._lacked = cut_to, stored.end, rows if acknowledged else 0
+        (log.error if acknowledged else log.warning)(
+            "the master that leads now lacks messages that are here",
+            acknowledged="perhaps" if acknowledged else "never",
+            rows=rows, from_offset=cut_to, to_offset=stored.end,
+            topics={topic: {"first": first, "rows": count}
+                    for topic, (first, count) in sorted(found.items())},
+        )  # fmt: skip
+
     async def scrape(self, out: Samples) -> None:
         listener = self._site.listener
         server_figures(out, self.status(wire.StatusQuery()), listener)
+        out.add("tern_diverged_messages", self._lacked[2])
 
     def loops(self, intake: Intake) -> Loops:
         return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}

@@ -5,12 +5,12 @@ server.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ternmq.broker.copying import BrokerCopying
 from ternmq.broker.parts import Parts, open_store
 from ternmq.core.clock import Clock
-from ternmq.core.config import Flush, NodeConfig
+from ternmq.core.config import NodeConfig
 from ternmq.core.errors import Corrupt
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
@@ -19,7 +19,7 @@ from ternmq.replication.site import Site
 from ternmq.replication.trade import CopiedLog, Loops, Router
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.storage import checkpoint
+from ternmq.storage import checkpoint, unclean
 from ternmq.storage.base_state import install_base
 from ternmq.storage.disk import Disk
 from ternmq.storage.epoch_table import Starts
@@ -50,7 +50,10 @@ class BrokerTrade:
         return data_epoch(self._disk, Paths(self.home))
 
     def forgetful(self) -> bool:
-        return self._config.flush is Flush.ASYNC and self._disk.exists(Paths(self.home).unclean)
+        return unclean.crashed_forgetful(self._disk, Paths(self.home))
+
+    def note_forgetful(self, forgetful: bool) -> None:
+        unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
 
     def open(self, epoch: int, *, suffix: bool) -> "BrokerHolding":
         return BrokerHolding(
@@ -69,6 +72,7 @@ class BrokerHolding:
         self._store = store
         self._url = url
         self._unnamed: frozenset[int] = frozenset()
+        self._lacked: Callable[[int], None] = lambda cut_to: None
         self.logs: Mapping[int, CopiedLog] = {MESSAGES: store.messages, PULLS: store.pulls}
         self.tables = store.tables
         self.begin_epoch = store.begin_epoch
@@ -80,6 +84,8 @@ class BrokerHolding:
         return self._store.report
 
     def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
+        if cuts[MESSAGES] < self._store.messages.end:
+            self._lacked(cuts[MESSAGES])
         self._store.truncate(cuts[MESSAGES], cuts[PULLS])
         self._store.adopt_epochs(tables)
 
@@ -106,7 +112,9 @@ class BrokerHolding:
         return BrokerServing(parts, self._unnamed, promoted=site.promoted)
 
     def copying(self, site: Site) -> BrokerCopying:
-        return BrokerCopying(site, self._store)
+        copying = BrokerCopying(site, self._store)
+        self._lacked = copying.count_lacked
+        return copying
 
 
 class BrokerServing:

@@ -180,20 +180,22 @@ async def _loss(mq: "Client", group: str, member: str) -> str:
     if standing.claims:
         return f"{undecided_text(standing)}. Make {chosen.name} master of {group}?"
     states = {each.member: each for each in await mq.admin.brokers()}
-    if chosen.id in standing.in_sync:
+    if chosen.id in standing.in_sync and standing.waits:
         return f"{chosen.name} is in sync, so nothing is lost. Make it master of {group}?"
     lag = states[chosen.id].lag if chosen.id in states else None
     behind = "how far is not known" if lag is None else f"{lag} bytes when it last heard of it"
     names = [each.name for each in standing.members if each.id in standing.in_sync]
     have = f" {' and '.join(names)} may have them: start it instead if you can." if names else ""
+    how = "is not in sync" if standing.waits else "may be behind: its group does not wait for it"
     return (
-        f"{chosen.name} is not in sync: it is behind the last master ({behind}). Acknowledged "
+        f"{chosen.name} {how}; it is behind the last master ({behind}). Acknowledged "
         f"messages that it lacks are lost for good.{have} Make it master of {group}?"
     )
 
 
 def _cells(line: "BrokerState") -> list[str]:
-    cells = (line.group, line.name or None, line.role, "yes" if line.in_sync else "no", line.epoch,
+    in_sync = ("yes" if line.waits or line.role == "master" else "near") if line.in_sync else "no"
+    cells = (line.group, line.name or None, line.role, in_sync, line.epoch,
              line.state, line.address, line.pid, line.lag)  # fmt: skip
     return ["-" if cell is None else str(cell) for cell in cells]
 
@@ -208,6 +210,8 @@ def _show_standing(standing: "Standing", as_json: bool) -> None:
     in_sync = ", ".join(names.get(each, each) for each in standing.in_sync) or "nobody"
     master = names.get(standing.master, "nobody")
     say(f"{standing.broker_group}: master {master} at epoch {standing.epoch}; in sync: {in_sync}")
+    if not standing.waits:
+        say('replica_ack = "none": a new master may lack what was acknowledged last')
 
 
 @app.command()

@@ -55,7 +55,9 @@ class BrokerState:
     """Its id; empty for a server that joined no group."""
     name: str = ""
     in_sync: bool = True
-    """Has all that was ever acknowledged."""
+    """Has all that was ever acknowledged; if its group waits for it."""
+    waits: bool = True
+    """False: its master acknowledges before replicas have it, so another that leads may lack it."""
 
 
 class BrokerMembers:
@@ -213,6 +215,7 @@ def _of_member(
         member=member.id,
         name=member.name,
         in_sync=member.id in standing.in_sync,
+        waits=standing.waits,
     )
 
 

@@ -60,6 +60,17 @@ class ReplicaLost(StrEnum):
     """Goes on alone: what it then takes is on one disk."""
 
 
+class ReplicaAck(StrEnum):
+    """When a message counts, besides being on the master's disk."""
+
+    DISK = "disk"
+    """Every in-sync replica has it on its disk."""
+    MEMORY = "memory"
+    """Every in-sync replica has it, perhaps not on its disk yet."""
+    NONE = "none"
+    """At once: replicas follow, and one that leads may lack something."""
+
+
 @dataclass(frozen=True, slots=True)
 class About:
     """What a setting is for, and its limits (both ends allowed)."""
@@ -185,6 +196,9 @@ class NodeConfig:
     replica_timeout_ms: Annotated[
         int, About("a replica that does not answer for so long is late", 100, HOUR_MS)
     ] = 3_000
+    replica_ack: Annotated[
+        ReplicaAck, About("a message counts when replicas have it on disk, in memory, or at once")
+    ] = ReplicaAck.DISK
     failover: Annotated[
         bool, About("a replica leads when its master is dead; off: people decide")
     ] = True
@@ -348,7 +362,7 @@ def _convert(name: str, value: Any, default: Any) -> Any:
             return _to_bool(name, value)
         case int():
             return _to_int(name, value)
-        case Flush() | ReplicaLost():
+        case Flush() | ReplicaLost() | ReplicaAck():
             try:
                 return type(default)(value)
             except ValueError:

@@ -105,7 +105,7 @@ class Standings(Protocol):
 
     async def change_in_sync(
         self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
-        kind: GroupKind = "realtime",
+        waits: bool = True, kind: GroupKind = "realtime",
     ) -> Standing:  # fmt: skip
         """Asked by the master of that epoch who knows that version. Raises `Conflict`, which
         carries the standing (`wire.standing.standing_of`)."""

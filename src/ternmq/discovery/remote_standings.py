@@ -75,11 +75,11 @@ class RemoteStandings(ABC):
 
     async def change_in_sync(
         self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
-        kind: GroupKind = "realtime",
+        waits: bool = True, kind: GroupKind = "realtime",
     ) -> Standing:  # fmt: skip
         wanted = InSyncChange(
             broker_group=broker_group, kind=kind, epoch=epoch, in_sync=list(in_sync),
-            version=version,
+            version=version, waits=waits,
         )  # fmt: skip
         return await self._change(Command.IN_SYNC_CHANGE, wanted)
 

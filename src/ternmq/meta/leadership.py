@@ -154,6 +154,7 @@ class Leadership:
             return resynced(
                 _there(held, wanted),
                 epoch=wanted.epoch, in_sync=wanted.in_sync, version=wanted.version,
+                waits=wanted.waits,
             )  # fmt: skip
 
         return self._swap(wanted, decide)

@@ -114,7 +114,7 @@ class StandingDesk:
     async def change_in_sync(self, wanted: InSyncChange) -> Record:
         return await self._service.change_in_sync(
             wanted.broker_group, epoch=wanted.epoch, in_sync=wanted.in_sync,
-            version=wanted.version, kind=wanted.kind,
+            version=wanted.version, waits=wanted.waits, kind=wanted.kind,
         )  # fmt: skip
 
     async def leave_in_sync(self, wanted: InSyncLeave) -> Record:

@@ -264,11 +264,11 @@ class MetaService:
 
     async def change_in_sync(
         self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
-        kind: GroupKind = "realtime",
+        waits: bool = True, kind: GroupKind = "realtime",
     ) -> Standing:  # fmt: skip
         wanted = InSyncChange(
             broker_group=broker_group, kind=kind, epoch=epoch, in_sync=list(in_sync),
-            version=version,
+            version=version, waits=waits,
         )  # fmt: skip
         return await self._standing(lambda: self._leadership.change_in_sync(wanted))
 

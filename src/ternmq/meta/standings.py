@@ -60,9 +60,11 @@ def check_lead(
 
 def led(standing: Standing, member_id: str, *, epoch: int) -> Standing:
     """By this member from now on. Another one that led before leaves the set; with a member from
-    outside of it nobody stays, for the others have what this one lacks."""
+    outside of it nobody stays, for the others have what this one lacks; nor where the master did
+    not wait for the set: nobody knows who has what."""
     others = [each for each in standing.in_sync if each not in (member_id, standing.master)]
-    if member_id not in standing.in_sync:
+    unsure = not standing.waits and standing.master != member_id
+    if member_id not in standing.in_sync or unsure:
         others = []
     line = [each.held.line for each in standing.claims if each.member == member_id]
     return msgspec.structs.replace(
@@ -76,7 +78,9 @@ def led(standing: Standing, member_id: str, *, epoch: int) -> Standing:
     )
 
 
-def resynced(standing: Standing, *, epoch: int, in_sync: list[str], version: int) -> Standing:
+def resynced(
+    standing: Standing, *, epoch: int, in_sync: list[str], version: int, waits: bool = True
+) -> Standing:
     """With another set, by the master at that epoch who knew that version."""
     if (standing.epoch, standing.version) != (epoch, version) or standing.claims:
         raise conflict(
@@ -87,7 +91,7 @@ def resynced(standing: Standing, *, epoch: int, in_sync: list[str], version: int
     unknown = [each for each in in_sync if standing.member(each) is None]
     if unknown or standing.master not in in_sync:
         raise BadRequest(f"an in-sync set has the master in it and only members, not {in_sync}")
-    return msgspec.structs.replace(standing, in_sync=sorted(set(in_sync)))
+    return msgspec.structs.replace(standing, in_sync=sorted(set(in_sync)), waits=waits)
 
 
 def left(standing: Standing, member_id: str, *, epoch_seen: int) -> Standing | None:

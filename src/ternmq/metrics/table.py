@@ -56,6 +56,10 @@ METRICS: tuple[Metric, ...] = (
         "tern_server_sync_seconds", "histogram", ("role",), "One fdatasync of the message log."
     ),
     Metric("tern_server_log_bytes", "gauge", ("role",), "Size of the message log."),
+    Metric(
+        "tern_diverged_messages", "gauge", (),
+        "A replica: messages acknowledged here that its master lacks.",
+    ),
     # The broker.
     Metric(
         "tern_broker_alarms", "gauge", ("alarm",),

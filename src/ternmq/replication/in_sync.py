@@ -10,14 +10,24 @@ requires everybody who is in the old set or in the new one:
    it was made for is the current one. It is sent again until a newer version is known.
 3. A member is added only while it has all that is safe, and removed only when enough are left.
 
-So whoever the registry names has everything that was acknowledged, and may lead. No clock, no I/O:
-moments are handed in (seconds that only grow), members are names of sixteen characters.
+So whoever the registry names has everything that was acknowledged, and may lead.
+
+A master that answers before its replicas have it (`replica_ack = "none"`) says so in the registry
+before it does (`waits`), by the same rules: as long as it may be known otherwise it waits. The set
+then names those that are near, and whoever leads after it may lack something.
+
+No clock, no I/O: moments are handed in (seconds that only grow), members are names of sixteen
+characters.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ternmq.core.config import ReplicaLost
+from ternmq.core.units import MIB
+
+BEHIND_MAX = 64 * MIB
+"""Of a log, for a member of the set of a master that does not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,8 @@ class Known:
     version: int
     in_sync: frozenset[str]
     members: frozenset[str]
+    waits: bool = True
+    """What is acknowledged is with the whole set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,7 @@ class Proposal:
     in_sync: frozenset[str]
     version: int
     """It is carried out only while this is the current one."""
+    waits: bool = True
 
 
 @dataclass(slots=True)
@@ -49,19 +62,33 @@ class Copy:
     """How far it ever was: coming again is no step forward."""
 
     def has(self, marks: Mapping[int, int]) -> bool:
-        return all(self.ends.get(log, -1) >= mark for log, mark in marks.items())
+        return self.near(marks, 0)
+
+    def near(self, marks: Mapping[int, int], behind: int) -> bool:
+        return all(self.ends.get(log, -1 - behind) + behind >= mark for log, mark in marks.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an operator wants of a master with replicas."""
+
+    lost: ReplicaLost = ReplicaLost.READ_ONLY
+    timeout: float = 3.0
+    """Seconds without a step after which a member is late."""
+    wait: bool = True
+    """A message counts when the set has it; else when the master has."""
 
 
 class InSync:
     """The set of one leadership."""
 
-    def __init__(
-        self, me: str, known: Known, *, policy: ReplicaLost, timeout: float, now: float
-    ) -> None:
+    def __init__(self, me: str, known: Known, rules: Rules, *, now: float) -> None:
         self._me = me
+        self._wait = rules.wait
+        self._behind = 0 if rules.wait else BEHIND_MAX
         self._known = known
-        self._policy = policy
-        self._timeout = timeout
+        self._policy = rules.lost
+        self._timeout = rules.timeout
         self._proposal: Proposal | None = None
         self.copies: dict[str, Copy] = {}
         """Members that are connected or required; never this one."""
@@ -83,6 +110,13 @@ class InSync:
         if self._proposal is not None:
             everybody |= self._proposal.in_sync
         return everybody - {self._me}
+
+    @property
+    def waits(self) -> bool:
+        """Messages count when every required member has them: so it is set here, or somebody may
+        believe it."""
+        believed = self._known.waits or (self._proposal is not None and self._proposal.waits)
+        return self._wait or believed
 
     def learn(self, known: Known, now: float) -> bool:
         """The registry says so; False if that is old news."""
@@ -122,7 +156,8 @@ class InSync:
         copy.ends[log] = max(end, copy.ends.get(log, -1))
         if end > copy.best.get(log, -1):
             copy.best[log] = end
-            copy.moved_at = now
+            if self._wait:  # Else being near is what counts: nobody holds the master back.
+                copy.moved_at = now
 
     # -- what follows from it
 
@@ -136,7 +171,7 @@ class InSync:
     def look(self, now: float, written: Mapping[int, int]) -> None:
         """Note who has nothing to do: standing still is no fault then."""
         for copy in self.copies.values():
-            if copy.connected and copy.has(written):
+            if copy.connected and copy.near(written, self._behind):
                 copy.moved_at = now
 
     def late(self, now: float) -> frozenset[str]:
@@ -148,8 +183,8 @@ class InSync:
     @property
     def needed(self) -> int:
         """How many members a message has to be on."""
-        alone = self._policy is ReplicaLost.CONTINUE or len(self._known.members) <= 1
-        return 1 if alone else 2
+        goes_on = self._policy is ReplicaLost.CONTINUE or not self._wait
+        return 1 if goes_on or len(self._known.members) <= 1 else 2
 
     def propose(
         self, now: float, safe: Mapping[int, int], *, at_least: int | None = None
@@ -162,24 +197,37 @@ class InSync:
         late = self.late(now)
         left = in_sync - late
         if late and len(left) >= (self.needed if at_least is None else at_least):
-            return self._send(left)
+            return self._send(left, safe)
         ready = {
             member
             for member, copy in self.copies.items()
             if member not in in_sync
             and copy.connected
-            and copy.has(safe)
+            and copy.near(safe, self._behind)
             and now - copy.moved_at <= self._timeout  # Not one that would leave again at once.
         }
         ready &= self._known.members
-        return self._send(in_sync | ready) if ready else None
+        if ready or self._waiting(in_sync, safe) is not self._known.waits:
+            return self._send(in_sync | ready, safe)
+        return None
 
-    def _send(self, in_sync: Iterable[str]) -> Proposal:
-        self._proposal = Proposal(frozenset(in_sync) | {self._me}, self._known.version)
+    def _waiting(self, in_sync: Iterable[str], safe: Mapping[int, int]) -> bool:
+        """What can be said of such a set; that it waits only once all of it has all that counts."""
+        others = frozenset(in_sync) - {self._me}
+        return self._wait and (
+            self._known.waits or all(self.copies[other].has(safe) for other in others)
+        )
+
+    def _send(self, in_sync: Iterable[str], safe: Mapping[int, int]) -> Proposal:
+        everybody = frozenset(in_sync) | {self._me}
+        waits = self._waiting(everybody, safe)
+        self._proposal = Proposal(everybody, self._known.version, waits)
         return self._proposal
 
     def refusal(self, now: float) -> str | None:
         """Why messages are not taken at the moment, and what to do; None if they are."""
+        if not self.waits:
+            return None
         if len(self._known.in_sync) < self.needed:
             return (
                 f"{len(self._known.in_sync)} of {len(self._known.members)} servers of this broker "

@@ -2,7 +2,8 @@
 
 Bytes that come while the writer works gather and are written by the next call, with one sync for
 all of them, so a slow disk makes larger groups. A log is answered for when it is as safe as it was
-asked to be. What the master calls safe becomes visible as soon as it is written here.
+asked to be; with `from_memory` when it is written, and on disk soon after. What the master calls
+safe becomes visible as soon as it is written here.
 
 One writer thread; jobs that must be alone with the files (checkpoints, cuts) run there in between.
 The first error ends it: nothing is taken until `restart`.
@@ -21,7 +22,7 @@ from ternmq.storage.receiving import Received
 from ternmq.wire.replicating import REPLICATE, REPLICATE_SYNC
 
 SYNC_S = 0.5
-"""Bytes that need not be on disk at once are there, and answered for, after this."""
+"""Bytes that need not be on disk at once are there after this."""
 
 log = get_logger()
 
@@ -58,11 +59,11 @@ class Intake:
         self,
         logs: Mapping[int, Target],
         *,
-        sync: bool,
+        from_memory: bool = False,
         on_safe: Callable[[int, Any], None],
     ) -> None:
         self._logs = dict(logs)
-        self._sync = sync
+        self._from_memory = from_memory
         self._on_safe = on_safe
         self._loop = asyncio.get_running_loop()
         self._writer = start_worker("tern-writer")
@@ -147,7 +148,8 @@ class Intake:
             for number, target in self._logs.items():
                 received = target.take()
                 if received is not None:
-                    groups.append((number, received, self._sync and self._ask_sync[number]))
+                    sync = self._ask_sync[number] and not self._from_memory
+                    groups.append((number, received, sync))
                     self._ask_sync[number] = False
         if groups:
             self._busy = True
@@ -175,14 +177,14 @@ class Intake:
             self._fail(error)
         else:
             for number, received, sync in groups:
-                if sync or not self._sync:
+                if sync or self._from_memory:
                     self._answer(number, received.end)
-                elif self._syncing is None:
+                if not sync and self._syncing is None:
                     self._syncing = self._loop.call_later(SYNC_S, self._sync_soon)
         self._begin()
 
     def _sync_soon(self) -> None:
-        """Nobody waits for these bytes; still they are answered for only when they are on disk."""
+        """Nobody waits for these bytes; still they are answered for when they are on disk."""
         self._syncing = None
         ends, life = self.ends(), self._life
 
@@ -191,7 +193,12 @@ class Intake:
                 target.sync()
 
         def answer(done: asyncio.Future[None]) -> None:
-            if not done.cancelled() and done.exception() is None and life == self._life:
+            if done.cancelled() or life != self._life:
+                return
+            error = done.exception()
+            if isinstance(error, TernError):
+                self._fail(error)
+            elif error is None:
                 for number, end in ends.items():
                     self._answer(number, end)
 

@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from ternmq.core.config import ReplicaLost
 from ternmq.core.errors import (
     Conflict,
     DiskFailed,
@@ -27,7 +26,7 @@ from ternmq.core.errors import (
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.feed import Feed, Source
-from ternmq.replication.in_sync import InSync, Known, Proposal
+from ternmq.replication.in_sync import InSync, Known, Proposal, Rules
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
 from ternmq.storage.epoch_table import common_end
@@ -73,9 +72,10 @@ class Leader:
         logs: Mapping[int, Led],
         history: History,
         change: ChangeInSync,
-        policy: ReplicaLost,
-        timeout: float,
+        rules: Rules,
     ) -> None:
+        """Without `rules.wait` messages count when they are on this disk. Records wait in any case:
+        what was decided about consuming is never taken back."""
         self._loop = asyncio.get_running_loop()
         self._me = me
         self._group = standing.broker_group
@@ -83,9 +83,7 @@ class Leader:
         self._logs = dict(logs)
         self._history = history
         self._change = change
-        self._in_sync = InSync(
-            me, known_of(standing), policy=policy, timeout=timeout, now=self._loop.time()
-        )
+        self._in_sync = InSync(me, known_of(standing), rules, now=self._loop.time())
         self._feeds: dict[str, Feed] = {}
         self._written = {number: led.end for number, led in logs.items()}
         self._durable = dict(self._written)
@@ -97,7 +95,7 @@ class Leader:
         self.refusal: TernError | None = None
         self.paused = False
         self._handing_over = False
-        self._patient_until = self._loop.time() + timeout
+        self._patient_until = self._loop.time() + rules.timeout
         """A new master waits for replicas before it refuses messages for the lack of them."""
         self.disk_failed = False
         """Another member should lead."""
@@ -324,7 +322,9 @@ class Leader:
             self._tell()
 
     def _update_mark(self, number: int, *, tell: bool = True) -> None:
-        mark = self._in_sync.mark(number, self._durable[number])
+        mark = self._durable[number]
+        if number != MESSAGES or self._in_sync.waits:
+            mark = self._in_sync.mark(number, mark)
         if mark > self._marks[number] and not self.ended.done():
             self._marks[number] = mark
             for feed in self._feeds.values():
@@ -357,4 +357,5 @@ def known_of(standing: Standing) -> Known:
         version=standing.version,
         in_sync=frozenset(standing.in_sync),
         members=frozenset(member.id for member in standing.members),
+        waits=standing.waits,
     )

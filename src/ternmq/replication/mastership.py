@@ -13,10 +13,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from ternmq.core.config import ReplicaAck
 from ternmq.core.errors import Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.replication.in_sync import Proposal
+from ternmq.replication.in_sync import Proposal, Rules
 from ternmq.replication.leader import Leader
 from ternmq.replication.site import Site
 from ternmq.replication.trade import Holding, Router, Serving, Trade
@@ -133,7 +134,7 @@ def _leader(site: Site, holding: Holding, standing: Standing) -> Leader:
     async def change(wanted: Proposal) -> Standing:
         return await site.directory.change_in_sync(
             site.group, kind=site.kind, epoch=standing.epoch, in_sync=sorted(wanted.in_sync),
-            version=wanted.version,
+            version=wanted.version, waits=wanted.waits,
         )  # fmt: skip
 
     return Leader(
@@ -142,8 +143,11 @@ def _leader(site: Site, holding: Holding, standing: Standing) -> Leader:
         logs=holding.logs,
         history=Past(holding),
         change=change,
-        policy=site.config.replica_lost,
-        timeout=site.config.replica_timeout_ms / 1000,
+        rules=Rules(
+            lost=site.config.replica_lost,
+            timeout=site.config.replica_timeout_ms / 1000,
+            wait=site.kind != "realtime" or site.config.replica_ack is not ReplicaAck.NONE,
+        ),
     )
 
 

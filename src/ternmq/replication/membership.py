@@ -109,8 +109,9 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
     me = Member(id=member.id, name=address.replace(":", "-"), address=address)
     empty = Standing(broker_group=config.broker_group, kind=trade.kind)
     standing = await _joined(directory, empty, me, epoch)
-    if forgetful and member.id in standing.in_sync:
+    if forgetful:
         standing = await _leave(directory, standing, member.id)
+        await loop.run_in_executor(None, trade.note_forgetful, False)
     site = Site(
         kind=trade.kind, config=config, directory=directory, clock=clock, disk=disk, member=member,
         hello=place.hello, door=Door(config, trade.role), standing=standing,
@@ -122,14 +123,26 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
 
 
 async def _leave(directory: ClusterDirectory, standing: Standing, member: str) -> Standing:
-    """With flush = "async" a crash may have taken what was acknowledged: others have it. Alone in
+    """A crash may have taken what this member answered for from memory: others have it. Alone in
     the set there is nobody else to ask."""
-    try:
-        return await directory.leave_in_sync(
-            standing.broker_group, member, standing.epoch, kind=standing.kind
-        )
-    except Conflict as refused:
-        return standing_of(refused) or standing
+    while member in standing.in_sync:
+        if standing.in_sync == [member]:
+            log.error(
+                "after a crash this member may lack what it acknowledged from memory; nobody else "
+                "is in sync, so it goes on with what it has", member=member,
+            )  # fmt: skip
+            break
+        log.warning("left the in-sync set: what was acknowledged from memory may be lost here")
+        try:
+            standing = await directory.leave_in_sync(
+                standing.broker_group, member, standing.epoch, kind=standing.kind
+            )
+        except Conflict as refused:
+            now = standing_of(refused)
+            if now is None or now == standing:
+                raise
+            standing = now
+    return standing
 
 
 async def _joined(directory: ClusterDirectory, group: Standing, me: Member, epoch: int) -> Standing:

@@ -10,7 +10,15 @@ Its logs are those of the master, byte for byte; what the master calls safe coun
 import asyncio
 from typing import Any
 
-from ternmq.core.errors import AlreadyExists, Diverged, MasterAlive, NotInSync, NotMaster, TernError
+from ternmq.core.errors import (
+    AlreadyExists,
+    DiskFailed,
+    Diverged,
+    MasterAlive,
+    NotInSync,
+    NotMaster,
+    TernError,
+)
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.follower import Follower
@@ -35,7 +43,7 @@ class Replica:
         self._holding = holding
         self._logs = holding.logs
         self.role = copying
-        self._intake = Intake(self._logs, sync=True, on_safe=copying.on_safe)
+        self._intake = Intake(self._logs, from_memory=site.from_memory, on_safe=copying.on_safe)
         self._follower = Follower(self._intake, site.hello, prepare=self._prepare)
         copying.lag = self._lag
         self.base = b""
@@ -82,6 +90,8 @@ class Replica:
             log.warning("not following", reason=error.message, epoch=standing.epoch)
             if self.base:
                 return None
+            if self._site.from_memory and isinstance(error, DiskFailed):
+                await self._site.leave_set()  # What it answered for may not be there.
             if isinstance(error, Diverged):
                 await self._rest(DIVERGED_S)
                 return None
@@ -188,6 +198,8 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes]:
     epoch = site.member.accepted_epoch
     holding = await loop.run_in_executor(None, lambda: trade.open(epoch, suffix=True))
     try:
+        if site.from_memory:
+            await loop.run_in_executor(None, trade.note_forgetful, True)
         replica = Replica(site, holding, holding.copying(site))
         try:
             site.door.enter(replica.role)

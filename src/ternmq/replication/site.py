@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
+from ternmq.core.config import NodeConfig, ReplicaAck
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
@@ -60,6 +60,11 @@ class Site:
     @property
     def group(self) -> str:
         return self.config.broker_group
+
+    @property
+    def from_memory(self) -> bool:
+        """As a replica it answers for bytes before they are on its disk."""
+        return self.kind == "realtime" and self.config.replica_ack is ReplicaAck.MEMORY
 
     def learn(self, standing: Standing) -> None:
         """News of a broker group, perhaps of this one; never older than what is known."""

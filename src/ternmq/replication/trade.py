@@ -137,6 +137,9 @@ class Trade(Protocol):
     def forgetful(self) -> bool:
         """Whether the last stop may have taken what was acknowledged; blocks."""
 
+    def note_forgetful(self, forgetful: bool) -> None:
+        """So it would be from here on, until the store is closed in order; blocks, durable."""
+
     def open(self, epoch: int, *, suffix: bool) -> Holding:
         """Open and recover; blocks. With `suffix` only what is known to be safe is visible."""
 

@@ -38,12 +38,14 @@ from ternmq.core.errors import Corrupt, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.metrics.histogram import Histogram
+from ternmq.storage import recovery
 from ternmq.storage.append import Append, Ending, Staged
 from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume_entry import RECORD, WITHOUT_SEQUENCE
 from ternmq.storage.disk import Buffer
 from ternmq.storage.halves import HalfTable
 from ternmq.storage.index import MessageIndex
-from ternmq.storage.message_format import MessageFormat
+from ternmq.storage.message_format import Collector, MessageFormat
 from ternmq.storage.producers import ProducerTable, Stored
 from ternmq.storage.receiving import Received, Receiving
 from ternmq.storage.segment import Plan
@@ -326,6 +328,20 @@ class MessageLog:
         if self._halves is not None:
             self._halves.tidy()
         return appends
+
+    def rows_from(self, offset: int) -> dict[int, tuple[int, int]]:
+        """Topic id to first sequence and number of the rows that are written from here on; blocks.
+        A master that lacks these bytes lacks those rows."""
+        collector = Collector(self._log.read)
+        recovery.scan(
+            self._log, start=offset, durable=0, form=MessageFormat(), visit=collector.visit
+        )
+        found: dict[int, tuple[int, int]] = {}
+        for fields in RECORD.iter_unpack(collector.records):
+            if fields[8] not in WITHOUT_SEQUENCE:
+                first, rows = found.get(fields[0], (fields[1], 0))
+                found[fields[0]] = first, rows + fields[4]
+        return found
 
     def read_raw(self, offset: int, size: int) -> bytes:
         """Up to `size` written bytes as they lie there, unchecked, maybe fewer; any thread. None

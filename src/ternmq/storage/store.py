@@ -18,7 +18,7 @@ from pathlib import Path
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
 from ternmq.core.log import get_logger
-from ternmq.storage import base_state, recovery
+from ternmq.storage import base_state, recovery, unclean
 from ternmq.storage import checkpoint as checkpoint_file
 from ternmq.storage import floor as floor_file
 from ternmq.storage.base_state import BaseState
@@ -107,7 +107,7 @@ class Store:
         store._open_messages(known, suffix=suffix)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
-        disk.write_atomic(store._paths.unclean, b"a broker runs here, or crashed\n")
+        unclean.note(disk, store._paths, forgetful=config.flush == "async", keep=True)
         store._last = known
         store._remove_old_tails()
         store.checkpoint()

@@ -45,6 +45,9 @@ class Standing(Record, frozen=True):
     claims: "list[Claim]" = []
     """The registry knows less than its members, and this is what they know. While there are any
     nobody is told to act: master and set are not decided."""
+    waits: bool = True
+    """A message is acknowledged when all of `in_sync` have it. False (`replica_ack = "none"`): when
+    its master has it, so another one that leads may lack some."""
 
     def member(self, member_id: str) -> Member | None:
         return next((each for each in self.members if each.id == member_id), None)
@@ -102,6 +105,7 @@ class InSyncChange(Record, frozen=True):
     epoch: int
     in_sync: list[str]
     version: int
+    waits: bool = True
 
 
 class InSyncLeave(Record, frozen=True):

@@ -5,18 +5,26 @@ import random
 import pytest
 
 from ternmq.core.config import ReplicaLost
-from ternmq.replication.in_sync import InSync, Known, Proposal
+from ternmq.replication.in_sync import BEHIND_MAX, InSync, Known, Proposal, Rules
 
 ME, B, C = "a" * 16, "b" * 16, "c" * 16
 ALL = frozenset({ME, B, C})
 
 
-def known(*in_sync: str, version: int = 1, members: frozenset[str] = ALL) -> Known:
-    return Known(version=version, in_sync=frozenset(in_sync), members=members)
+def known(
+    *in_sync: str, version: int = 1, members: frozenset[str] = ALL, waits: bool = True
+) -> Known:
+    return Known(version=version, in_sync=frozenset(in_sync), members=members, waits=waits)
 
 
-def leader(*in_sync: str, policy: ReplicaLost = ReplicaLost.READ_ONLY) -> InSync:
-    return InSync(ME, known(*in_sync), policy=policy, timeout=3.0, now=0.0)
+def leader(
+    *in_sync: str,
+    policy: ReplicaLost = ReplicaLost.READ_ONLY,
+    wait: bool = True,
+    waits: bool = True,
+) -> InSync:
+    said = known(*in_sync, waits=waits)
+    return InSync(ME, said, Rules(lost=policy, wait=wait), now=0.0)
 
 
 def test_alone_in_the_set_everything_written_counts() -> None:
@@ -101,7 +109,7 @@ def test_alone_in_the_set_of_a_larger_group_messages_are_refused() -> None:
 def test_a_group_of_one_server_takes_messages() -> None:
     alone = known(ME, members=frozenset({ME}))
 
-    group = InSync(ME, alone, policy=ReplicaLost.READ_ONLY, timeout=3.0, now=0.0)
+    group = InSync(ME, alone, Rules(), now=0.0)
 
     assert group.refusal(100.0) is None
 
@@ -163,14 +171,63 @@ def test_one_that_left_for_standing_still_is_not_added_before_it_moves() -> None
     assert group.propose(9.5, {0: 20}) == Proposal(ALL, 2)
 
 
+def test_a_master_waits_until_the_registry_says_that_it_does_not() -> None:
+    group = leader(ME, B, wait=False)
+    group.came(B, 0.0)
+
+    assert group.waits
+    assert group.propose(0.0, {0: 0}) == Proposal(frozenset({ME, B}), 1, waits=False)
+    assert group.waits, "the change may not be carried out"
+    group.learn(known(ME, B, version=2, waits=False), 0.0)
+    assert not group.waits
+    assert group.propose(0.0, {0: 0}) is None
+
+
+def test_a_master_that_waits_again_says_so_when_all_of_the_set_have_all_that_counts() -> None:
+    group = leader(ME, B, waits=False)
+    group.came(B, 0.0)
+    group.holds(B, 0, 10, 0.0)
+
+    assert group.waits
+    assert group.propose(0.0, {0: 20}) is None
+    group.holds(B, 0, 20, 0.1)
+    assert group.propose(0.1, {0: 20}) == Proposal(frozenset({ME, B}), 1, waits=True)
+
+
+def test_a_master_that_does_not_wait_takes_messages_alone_and_without_an_answer() -> None:
+    group = leader(ME, wait=False, waits=False)
+    assert group.refusal(0.0) is None
+
+    group = leader(ME, B, wait=False, waits=False)
+    assert group.refusal(9.0) is None
+    assert group.propose(9.0, {0: 0}) == Proposal(frozenset({ME}), 1, waits=False)
+
+
+def test_for_a_master_that_does_not_wait_a_member_is_near_or_late() -> None:
+    group = leader(ME, B, wait=False, waits=False)
+    group.came(B, 0.0)
+    group.came(C, 0.0)
+    for second in range(1, 6):
+        written = second * BEHIND_MAX
+        group.holds(B, 0, written - 100, float(second))
+        group.holds(C, 0, second, float(second))
+        group.look(float(second), {0: written})
+
+    assert group.late(5.0) == frozenset()
+    assert group.propose(5.0, {0: 5 * BEHIND_MAX}) is None, "C is too far behind"
+    group.look(9.0, {0: 9 * BEHIND_MAX})
+    assert group.late(9.0) == {B}, "it moved, and fell behind all the same"
+
+
 class World:
     """A registry, members that write at their own pace, and a network that loses and delays."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         policy = self.chance.choice(list(ReplicaLost))
-        self.registry = known(ME, B, C)
-        self.group = InSync(ME, self.registry, policy=policy, timeout=3.0, now=0.0)
+        wait, waits = self.chance.choice([(True, True), (True, False), (False, True)])
+        self.registry = known(ME, B, C, waits=waits)
+        self.group = InSync(ME, self.registry, Rules(lost=policy, wait=wait), now=0.0)
         self.now = 0.0
         self.written = 0
         self.safe = 0
@@ -184,8 +241,9 @@ class World:
         rarely = [self.propose, self.carry_out, self.hear, self.cut, self.lose]
         self.chance.choice([*often, *rarely])()
         self.group.look(self.now, {0: self.written})
-        self.safe = max(self.safe, self.group.mark(0, self.written))
-        for member in self.registry.in_sync - {ME}:
+        counts = self.group.mark(0, self.written) if self.group.waits else self.written
+        self.safe = max(self.safe, counts)
+        for member in self.registry.in_sync - {ME} if self.registry.waits else ():
             assert self.held[member] >= self.safe, "the registry names one that lacks something"
 
     def write(self) -> None:
@@ -212,7 +270,9 @@ class World:
         if self.on_their_way:
             proposal = self.chance.choice(self.on_their_way)
             if proposal.version == self.registry.version:
-                self.registry = known(*proposal.in_sync, version=proposal.version + 1)
+                self.registry = known(
+                    *proposal.in_sync, version=proposal.version + 1, waits=proposal.waits
+                )
             self.answers.append(self.registry)
 
     def hear(self) -> None:

@@ -70,6 +70,7 @@ def test_nothing_is_visible_before_it_is_safe() -> None:
     copy = again(disk)
     assert copy.messages.end == master.messages.end
     check_all(copy, maker.kept[:3])
+    assert copy.messages.rows_from(0) == {1: master.consume.bounds(1)}
     assert len(advance(copy, maker.kept[10].offset, 0)) == 7
     check_all(copy, maker.kept[:10])
     copy.checkpoint()

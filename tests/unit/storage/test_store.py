@@ -9,9 +9,11 @@ import pytest
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig
+from ternmq.storage import unclean
 from ternmq.storage.checkpoint import Checkpoint, decode
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import RealDisk
+from ternmq.storage.paths import Paths
 from ternmq.storage.pull_record import Kind, PullRecord
 from ternmq.storage.store import Known, Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
@@ -50,6 +52,20 @@ def test_a_kill_is_noticed_at_the_next_start() -> None:
     assert again.report.unclean
     assert again.report.scanned_records == 3
     check_all(again, maker.kept)
+
+
+def test_a_store_that_answered_from_memory_says_so_after_a_crash() -> None:
+    disk, store, maker = fresh()
+    maker.put_many(store, 3)
+    paths = Paths(DATA)
+    assert not unclean.crashed_forgetful(disk, paths)
+    unclean.note(disk, paths, forgetful=True)
+    forgetful = reopened(disk)
+    assert unclean.crashed_forgetful(disk, paths), "a start does not make it forgotten"
+    unclean.note(disk, paths, forgetful=False)
+    assert not unclean.crashed_forgetful(disk, paths)
+    forgetful.close()
+    assert not disk.exists(paths.unclean)
 
 
 def test_the_checkpoint_tells_how_far_each_log_is_on_disk() -> None:
