@@ -2,8 +2,9 @@
 
 Lists of bare bodies take the encoder's fast path: nothing here runs Python per message, only C
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's
-list is the only large thing in memory, and the loop gets a turn after every batch. Short lists
-share batches with what other coroutines send (`share.py`).
+list is the only large thing in memory, and the loop gets a turn after every batch. Several batches
+in a row go to one broker group (`choosing.Stretch`), which stores them together. Short lists share
+batches with what other coroutines send (`share.py`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from ternmq.batch.encoder import Outgoing, split_rows
+from ternmq.client.choosing import Stretch
 from ternmq.client.due import make_due
 from ternmq.client.outgoing import (
     SendOptions,
@@ -44,6 +46,7 @@ class Bulk:
         self._due = make_due(options.get("delay"), options.get("at"))
         self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
         self._receipt = BatchReceipt(0)
+        self._stretch = Stretch()
         self._under_way = 0
         self._answered: asyncio.Future[None] | None = None
 
@@ -204,7 +207,7 @@ class Bulk:
         parcel = producer.parcel(
             self._topic, chunk, lambda done, error: self._settled(first, done, error, outlets)
         )
-        producer.post(parcel, outlets)
+        producer.post(parcel, outlets, self._stretch)
         await asyncio.sleep(0)
 
     def _settled(

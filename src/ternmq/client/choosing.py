@@ -1,5 +1,9 @@
 """Which of several servers gets the next batch: in turn, by chance, or by chance and weight.
 
+In turn means: whoever got the fewest batches while there was the same choice, so that calls which
+give several in a row to one server (`Stretch`) leave nobody behind, and one that was away does not
+catch up.
+
 Pure. What has an order key does not come here: its slot says where it goes (`client.ordered`). A
 weight of 0 means that a server gets nothing new, whatever the way of choosing; where all have that,
 weights mean nothing.
@@ -16,6 +20,22 @@ from ternmq.wire.placement import Home
 Choosing = Literal["round_robin", "random", "weighted"]
 WEIGHT = 100
 """Of a group that nobody gave another one."""
+STRETCH = 4
+"""Batches of one call that go to one server before the next has its turn. A round of a broker takes
+all that came meanwhile, so these cost it less than as many calls. Half of what a call has under way
+by default: two servers are at work at any time."""
+CHOICES_MAX = 64
+"""Sets of servers that are remembered: topics have their own, and who rests is missing in some."""
+
+
+class Stretch:
+    """Where one call sends, and how many more batches go there."""
+
+    __slots__ = ("left", "name")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.left = 0
 
 
 class Chooser:
@@ -25,12 +45,43 @@ class Chooser:
         self._way = way
         self._chance = chance
         self._turn = 0
+        self._given: dict[tuple[str, ...], dict[str, int]] = {}
+        """Batches of each, by those there were to choose from."""
 
-    def pick(self, names: Sequence[str], weights: Mapping[str, int]) -> str:
-        """One of `names`, which are not empty."""
-        if self._way == "round_robin":
-            self._turn += 1
-            return names[self._turn % len(names)]
+    def stay(self, stretch: Stretch, names: Sequence[str]) -> str | None:
+        """Where a call goes on sending; None: `pick`, the next has its turn."""
+        if stretch.left <= 0 or stretch.name not in names:
+            return None
+        stretch.left -= 1
+        self._counts(names)[stretch.name] += 1
+        return stretch.name
+
+    def pick(
+        self, names: Sequence[str], weights: Mapping[str, int], stretch: Stretch | None = None
+    ) -> str:
+        """One of `names`, which are not empty; where a stretch begins, if there is one."""
+        name = self._next(names) if self._way == "round_robin" else self._drawn(names, weights)
+        if stretch is not None:
+            stretch.name, stretch.left = name, STRETCH - 1
+        return name
+
+    def _next(self, names: Sequence[str]) -> str:
+        given = self._counts(names)
+        self._turn += 1
+        at = self._turn % len(names)
+        name = min((*names[at:], *names[:at]), key=given.__getitem__)
+        given[name] += 1
+        return name
+
+    def _counts(self, names: Sequence[str]) -> dict[str, int]:
+        counts = self._given.get(tuple(names))
+        if counts is None:
+            if len(self._given) >= CHOICES_MAX:
+                self._given.clear()
+            counts = self._given[tuple(names)] = dict.fromkeys(names, 0)
+        return counts
+
+    def _drawn(self, names: Sequence[str], weights: Mapping[str, int]) -> str:
         point = self._chance()
         if self._way == "random":
             return names[int(point * len(names))]

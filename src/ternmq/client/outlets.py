@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 
-from ternmq.client.choosing import Chooser, able, at_home
+from ternmq.client.choosing import Chooser, Stretch, able, at_home
 from ternmq.client.config import ClientConfig
 from ternmq.client.health import Health
 from ternmq.client.link import back_off
@@ -52,11 +52,11 @@ class Outlets:
             self._groups, self._routes = self._links.takers(self.kind), self._links.version
         return bool(self._groups)
 
-    def next(self, topic: str) -> Outlet:
-        """The server that gets the next batch."""
+    def next(self, topic: str, stretch: Stretch | None = None) -> Outlet:
+        """The server that gets the next batch; of several in a row, perhaps where the last went."""
         self._look()
         groups = self._homes(topic)
-        return self.of(groups[0]) if len(groups) == 1 else self._pick(groups)
+        return self.of(groups[0]) if len(groups) == 1 else self._pick(groups, stretch)
 
     def _homes(self, topic: str) -> list[str]:
         home = self._links.home(topic) if self.kind == "realtime" else None
@@ -93,13 +93,14 @@ class Outlets:
             self._routes = self._links.version
             self._groups = self._links.takers(self.kind) or self._groups
 
-    def _pick(self, groups: list[str]) -> Outlet:
+    def _pick(self, groups: list[str], stretch: Stretch | None = None) -> Outlet:
         """One that is well if there is one, else the one that has rested longest."""
         now, weights = self._loop.time(), self._links.weights()
         staying = [group for group in groups if not self.of(group).ebbing] or groups
         fit = [group for group in able(staying, weights) if self.of(group).health.fit(now)]
         if fit:
-            outlet = self.of(self._chooser.pick(fit, weights))
+            same = stretch and self._chooser.stay(stretch, fit)
+            outlet = self.of(same or self._chooser.pick(fit, weights, stretch))
         else:
             outlet = min(map(self.of, staying), key=lambda each: each.health.rests_until)
         outlet.health.given(now)

@@ -18,6 +18,7 @@ from math import inf
 from typing import Any
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.client.choosing import Stretch
 from ternmq.client.codec import find_codec
 from ternmq.client.config import ClientConfig
 from ternmq.client.incarnation import Incarnation
@@ -249,10 +250,10 @@ class Producer:
         """Where messages for now go, or those for later."""
         return self._delays if delayed else self._brokers
 
-    def post(self, parcel: Parcel, outlets: Outlets) -> None:
+    def post(self, parcel: Parcel, outlets: Outlets, stretch: Stretch | None = None) -> None:
         """Encode and send; whatever goes wrong is told to who waits for these rows."""
         if self._encoded(parcel):
-            outlets.next(parcel.published.topic).put(parcel)
+            outlets.next(parcel.published.topic, stretch).put(parcel)
 
     def post_to(self, parcel: Parcel, broker_group: str) -> None:
         """The same to one broker group and no other."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from ternmq.client.choosing import Chooser, able, at_home
+from ternmq.client.choosing import STRETCH, Chooser, Stretch, able, at_home
 from ternmq.wire.placement import Home
 
 NAMES = ["east", "north", "west"]
@@ -15,6 +15,50 @@ def counted(chooser: Chooser, weights: dict[str, int], times: int = 3_000) -> Co
 
 def test_round_robin_gives_everybody_the_same() -> None:
     assert set(counted(Chooser("round_robin", Random(1).random), {"west": 1}).values()) == {1_000}
+
+
+def sent(chooser: Chooser, batches: int, names: list[str] = NAMES) -> list[str]:
+    """Where the batches of one call go."""
+    stretch = Stretch()
+    return [
+        chooser.stay(stretch, names) or chooser.pick(names, {}, stretch) for _ in range(batches)
+    ]
+
+
+def test_a_call_gives_several_batches_in_a_row_to_one_group() -> None:
+    chooser = Chooser("round_robin", Random(1).random)
+
+    calls = [sent(chooser, STRETCH) for _ in NAMES]
+
+    assert [len(set(call)) for call in calls] == [1, 1, 1]
+    assert {call[0] for call in calls} == set(NAMES)
+
+
+def test_calls_of_any_lengths_give_everybody_the_same() -> None:
+    """Also those where a long and a short one alternate, which turns alone would not see."""
+    for lengths in ([STRETCH + 1], [1, STRETCH], [2 * STRETCH + 1, 3, 1]):
+        chooser = Chooser("round_robin", Random(1).random)
+        got: Counter[str] = Counter()
+        for number in range(999):
+            got.update(sent(chooser, lengths[number % len(lengths)]))
+        assert max(got.values()) - min(got.values()) <= STRETCH, lengths
+
+
+def test_a_stretch_ends_where_its_group_can_be_given_nothing() -> None:
+    chooser, stretch = Chooser("round_robin", Random(1).random), Stretch()
+    first = chooser.pick(NAMES, {}, stretch)
+    left = [name for name in NAMES if name != first]
+
+    assert chooser.stay(stretch, left) is None
+    assert chooser.pick(left, {}, stretch) in left
+
+
+def test_a_group_that_was_away_gets_its_share_and_no_more() -> None:
+    chooser = Chooser("round_robin", Random(1).random)
+    for _ in range(1_000):
+        chooser.pick(NAMES[:2], {})
+
+    assert set(counted(chooser, {}, 30).values()) == {10}
 
 
 def test_random_gives_everybody_about_the_same() -> None:
