@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from ternmq.core.errors import Corrupt
-from ternmq.delay import checkpoint, dispatch_log
+from ternmq.delay import checkpoint, dispatch_log, journal_record
 from ternmq.delay.checkpoint import Checkpoint, KnownHour, KnownTopic
 from ternmq.delay.dispatch_log import Decision, DispatchFormat, Kind
+from ternmq.delay.journal_record import JournalFormat
 from ternmq.delay.paths import hour_name, hours_in
 
 GOLDEN = Path(__file__).parent
@@ -45,7 +46,16 @@ CHECKPOINT = Checkpoint(
     topics=[KnownTopic(id=12, name="t", accepted=13, dispatched=14, cancelled=15)],
     dropping=[16],
     taken=[(18, 19, 20)],
+    decided_to=21, decision_safe=22, begun=23,
 )  # fmt: skip
+
+JOURNAL = {
+    "delay_journal_intent_v1.hex": DECISIONS["delay_intent_v1.hex"],
+    "delay_journal_gone_v1.hex": Decision(kind=Kind.GONE, at_ms=0x11, value=0x66),
+    "delay_journal_begun_v1.hex": Decision(
+        kind=Kind.BEGUN, at_ms=0x11, value=3_600_000, first_sequence=7
+    ),
+}
 
 
 def golden(name: str) -> bytes:
@@ -78,18 +88,42 @@ def test_a_flipped_bit_anywhere_is_noticed(name: str) -> None:
             form.check(memoryview(broken)[: form.size(memoryview(broken))], 64)
 
 
+@pytest.mark.parametrize("name", JOURNAL)
+def test_a_record_of_the_journal_has_these_bytes(name: str) -> None:
+    decision = JOURNAL[name]
+    record = journal_record.pack(
+        decision, hour=0x88, place=64, offset=4096, durable_to=2048, scheduled=0x99
+    )
+
+    assert record == golden(name)
+    form = JournalFormat()
+    assert form.size(memoryview(record)) == len(record)
+    assert form.check(memoryview(record), 4096) == 2048
+    noted = journal_record.parse(memoryview(record))
+    assert (noted.offset, noted.end, noted.hour) == (4096, 4096 + len(record), 0x88)
+    assert (noted.scheduled, noted.kind, noted.place) == (0x99, decision.kind, 64)
+    assert bytes(noted.record) == dispatch_log.encode(decision, offset=64, durable_to=0)
+    for at in range(len(record)):
+        broken = bytearray(record)
+        broken[at] ^= 4
+        with pytest.raises(Corrupt):
+            form.check(memoryview(broken)[: form.size(memoryview(broken))], 4096)
+
+
 def test_a_checkpoint_has_these_bytes() -> None:
-    assert checkpoint.encode(CHECKPOINT) == golden("delay_checkpoint_v1_taken.hex")
+    assert checkpoint.encode(CHECKPOINT) == golden("delay_checkpoint_v1_journal.hex")
     assert checkpoint.decode(checkpoint.encode(CHECKPOINT)) == CHECKPOINT
 
 
 def test_a_checkpoint_of_before_it_said_how_far_decisions_were_is_read() -> None:
     (hour,) = CHECKPOINT.hours
-    decided = msgspec.structs.replace(CHECKPOINT, taken=[])
+    taken = msgspec.structs.replace(CHECKPOINT, decided_to=0, decision_safe=0, begun=0)
+    decided = msgspec.structs.replace(taken, taken=[])
     old = msgspec.structs.replace(decided, hours=[msgspec.structs.replace(hour, decided=0)])
 
     assert checkpoint.decode(golden("delay_checkpoint_v1.hex")) == old
     assert checkpoint.decode(golden("delay_checkpoint_v1_decided.hex")) == decided
+    assert checkpoint.decode(golden("delay_checkpoint_v1_taken.hex")) == taken
 
 
 def test_a_damaged_checkpoint_is_refused() -> None:

@@ -77,9 +77,8 @@ async def test_kill_9_between_intent_dispatch_and_done(
             await mq.send("far", b"x", delay=timedelta(days=3))
     for name, fault in points.items():
         due_ms = int(clock.now() * 1000) + 600_000
-        await touch(node, server, due_ms)
         await send_apart(node, server, name, due_ms, 50)
-        path = hour_file(server, "dispatch", due_ms)
+        path = server.data_dir / "delay" / "decisions" / f"{0:020d}.log"
         with injected(server, f"{fault}:signal=KILL", paths=[path]):
             clock.turn(600)
             wait_until(lambda: not server.running, f"the {name}", seconds=40)

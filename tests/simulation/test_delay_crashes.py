@@ -370,13 +370,15 @@ class Life:
 
     def checkpoint(self) -> None:
         self.schedule()
-        now = self.engine.snapshot(self.clock.now_ms())
+        for start, gone in self.engine.leaving(self.clock.now_ms()):
+            self.decide(start, gone)
         try:
+            self.store.settle()
+            now = self.engine.snapshot(self.clock.now_ms())
             self.store.checkpoint(now)
             if self.store.known is now:
-                self.store.remove(now.dropping)
+                self.engine.dropped(self.store.remove(now.dropping))
                 self.store.trim()
-                self.engine.dropped(now.dropping)
         except (DiskFull, DiskFailed):
             pass
 

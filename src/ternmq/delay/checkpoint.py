@@ -53,6 +53,7 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     clean: bool = False
     hour_ms: int = 0
     wal_durable: int = 0
+    """The message log below this was safe, and on disk."""
     scheduled: int = 0
     """The message log below this lies in schedule logs, on disk."""
     stored_at_ms: int = 0
@@ -63,6 +64,12 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Hours whose rows are counted in `topics` and whose files are being removed."""
     taken: list[tuple[int, int, int]] = []
     """How far brokers' topics were taken: the producer that stands for one, and its position."""
+    decided_to: int = 0
+    """The journal below this lies in dispatch logs, on disk."""
+    decision_safe: int = 0
+    """The journal below this was safe, and on disk."""
+    begun: int = 0
+    """The last epoch whose length of an hour is known here."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

@@ -1,4 +1,4 @@
-"""The bytes of a dispatch log: what was decided about the rows of one hour.
+"""The bytes of a dispatch log: what was decided about the rows of one hour, from the journal.
 
 A row is named by its number in the hour's schedule log (0, 1, 2 ...). Little-endian.
 
@@ -6,22 +6,27 @@ A row is named by its number in the hour's schedule log (0, 1, 2 ...). Little-en
      0     4  magic           b"DISP"
      4     4  crc             CRC-32C of bytes 8..size
      8     4  size            all of it; a multiple of 8
-    12     1  kind            1 intent, 2 done, 3 released, 4 cancelled, 5 moved
+    12     1  kind            1 intent, 2 done, 3 released, 4 cancelled, 5 moved; only in the
+                              journal: 6 gone, 7 begun
     13     1  form            0 the numbers are rows, 1 they are ranges: first, end, first, end ...
     14     2  group_size
     16     8  offset          where this record starts in its file
-    24     8  durable_to      every byte of the file below this was on disk when this was written
+    24     8  durable_to      every byte of the file below this was on disk when this was written;
+                              0 since this is derived from the journal: checkpoints say it
     32     8  at_ms           when
     40     8  topic_id
     48     8  producer_start  intent: who sends it; done, released: 0
     56     8  producer_random
     64     8  first_sequence  intent: the producer's number of the first row
-    72     8  value           done, released: the intent's offset; moved: the new due time, ms
+    72     8  value           done, released: the intent's offset; moved: the new due time, ms;
+                              gone: no message is stored before this time any more; begun: the
+                              length of an hour, ms (`first_sequence`: the epoch)
     80     4  rows
     84     4  numbers         how many follow
     88     .  numbers, u32 each; the broker group's name, UTF-8; zeros up to a multiple of 8
 
-What a crash leaves, and what a start makes of it (the synced intent is the point of decision):
+What a crash leaves, and what a start makes of it (the synced intent in the journal, on
+every member that is in sync, is the point of decision):
 
     crash                                  found                      then
     before the intent is synced            nothing, or a torn record  the row is pending
@@ -63,6 +68,8 @@ class Kind(IntEnum):
     RELEASED = 3
     CANCELLED = 4
     MOVED = 5
+    GONE = 6
+    BEGUN = 7
 
 
 def no_rows() -> np.ndarray:

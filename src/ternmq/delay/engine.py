@@ -12,15 +12,15 @@ is handed in here. One order of steps, whoever drives them (a server with thread
 The ledger is exact at every moment: accepted = pending + dispatched + cancelled.
 """
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from ternmq.core.log import get_logger
-from ternmq.delay.checkpoint import Checkpoint, KnownTopic
+from ternmq.delay.checkpoint import Checkpoint
 from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.hour_index import Entry, HourIndex, by_due
 from ternmq.delay.hours import NEVER, Hour
@@ -82,24 +82,17 @@ class Engine:
         self.ready = Ready(fragments)
         self.parked = Parked()
         self.scheduled_to = store.scheduled_to
-        self.stored_at_ms = store.known.stored_at_ms
+        self.stored_at_ms = store.stored_at_ms
         self.unresolved: list[tuple[int, Decision]] = []
         """Intents of an earlier life: to be sent again before anything else."""
         self._late_tokens = 0.0
         self._ticked_at: float | None = None
-        self._dropping: set[int] = set()
         self.requested: set[int] = set()
         """Hours that somebody asks about."""
         self._near: set[int] = set()
         """Hours that are loaded, or are being loaded."""
         self._quiet_until = 0
         """No hour is to be loaded for rows due before this; there are thousands of hours."""
-        self.gone_dispatched: Counter[int] = Counter()
-        self.gone_cancelled: Counter[int] = Counter()
-        for topic in store.known.topics:
-            self.names.setdefault(topic.id, topic.name)
-            self.gone_dispatched[topic.id] = topic.dispatched
-            self.gone_cancelled[topic.id] = topic.cancelled
 
     # Scheduling and loading
 
@@ -321,6 +314,10 @@ class Engine:
     def decided(self, item: Deciding, now_ms: int) -> None:
         """A decision is on disk, or is not (`item.error`)."""
         hour, decision = self.hours[item.hour], item.decision
+        if decision.kind is Kind.GONE:
+            if item.error is None:
+                self._leave(hour)
+            return
         book = hour.book
         assert book is not None
         if item.error is None:
@@ -367,7 +364,8 @@ class Engine:
 
     def ledger(self) -> dict[int, LedgerLine]:
         """Per topic: accepted = pending + dispatched + cancelled."""
-        dispatched, cancelled = self.gone_dispatched.copy(), self.gone_cancelled.copy()
+        store = self.store
+        dispatched, cancelled = store.gone_dispatched.copy(), store.gone_cancelled.copy()
         for hour in self.hours.values():
             dispatched.update(hour.dispatched)
             cancelled.update(hour.cancelled)
@@ -376,38 +374,36 @@ class Engine:
                 accepted, accepted - dispatched[topic_id] - cancelled[topic_id],
                 dispatched[topic_id], cancelled[topic_id],
             )
-            for topic_id, accepted in self.store.wal.counts.ends.items()
+            for topic_id, accepted in store.wal.counts.ends.items()
         }  # fmt: skip
 
     # Checkpoints and clean-up
 
+    def leaving(self, now_ms: int) -> list[tuple[int, Decision]]:
+        """Hours that are over, and the decision that they are: so other members let them go too,
+        and no master of them gives such an hour a row again."""
+        value = self.store.known.stored_at_ms
+        return [
+            (start, Decision(kind=Kind.GONE, at_ms=now_ms, value=value))
+            for start, hour in self.hours.items()
+            if self._over(hour)
+        ]
+
+    def _leave(self, hour: Hour) -> None:
+        del self.hours[hour.start]
+        self._near.discard(hour.start)
+        self.wheel.drop(hour.start)
+        self.store.gone(hour)
+
     def snapshot(self, now_ms: int, *, clean: bool = False) -> Checkpoint:
-        """How far everything is; hours that are over leave, and are named in `dropping`."""
-        messages = self.store.wal.messages
+        """How far everything is, and which hours are gone."""
+        messages = self.store.messages
         if self.scheduled_to == messages.safe_offset and messages.idle:
             messages.stored_at_ms = max(messages.stored_at_ms, now_ms)
             self.stored_at_ms = max(self.stored_at_ms, messages.stored_at_ms)
-        for start in [start for start, hour in self.hours.items() if self._over(hour)]:
-            hour = self.hours.pop(start)
-            self._near.discard(start)
-            self.wheel.drop(start)
-            self.gone_dispatched.update(hour.dispatched)
-            self.gone_cancelled.update(hour.cancelled)
-            self._dropping.add(start)
-        return Checkpoint(
-            clean=clean, hour_ms=self.hour_ms, wal_durable=messages.safe_offset,
-            scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
-            hours=[hour.known(self._decided(start)) for start, hour in self.hours.items()],
-            topics=[
-                KnownTopic(
-                    id=topic_id, name=self.names.get(topic_id, ""), accepted=accepted,
-                    dispatched=self.gone_dispatched[topic_id],
-                    cancelled=self.gone_cancelled[topic_id],
-                )
-                for topic_id, accepted in self.store.wal.counts.ends.items()
-            ],
-            dropping=sorted(self._dropping),
-            taken=[(*producer, upto) for producer, upto in self.store.taken.items()],
+        return msgspec.structs.replace(
+            self.store.snapshot(clean=clean), scheduled=self.scheduled_to,
+            stored_at_ms=self.stored_at_ms,
         )  # fmt: skip
 
     def _decided(self, start: int) -> int:
@@ -427,7 +423,7 @@ class Engine:
 
     def dropped(self, hours: list[int]) -> None:
         """Their files are gone."""
-        self._dropping.difference_update(hours)
+        self.store.dropping.difference_update(hours)
 
 
 def in_turn(rows: np.ndarray, due_ms: np.ndarray) -> np.ndarray:

@@ -87,6 +87,13 @@ class Hour:
         )  # fmt: skip
         return self.last_known
 
+    def take_book(self, book: IntentBook) -> None:
+        """What the start found, or a replica that comes to lead. With open intents it is kept: it
+        is wanted at once."""
+        self.take_counts(book)
+        self.next_due = min([self.next_due, *(due for due, _ in book.moves.values())])
+        self.book = book if book.intents else None
+
     def take_counts(self, book: IntentBook) -> None:
         """Count by this book from now on, also when the hour is not loaded any more."""
         self.dispatched = book.dispatched

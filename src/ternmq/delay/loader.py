@@ -19,7 +19,9 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import MINUTE_MS
+from ternmq.delay.dispatch_log import Decision
 from ternmq.delay.engine import Engine
+from ternmq.delay.hour_log import HourLog
 from ternmq.delay.hours import Hour
 from ternmq.storage.disk import File
 
@@ -60,6 +62,8 @@ class Loader:
         """When to try an hour again, and what is wrong with it."""
         self.on_rows: Callable[[], None] = lambda: None
         """Rows came onto the wheel."""
+        self.decide: Callable[[int, Decision], asyncio.Future[TernError | None]]
+        """Set by who has one: see `Decisions.put`."""
 
     def wake(self) -> None:
         """Messages arrived, or somebody asks for an hour."""
@@ -196,20 +200,34 @@ class Loader:
     async def checkpoint(self, *, clean: bool = False) -> None:
         """Write down how far everything is and remove what is over."""
         engine, store = self._engine, self._engine.store
+        if not clean:
+            await self._let_go()
+        upto, behind = await self._on_thread(store.settling)
+        await self._sync(store.dispatch_files, behind, go_on=not clean)
+        store.settled_to = upto
         now = engine.snapshot(self._clock.now_ms(), clean=clean)
         if store.failed is not None or (now == store.known and not clean):
             return
         behind = await self._on_thread(store.behind, now)
-        for at in range(0, len(behind), SYNC_FILES):
-            files = behind[at : at + SYNC_FILES]
-            await self._on_thread(store.schedule_files.sync_many, files, self._side_by_side)
-            if not clean:
-                await self._step()
+        await self._sync(store.schedule_files, behind, go_on=not clean)
         await self._on_thread(store.checkpoint, now)
         if store.known is now:
-            await self._on_thread(store.remove, now.dropping)
+            removed = await self._on_thread(store.remove, now.dropping)
             await self._on_thread(store.trim)
-            engine.dropped(now.dropping)
+            engine.dropped(removed)
+
+    async def _let_go(self) -> None:
+        """Decide that hours are over."""
+        leaving = self._engine.leaving(self._clock.now_ms())
+        if leaving and self._engine.store.failed is None:
+            await asyncio.wait([self.decide(start, decision) for start, decision in leaving])
+
+    async def _sync(self, files: HourLog, behind: list[int], *, go_on: bool) -> None:
+        for at in range(0, len(behind), SYNC_FILES):
+            some = behind[at : at + SYNC_FILES]
+            await self._on_thread(files.sync_many, some, self._side_by_side)
+            if go_on:
+                await self._step()
 
     async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._pool, job, *arguments)

@@ -3,6 +3,8 @@
 <data directory>/delay/
     schedule/00001800000000000.log   messages due in the hour that starts at this UTC millisecond
     dispatch/00001800000000000.log   what was decided about them: intents, cancels, new times
+    decisions/00000000000000000000.log  every decision in its order, until it lies in dispatch logs
+    epochs                           which master wrote which part of both logs
     checkpoint                       how far each file is on disk, and what left for good
     checkpoint.copy                  the same once more
     producers                        which batches each producer has already sent
@@ -29,13 +31,18 @@ class DelayPaths:
         self.wal = wal or directory / "wal"
         self.schedule = directory / "schedule"
         self.dispatch = directory / "dispatch"
+        self.decisions = directory / "decisions"
+        self.epochs = directory / "epochs"
         self.checkpoint = directory / "checkpoint"
         self.checkpoint_copy = directory / "checkpoint.copy"
         self.producers = directory / "producers"
         self.quarantine = directory / "quarantine"
 
     def directories(self) -> tuple[Path, ...]:
-        return (self.directory, self.wal, self.schedule, self.dispatch, self.quarantine)
+        return (
+            self.directory, self.wal, self.schedule, self.dispatch, self.decisions,
+            self.quarantine,
+        )  # fmt: skip
 
     def for_recovery(self) -> StoragePaths:
         """What `storage.recovery` wants to know: where to put bytes that cannot be read."""

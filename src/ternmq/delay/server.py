@@ -164,6 +164,7 @@ class Parts:
             directory=directory, acceptor=self.acceptor, store=store,
         )  # fmt: skip
         self.decisions = Decisions(self.engine, clock)
+        self.loader.decide = self.decisions.put
         self.brokers = Brokers(url, clock=clock)
         self.dispatcher = Dispatcher(
             self.engine, self.decisions, self.brokers, clock=clock, workers=config.delay_workers

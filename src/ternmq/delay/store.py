@@ -4,99 +4,106 @@ Everything here blocks and is called on the thread that owns the files in questi
 
     thread              does                                             owns
     tern-delay-wal      writes messages that arrive                      the message log's end
-    tern-delay-schedule `schedule`, `load`, `checkpoint`, `remove`       the schedule logs' ends
-    tern-delay-decide   `decide`                                         the dispatch logs' ends
+    tern-delay-decide   writes decisions                                 the journal's end
+    tern-delay-schedule `schedule`, `derive`, `load`, `checkpoint`,      the ends of schedule and
+                        `remove`                                         dispatch logs
     tern-delay-worker   `record` (reads)                                 nothing
 
-What a start does: finish a removal that had begun, recover the message log, read the schedule logs
-behind their checkpointed lengths and the dispatch logs whole, schedule what the message log has
-more, with the hour length it was begun with. Then hours are loaded as they come near.
+Two logs are what happened, and are what replicas copy: the message log and the decisions journal.
+Everything else is made of their safe parts, in the same way on every member: schedule logs of the
+first, dispatch logs of the second, a decision not before the messages that it may be about. A start
+(see `opening`) and a replica that comes to lead do what is left of that (`catch_up`). Then hours
+are loaded as they come near.
 """
 
-import threading
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Container
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-import msgspec
-
-from ternmq.batch.layout import STORED_SIZE_MAX, check_whole
+from ternmq.batch.layout import STORED_SIZE_MAX
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay import checkpoint as checkpoint_file
-from ternmq.delay.checkpoint import Checkpoint
-from ternmq.delay.dispatch_log import Decision, DispatchFormat, Kind, decode, encode
-from ternmq.delay.hour_index import Entry, entry_of
-from ternmq.delay.hour_log import HourLog
+from ternmq.delay.checkpoint import Checkpoint, KnownTopic
+from ternmq.delay.dispatch_log import Decision, DispatchFormat, Kind, decode
 from ternmq.delay.hours import NEVER, Hour
 from ternmq.delay.intent import IntentBook
+from ternmq.delay.journal import NOT_FOR_HOURS, Deciding
+from ternmq.delay.kept_records import KeptRecords
+from ternmq.delay.membership import Membership
+from ternmq.delay.opening import Opened, open_files, open_journal, open_messages, unknown
 from ternmq.delay.paths import DelayPaths, hour_name
 from ternmq.delay.schedule_log import Scheduled, ScheduleLog
-from ternmq.delay.wal import SEGMENT_SIZE_MAX, Wal, open_wal
+from ternmq.delay.wal import SEGMENT_SIZE_MAX
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.disk import Disk
-from ternmq.storage.message_format import MessageFormat
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.epoch_table import MESSAGES, PULLS, Starts
+from ternmq.storage.message_log import MessageLog
+
+__all__ = ["Deciding", "DelayStore"]
 
 log = get_logger()
 
-Record = TypeVar("Record")
-
 SCHEDULE_SIZE = 8 * MIB  # Of the message log, in one step.
-RECORDS_KEPT_SIZE = 64 * MIB  # Checked records of schedule logs kept in memory for dispatching.
 PRODUCERS_EACH = 64 * MIB  # The producers file is written when the message log has grown so much.
-
-
-@dataclass(slots=True)
-class Deciding:
-    """A decision on its way to the disk; `error` says why it did not get there."""
-
-    hour: int
-    decision: Decision
-    error: TernError | None = None
+DECISIONS = PULLS
+"""The journal is the second log of a delay server, as the pull log is a broker's."""
 
 
 class DelayStore:
     """Everything a delay server keeps on disk."""
 
-    def __init__(self, disk: Disk, paths: DelayPaths) -> None:
+    def __init__(
+        self, opened: Opened, *, clock: Clock, hour_ms: int, config: StorageConfig, suffix: bool
+    ) -> None:
         """Use `DelayStore.open`."""
-        self.disk = disk
-        self.paths = paths
-        self.report = RecoveryReport()
-        self.schedule_files = HourLog(disk, paths.schedule)
-        self.dispatch_files = HourLog(disk, paths.dispatch)
-        self.wal: Wal
-        self.schedule_log: ScheduleLog
-        self.hours: dict[int, Hour] = {}
+        self.disk = opened.disk
+        self.paths = opened.paths
+        self.report = opened.report
+        self.schedule_files = opened.schedule_files
+        self.dispatch_files = opened.dispatch_files
+        self.wal = open_messages(opened, clock=clock, config=config, suffix=suffix)
+        self.decisions = open_journal(opened, suffix=suffix)
+        self._membership = Membership(opened.history, self.wal, self.decisions)
+        self._clock = clock
+        self._replicated = suffix
+        self.hours = opened.hours
+        self.hour_ms = hour_ms
+        """As it is set here; what is scheduled is cut as `schedule_log.hour_ms` says."""
         self.names: dict[int, str] = {}
         """Topic names by id, for people; filled in by whoever accepts messages."""
-        self.known = Checkpoint()
-        self.taken: dict[tuple[int, int], int] = {}
+        self.known = opened.known
+        self.taken: dict[tuple[int, int], int] = {
+            (start, random): upto for start, random, upto in self.known.taken
+        }
         """How far brokers' topics were taken, by producer: what `Taker` has made safe."""
-        self.scheduled_to = 0
-        self.undecided: dict[int, str] = {}
+        self.gone_dispatched: Counter[int] = Counter()
+        self.gone_cancelled: Counter[int] = Counter()
+        for topic in self.known.topics:
+            self.names[topic.id] = topic.name
+            self.gone_dispatched[topic.id] = topic.dispatched
+            self.gone_cancelled[topic.id] = topic.cancelled
+        self.dropping: set[int] = set()
+        """Hours that are gone and whose files may still be there."""
+        self.undecided = opened.undecided
         """Hours of which it is not known any more what was decided, and why."""
-        self._records: OrderedDict[tuple[int, int], BatchView] = OrderedDict()
-        self._records_size = 0
-        self._records_lock = threading.Lock()
-
-    @property
-    def failed(self) -> TernError | None:
-        """Why nothing can be kept until a restart, if so."""
-        return self.wal.messages.failed or self.schedule_files.failed or self.dispatch_files.failed
-
-    def look(self) -> None:
-        """Notice files that were removed under us; blocks. Any thread."""
-        self.wal.source.look()
-        self.schedule_files.look()
-        self.dispatch_files.look()
-
-    # Opening
+        self.needed: dict[int, int] = {}
+        """From where on other members need the logs."""
+        self.holding: set[frozenset[int]] = set()
+        """Hours whose files somebody copies."""
+        self.schedule_log = ScheduleLog(self.schedule_files, hour_ms=self.known.hour_ms or hour_ms)
+        for hour in self.hours.values():
+            self.schedule_log.resume(hour)
+        self.scheduled_to = max(self.known.scheduled, self.messages.start_offset)
+        self.stored_at_ms = self.known.stored_at_ms
+        self.derived_to = max(self.known.decided_to, self.decisions.start_offset)
+        self.settled_to = self.derived_to
+        """The journal below this lies in dispatch logs, on disk."""
+        self.begun = self.known.begun
+        self._broken: TernError | None = None
+        self._kept = KeptRecords(self.schedule_files)
 
     @classmethod
     def open(
@@ -108,139 +115,159 @@ class DelayStore:
         hour_ms: int,
         segment_size: int,
         min_free: int,
+        suffix: bool = False,
     ) -> "DelayStore":
-        """Open and recover. Raises `DiskFull` or `DiskFailed`."""
-        store = cls(disk, paths)
-        store._prepare()
-        store.wal = open_wal(
-            disk, paths, clock=clock, known=store.known, report=store.report,
-            config=StorageConfig(
-                segment_size=max(STORED_SIZE_MAX, min(segment_size, SEGMENT_SIZE_MAX)),
-                min_free=min_free,
-            ),
-        )  # fmt: skip
-        store._open_schedules()
-        store._open_dispatches()
-        store._catch_up(hour_ms)
+        """Open and recover; with `suffix` not everything that is written is safe. Raises
+        `DiskFull` or `DiskFailed`."""
+        config = StorageConfig(
+            segment_size=max(STORED_SIZE_MAX, min(segment_size, SEGMENT_SIZE_MAX)),
+            min_free=min_free,
+        )
+        opened = open_files(disk, paths)
+        store = cls(opened, clock=clock, hour_ms=hour_ms, config=config, suffix=suffix)
+        store.catch_up()
+        if not suffix and hour_ms != store.known.hour_ms:
+            # What follows is cut differently, so what is done must never be done again.
+            store.schedule_log.hour_ms = hour_ms
+            store.settle()
+            store.checkpoint(store.snapshot())
         return store
 
-    def _prepare(self) -> None:
-        for directory in self.paths.directories():
-            self.disk.mkdir(directory)
-        for directory in self.paths.directories():
-            # A name that a killed process made and did not sync is seen, and can still be lost.
-            self.disk.sync_dir(directory)
-        self._read_checkpoint()
-        self.remove(list(self.known.dropping))
+    @property
+    def messages(self) -> MessageLog:
+        return self.wal.messages
 
-    def _read_checkpoint(self) -> None:
-        found = False
-        for path in (self.paths.checkpoint, self.paths.checkpoint_copy):
-            if not self.disk.exists(path):
-                continue
-            found = True
-            try:
-                self.known = checkpoint_file.decode(self.disk.read(path))
-                return
-            except Corrupt as error:
-                log.error("a delay checkpoint is bad", path=str(path), error=error.message)
-                self.report.notes.append(error.message)
-        if found:
-            log.error("no delay checkpoint is good; what went out long ago may go out again")
+    @property
+    def failed(self) -> TernError | None:
+        """Why nothing can be kept until a restart, if so."""
+        return (
+            self.messages.failed or self.decisions.failed or self.schedule_files.failed
+            or self.dispatch_files.failed or self._broken
+        )  # fmt: skip
 
-    def _open_schedules(self) -> None:
-        known = {hour.start: hour for hour in self.known.hours}
-        for start in sorted(
-            known.keys() - set(self.known.dropping) | {*self.schedule_files.found()}
-        ):
-            hour = self.hours[start] = Hour(start)
-            before = known.get(start)
-            if before is not None:
-                hour.rows, hour.length = before.rows, before.length
-                hour.wal_offset, hour.wal_pieces = before.wal_offset, before.wal_pieces
-                hour.next_due = before.next_due
-                hour.topics.update(dict(before.topics))
-            found: _Whole[Entry] = _Whole(entry_of)
-            lost = self.schedule_files.recover(
-                start, start=hour.length, durable=hour.length, form=MessageFormat(),
-                visit=found.visit, story=(self.paths.for_recovery(), self.report),
-            )  # fmt: skip
-            for entry in found.below(self.schedule_files.ends[start]):
-                hour.grew(entry)
-            if lost:
-                log.error("messages of a schedule log are lost; they stay pending", hour=start)
+    def look(self) -> None:
+        """Notice files that were removed under us; blocks. Any thread."""
+        self.wal.source.look()
+        self.decisions.look()
+        self.schedule_files.look()
+        self.dispatch_files.look()
 
-    def _open_dispatches(self) -> None:
-        orphans = [hour for hour in self.dispatch_files.found() if hour not in self.hours]
-        self.dispatch_files.drop(orphans)  # A removal that was cut short: schedules go first.
-        known = {hour.start: hour.decided for hour in self.known.hours if hour.decided}
-        for start in sorted(known.keys() & self.hours.keys() | {*self.dispatch_files.found()}):
+    # From the logs to the hours
+
+    def catch_up(self) -> None:
+        """Schedule and derive everything that is safe, before anybody else uses the store."""
+        touched: set[int] = set()
+        while self.follow_some(touched):
+            pass
+        for start in touched & self.hours.keys() - self.undecided.keys():
             hour = self.hours[start]
-            decisions: _Whole[Decision] = _Whole(decode)
-            lost = self.dispatch_files.recover(
-                start, start=0, durable=known.get(start, 0), form=DispatchFormat(),
-                visit=decisions.visit, story=(self.paths.for_recovery(), self.report),
-            )  # fmt: skip
-            book = IntentBook()
-            book.grow(hour.rows)
-            for decision in decisions.below(self.dispatch_files.ends[start]):
-                book.apply(decision)
-            hour.take_counts(book)
-            hour.next_due = min([hour.next_due, *(due for due, _ in book.moves.values())])
-            if lost:
-                self._not_known(start, lost[0].start)
-            elif book.intents:
-                hour.book = book  # Wanted at once.
+            hour.take_book(self.read_book(start, hour.rows))
         for hour in self.hours.values():
             if hour.pending > 0 and hour.next_due >= NEVER:
                 hour.next_due = hour.start  # What waits here could not be read before.
+        self.messages.stored_at_ms = max(self.messages.stored_at_ms, self.stored_at_ms)
 
-    def _not_known(self, start: int, offset: int) -> None:
-        path = self.paths.dispatch / hour_name(start)
-        self.undecided[start] = (
-            f"{path} is damaged at {offset}: what was sent and what was cancelled of this hour is "
-            "not known, so nothing of it is sent; bring the file back from a copy and restart"
-        )
-        log.error("decisions are lost; nothing of this hour is sent", hour=start, offset=offset)
-
-    def _catch_up(self, hour_ms: int) -> None:
-        """Schedule what the message log has more, as it was begun, then go on as it is set now."""
-        self.schedule_log = ScheduleLog(self.schedule_files, hour_ms=self.known.hour_ms or hour_ms)
-        for hour in self.hours.values():
-            self.schedule_log.resume(hour)
-        self.scheduled_to = max(self.known.scheduled, self.wal.messages.start_offset)
-        while self.scheduled_to < self.wal.messages.safe_offset:
+    def follow_some(self, touched: set[int] | None = None) -> bool:
+        """One step of that, also for a replica; False: there is nothing to do. Raises."""
+        before = self.scheduled_to, self.derived_to
+        if self.scheduled_to < self._schedulable:
             step = self.schedule(frozenset())
             for start, entry in step.entries:
                 self.hours.setdefault(start, Hour(start)).grew(entry)
+            self.stored_at_ms = max(self.stored_at_ms, step.stored_at_ms)
             if step.error is not None:
                 raise step.error
-        self.schedule_log.hour_ms = hour_ms
-        if hour_ms != self.known.hour_ms:
-            # What follows is cut differently, so what is done must never be done again.
-            self.checkpoint(
-                msgspec.structs.replace(
-                    self.known, clean=False, hour_ms=hour_ms, scheduled=self.scheduled_to,
-                    wal_durable=self.wal.messages.safe_offset, dropping=[],
-                    hours=[
-                        hour.known(self.dispatch_files.synced.get(start, 0))
-                        for start, hour in self.hours.items()
-                    ],
-                )
-            )  # fmt: skip
+        self.derive(self._leave, touched)
+        return before != (self.scheduled_to, self.derived_to)
 
-    # Scheduling and loading
+    @property
+    def _schedulable(self) -> int:
+        """The safe message log up to where the length of an hour may be another one."""
+        later = [start for number, start in self.tables()[MESSAGES] if number > self.begun]
+        return min([self.messages.safe_offset, *later])
 
     def schedule(self, near: Container[int]) -> Scheduled:
         """Put the next batches of the message log into the schedule logs."""
         offset = self.scheduled_to
-        data = self.wal.read(offset, SCHEDULE_SIZE)
+        data = self.wal.read(offset, SCHEDULE_SIZE, self._schedulable)
         done = self.schedule_log.write(data, offset, near)
         self.scheduled_to = done.upto
+        if done.damaged and self._replicated:
+            # The others have these rows, and number all that follow differently.
+            self._broken = Corrupt(
+                f"the message log is damaged behind {offset}: this member cannot go on like the "
+                "others; move its data directory aside and start it again"
+            )
         return done
 
+    def derive(
+        self, leave: Callable[[int], None] | None = None, touched: set[int] | None = None
+    ) -> None:
+        """Put decisions that count into the dispatch logs. `leave` is told of hours that are gone;
+        who decided that itself knows. Raises; what was done then is not done again."""
+        journal = self.decisions
+        if journal.failed is not None:
+            return
+        while self.derived_to < (end := journal.derivable):
+            gathered: dict[int, list[memoryview]] = {}
+            places: dict[int, int] = {}
+            upto, special = self.derived_to, None
+            for noted in journal.records(self.derived_to, end):
+                if noted.end > end or noted.scheduled > self.scheduled_to:
+                    break
+                upto = noted.end
+                if noted.kind in NOT_FOR_HOURS:
+                    special = noted
+                    break
+                hour = noted.hour
+                place = places.get(hour, self.dispatch_files.ends.get(hour, 0))
+                if hour in self.hours and noted.place == place:
+                    gathered.setdefault(hour, []).append(noted.record)
+                    places[hour] = place + len(noted.record)
+                elif hour in self.hours and noted.place > place:
+                    self._not_known(hour, place)
+            for hour, records in gathered.items():
+                self.dispatch_files.append(hour, records)
+            if touched is not None:
+                touched.update(gathered)
+            if upto == self.derived_to:
+                return  # What this is about is not scheduled yet.
+            self.derived_to = upto
+            if special is not None:
+                self._apply(special.kind, special.hour, special.decision(), leave)
+
+    def _apply(
+        self, kind: Kind, hour: int, decision: Decision, leave: Callable[[int], None] | None
+    ) -> None:
+        if kind is Kind.BEGUN and decision.first_sequence > self.begun:
+            self.schedule_log.hour_ms = decision.value
+            self.begun = decision.first_sequence
+        elif kind is Kind.GONE and leave is not None:
+            self.stored_at_ms = max(self.stored_at_ms, decision.value)
+            leave(hour)
+
+    def _leave(self, start: int) -> None:
+        """An hour is gone: its counts are kept, its files go with the next checkpoint."""
+        hour = self.hours.get(start)
+        if hour is None:
+            return
+        if start not in self.undecided:
+            hour.take_counts(self.read_book(start, hour.rows))
+        self.gone(self.hours.pop(start))
+
+    def gone(self, hour: Hour) -> None:
+        self.gone_dispatched.update(hour.dispatched)
+        self.gone_cancelled.update(hour.cancelled)
+        self.dropping.add(hour.start)
+
+    def _not_known(self, start: int, offset: int) -> None:
+        path = self.paths.dispatch / hour_name(start)
+        self.undecided[start] = unknown(f"{path} ends at {offset}, which is too early")
+        log.error("decisions are lost; nothing of this hour is sent", hour=start, offset=offset)
+
     def read_book(self, start: int, rows: int) -> IntentBook:
-        """The decisions about an hour, from its dispatch log; raises `Corrupt`."""
+        """The decisions about an hour, from its dispatch log and the journal behind what lies in
+        it; raises `Corrupt`."""
         if start in self.undecided:
             raise Corrupt(self.undecided[start])
         book = IntentBook()
@@ -254,56 +281,79 @@ class DelayStore:
             form.check(view[at : at + size], at)
             book.apply(decode(view[at : at + size]))
             at += size
+        self._read_on(book, start, end)
         return book
+
+    def _read_on(self, book: IntentBook, start: int, end: int) -> None:
+        at, safe = self.derived_to, self.decisions.safe_offset
+        while at < safe:
+            for noted in self.decisions.records(at, safe):
+                if noted.end > safe:
+                    return
+                at = noted.end
+                mine = noted.hour == start and noted.kind not in NOT_FOR_HOURS
+                if mine and noted.place >= end:
+                    book.apply(noted.decision())
 
     def record(self, start: int, offset: int, size: int) -> BatchView:
         """One checked record of a schedule log; raises `Corrupt`. Any thread."""
-        key = (start, offset)
-        with self._records_lock:
-            kept = self._records.get(key)
-            if kept is not None:
-                self._records.move_to_end(key)
-                return kept
-        data = self.schedule_files.read(start, offset, size)
-        check_whole(data, at_offset=offset)
-        view = BatchView(data)
-        with self._records_lock:
-            if key not in self._records:
-                self._records[key] = view
-                self._records_size += size
-                while self._records_size > RECORDS_KEPT_SIZE and len(self._records) > 1:
-                    _, old = self._records.popitem(last=False)
-                    self._records_size -= old.size
-        return view
+        return self._kept.get(start, offset, size)
 
     # Deciding
 
     def decide(self, items: list[Deciding]) -> None:
-        """Write decisions, and sync those that must be safe; errors are told item by item."""
-        by_hour: dict[int, list[Deciding]] = {}
-        for item in items:
-            by_hour.setdefault(item.hour, []).append(item)
-        for hour, mine in by_hour.items():
-            try:
-                self._decide(hour, mine)
-            except TernError as error:
-                for item in mine:
-                    item.error = error
-
-    def _decide(self, hour: int, items: list[Deciding]) -> None:
-        files = self.dispatch_files
-        at, durable = files.ends.get(hour, 0), files.synced.get(hour, 0)
-        records: list[bytes] = []
-        for item in items:
-            record = encode(item.decision, offset=at, durable_to=durable)
-            item.decision.offset = at
-            at += len(record)
-            records.append(record)
-        files.append(hour, records)
-        if any(item.decision.kind is not Kind.DONE for item in items):
-            files.sync(hour)
+        """Write decisions that count when they are on this disk; errors are told item by item."""
+        try:
+            staged = self.decisions.stage(items, scheduled=self.scheduled_to, sync=False)
+        except TernError as error:
+            _tell(items, error)
+            return
+        try:
+            self.decisions.write(staged)
+        except TernError as error:
+            self.decisions.abandon(staged)
+            _tell(items, error)
+        else:
+            self.decisions.commit(staged)
 
     # Checkpoints
+
+    def settling(self) -> tuple[int, list[int]]:
+        """How far the journal lies in dispatch logs, and which of them have to be synced for it."""
+        self.derive()
+        files = self.dispatch_files
+        return self.derived_to, [
+            hour for hour, end in list(files.ends.items()) if files.behind(hour, end)
+        ]
+
+    def settle(self) -> None:
+        """Sync all of them."""
+        upto, behind = self.settling()
+        self.dispatch_files.sync_many(behind)
+        self.settled_to = upto
+
+    def snapshot(self, *, clean: bool = False) -> Checkpoint:
+        """How far everything is, while nobody schedules; on the loop where there is one."""
+        messages, ends = self.messages, self.wal.counts.ends
+        return Checkpoint(
+            clean=clean, hour_ms=self.schedule_log.hour_ms, wal_durable=messages.safe_offset,
+            scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
+            hours=[
+                hour.known(self.dispatch_files.synced.get(start, 0))
+                for start, hour in self.hours.items()
+            ],
+            topics=[
+                KnownTopic(
+                    id=topic_id, name=self.names.get(topic_id, ""), accepted=accepted,
+                    dispatched=self.gone_dispatched[topic_id],
+                    cancelled=self.gone_cancelled[topic_id],
+                )
+                for topic_id, accepted in ends.items()
+            ],
+            dropping=sorted(self.dropping),
+            taken=[(*producer, upto) for producer, upto in self.taken.items()],
+            decided_to=self.settled_to, decision_safe=self.decisions.derivable, begun=self.begun,
+        )  # fmt: skip
 
     def behind(self, now: Checkpoint) -> list[int]:
         """Hours that must be synced before this checkpoint is true."""
@@ -315,8 +365,8 @@ class DelayStore:
         if self.failed is not None:
             return
         self.schedule_files.sync_many(self.behind(now))
-        if now.clean or self.wal.messages.safe_offset - self.wal.producers_to >= PRODUCERS_EACH:
-            covers = self.wal.messages.safe_offset
+        if now.clean or self.messages.safe_offset - self.wal.producers_to >= PRODUCERS_EACH:
+            covers = self.messages.safe_offset
             self.disk.write_atomic(self.paths.producers, self.wal.producers.snapshot(covers))
             self.wal.producers_to = covers
         content = checkpoint_file.encode(now)
@@ -326,34 +376,58 @@ class DelayStore:
         self.known = now
 
     def trim(self) -> None:
-        """Remove what of the message log is scheduled and not needed to know its producers."""
-        self.wal.forget_before(min(self.known.scheduled, self.wal.producers_to))
+        """Remove what of both logs lies in the files of hours, and no member needs, nor the start
+        to know the producers."""
+        if self.holding:
+            return
+        needed = self.needed
+        messages = min(self.known.scheduled, self.wal.producers_to, needed.get(MESSAGES, NEVER))
+        self.wal.forget_before(messages)
+        self.decisions.forget_before(min(self.known.decided_to, needed.get(DECISIONS, NEVER)))
 
-    def remove(self, hours: list[int]) -> None:
-        """Remove hours that a checkpoint says are dropped; schedules first, so that a crash in
-        between never leaves rows without the knowledge that they are settled."""
-        self.schedule_files.drop(hours)
+    def remove(self, hours: list[int]) -> list[int]:
+        """Remove hours that a checkpoint says are dropped, but for those that are being copied;
+        returns which. Schedules first, so that a crash in between never leaves rows without the
+        knowledge that they are settled."""
+        held = frozenset().union(*self.holding)
+        hours = [hour for hour in hours if hour not in held]
+        self.derive()  # Nothing that is to come may make a file again.
+        self.schedule_log.forget(hours)
         self.dispatch_files.drop(hours)
-        with self._records_lock:
-            for key in [key for key in self._records if key[0] in set(hours)]:
-                self._records_size -= self._records.pop(key).size
+        self._kept.forget(hours)
+        return hours
+
+    # Members of a group
+
+    def tables(self) -> dict[int, list[tuple[int, int]]]:
+        """(epoch, start) of every epoch, by log: 0 the message log, 1 the journal."""
+        return self._membership.tables()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Lead under this epoch from the end of both logs on; before the first append. Blocks. The
+        journal gets a first record: what follows is cut into hours of the length set here."""
+        self._membership.begin(
+            epoch, hour_ms=self.hour_ms, derived_to=self.derived_to, clock=self._clock
+        )
+
+    def adopt_epochs(self, tables: dict[int, Starts]) -> None:
+        """Follow the master that has these tables; after `truncate`, before the first `receive`.
+        Blocks."""
+        self._membership.adopt(tables)
+
+    def truncate(self, message_to: int, decision_to: int) -> None:
+        """Cut both logs off here; blocks, while nothing is written. Killed in the middle, the next
+        start finishes it. Raises `Diverged` and leaves everything as it is where that would touch
+        what is safe."""
+        self._membership.truncate(message_to, decision_to)
 
     def close(self) -> None:
         self.wal.source.close()
+        self.decisions.close()
         self.schedule_files.close()
         self.dispatch_files.close()
 
 
-class _Whole(Generic[Record]):
-    """Whole records that recovery met; those behind a torn one do not count."""
-
-    def __init__(self, parse: Callable[[bytes], Record]) -> None:
-        self._parse = parse
-        self._found: list[tuple[int, Record]] = []
-
-    def visit(self, offset: int, data: memoryview, problem: Corrupt | None) -> None:
-        if problem is None:
-            self._found.append((offset, self._parse(bytes(data))))
-
-    def below(self, end: int) -> list[Record]:
-        return [record for offset, record in self._found if offset < end]
+def _tell(items: list[Deciding], error: TernError) -> None:
+    for item in items:
+        item.error = error

@@ -69,8 +69,6 @@ class Taker:
         self._directory = directory
         self._acceptor = acceptor
         self._store = store
-        for *producer, upto in store.known.taken:
-            store.taken[producer[0], producer[1]] = upto
 
     async def run(self) -> None:
         """Follow every broker group there is; nothing is asked before the topic is first used."""

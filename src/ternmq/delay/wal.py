@@ -20,6 +20,8 @@ from ternmq.storage.append import Append
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_entry import RECORD, Location
 from ternmq.storage.disk import Disk
+from ternmq.storage.epoch_table import Epochs
+from ternmq.storage.history import redo_cut
 from ternmq.storage.message_format import Collector, MessageFormat
 from ternmq.storage.message_log import Derived, MessageLog
 from ternmq.storage.producers import ProducerTable
@@ -58,6 +60,7 @@ class Wal:
         clock: Clock,
         config: StorageConfig,
         producers_to: int,
+        safe_offset: int | None,
     ) -> None:
         """Use `open_wal`."""
         self.producers_to = producers_to
@@ -66,21 +69,23 @@ class Wal:
         self.counts = counts
         self.producers = producers
         self.messages = MessageLog(
-            source, Derived(counts, producers), clock=clock, epoch=1, config=config
-        )
+            source, Derived(counts, producers), clock=clock, epoch=1, config=config,
+            safe_offset=safe_offset,
+        )  # fmt: skip
 
     def forget_before(self, offset: int) -> int:
         """Remove segments that end at or before `offset`; blocks."""
         return self.source.drop_before(offset)
 
-    def read(self, offset: int, size_max: int) -> bytes:
-        """Whole safe batches from `offset` on, about `size_max` bytes; blocks."""
-        end = min(self.messages.safe_offset, offset + size_max + STORED_SIZE_MAX)
+    def read(self, offset: int, size_max: int, safe: int) -> bytes:
+        """Whole batches from `offset` on that end at or before `safe`, about `size_max` bytes;
+        blocks."""
+        end = min(safe, offset + size_max + STORED_SIZE_MAX)
         base = self.source.base_of(offset)
         later = [start for start in self.source.bases if start > base]
         end = min(end, later[0]) if later else end
         data = self.source.read(offset, end - offset)
-        if end < self.messages.safe_offset and not (later and end == later[0]):
+        if end < safe and not (later and end == later[0]):
             data = data[: _whole(data, size_max)]
         return data
 
@@ -99,34 +104,60 @@ def _whole(data: bytes, size_max: int) -> int:
     return at or len(data)
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What is known about the log before it is read."""
+
+    known: Checkpoint
+    epochs: Epochs
+    suffix: bool
+    """Not everything that is written is safe."""
+    derived: int
+    """The last batch that lies in schedule logs."""
+
+
 def open_wal(
     disk: Disk,
     paths: DelayPaths,
     *,
     clock: Clock,
-    known: Checkpoint,
+    marks: Marks,
     config: StorageConfig,
     report: RecoveryReport,
 ) -> Wal:
     """Open and recover; what is behind the checkpoint or the producers' snapshot is read."""
     source = SegmentedLog(disk, paths.wal, segment_size=config.segment_size)
-    durable = known.wal_durable
+    known, durable = marks.known, marks.known.wal_durable
+    redo_cut(source, marks.epochs.message_cut)
     producers = ProducerTable()
     covered = _load_producers(disk, paths, producers, report)
     start = max(source.start, min(covered, durable))
     start = start if start <= source.end else source.active_base
     collector = Collector(source.read)
+    derived_to = 0
+
+    def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+        nonlocal derived_to
+        collector.visit(offset, data, problem)
+        if offset == marks.derived and problem is None:
+            derived_to = offset + len(data)
+
     found = recovery.scan(
-        source, start=start, durable=durable, form=MessageFormat(), visit=collector.visit
-    )
+        source, start=start, durable=durable, visit=visit,
+        form=recovery.OwnMarks(MessageFormat(), marks.epochs.messages.is_own),
+    )  # fmt: skip
     verdict = recovery.decide(found)
     recovery.repair(source, found, verdict, paths.for_recovery(), report)
+    safe = source.end
+    if marks.suffix:
+        source.cut(source.end)  # Nothing that was cut in vain comes back after a power cut.
+        safe = min(max(durable, known.scheduled, covered, derived_to, source.start), source.end)
     counts = TopicCounts()
     counts.at_least({topic.id: topic.accepted for topic in known.topics})
     stored_at_ms = known.stored_at_ms
     records = bytearray()
     for fields in RECORD.iter_unpack(collector.records):
-        if fields[2] >= verdict.end:
+        if fields[2] >= min(verdict.end, safe):
             break
         records += RECORD.pack(*fields)
         counts.at_least({fields[0]: fields[1] + fields[4]})
@@ -134,7 +165,10 @@ def open_wal(
         if fields[8] == Location.LOST:
             log.error("delayed messages lost to a damaged log", topic_id=fields[0], rows=fields[4])
     producers.restore_records(records, from_offset=covered)
-    wal = Wal(source, counts, producers, clock=clock, config=config, producers_to=covered)
+    wal = Wal(
+        source, counts, producers, clock=clock, config=config, producers_to=covered,
+        safe_offset=safe,
+    )  # fmt: skip
     wal.messages.stored_at_ms = stored_at_ms
     return wal
 

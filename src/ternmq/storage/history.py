@@ -7,13 +7,13 @@ written in between. Marks that reach beyond a cut are lowered before the intent 
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from ternmq.core.errors import Corrupt
 from ternmq.core.log import get_logger
 from ternmq.storage import epoch_table
 from ternmq.storage.disk import Disk
 from ternmq.storage.epoch_table import MESSAGES, PULLS, Epochs, Starts
-from ternmq.storage.paths import Paths
 from ternmq.storage.report import RecoveryReport
 from ternmq.storage.segmented_log import SegmentedLog
 
@@ -21,18 +21,19 @@ log = get_logger()
 
 
 class History:
-    """Which master wrote which part of the message log and the pull log."""
+    """Which master wrote which part of the message log and the pull log (of a delay server: the
+    decisions journal)."""
 
-    def __init__(self, disk: Disk, paths: Paths) -> None:
+    def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
-        self._paths = paths
+        self._path = path
         self.epochs = Epochs()
 
     def load(self, report: RecoveryReport) -> None:
-        if not self._disk.exists(self._paths.epochs):
+        if not self._disk.exists(self._path):
             return  # New, or of a release before there were replicas.
         try:
-            self.epochs = epoch_table.decode(self._disk.read(self._paths.epochs))
+            self.epochs = epoch_table.decode(self._disk.read(self._path))
         except Corrupt as error:
             # Without a table no history is common with anybody's: nothing can be cut by mistake.
             log.error("the epochs file is bad; the history before now is unknown", error=str(error))
@@ -75,12 +76,13 @@ class History:
         if self.epochs.message_cut is not None or self.epochs.pull_cut is not None:
             self._write(replace(self.epochs, message_cut=None, pull_cut=None))
 
-    def redo_cut(self, segments: SegmentedLog, end: int | None) -> None:
-        """A start: finish what was begun, before the log is read."""
-        if end is not None and segments.end >= end:
-            log.warning("a cut that was begun is done", log=segments.directory.name, offset=end)
-            segments.cut(end)
-
     def _write(self, epochs: Epochs) -> None:
-        self._disk.write_atomic(self._paths.epochs, epoch_table.encode(epochs))
+        self._disk.write_atomic(self._path, epoch_table.encode(epochs))
         self.epochs = epochs
+
+
+def redo_cut(segments: SegmentedLog, end: int | None) -> None:
+    """A start: finish what was begun, before the log is read."""
+    if end is not None and segments.end >= end:
+        log.warning("a cut that was begun is done", log=segments.directory.name, offset=end)
+        segments.cut(end)

@@ -29,7 +29,7 @@ from ternmq.storage.disk import Disk
 from ternmq.storage.epoch_table import Starts
 from ternmq.storage.floor import Floor
 from ternmq.storage.halves import SNAPSHOT_AFTER, HalfTable
-from ternmq.storage.history import History
+from ternmq.storage.history import History, redo_cut
 from ternmq.storage.index import MessageIndex
 from ternmq.storage.message_log import Derived, MessageLog
 from ternmq.storage.opening import Marks, Opening
@@ -73,7 +73,7 @@ class Store:
         """Use `Store.open`."""
         self._disk = disk
         self._paths = Paths(directory)
-        self._history = History(disk, self._paths)
+        self._history = History(disk, self._paths.epochs)
         self._clock = clock
         self._config = config
         self.report = RecoveryReport()
@@ -151,7 +151,7 @@ class Store:
             files_open_max=self._config.files_open_max,
         )  # fmt: skip
         epochs = self._history.epochs
-        self._history.redo_cut(self._message_segments, epochs.message_cut)
+        redo_cut(self._message_segments, epochs.message_cut)
         opening = Opening(
             self._disk, self._paths, source=self._message_segments, config=self._config,
             marks=Marks(known, epochs.messages, suffix), report=self.report,
@@ -179,7 +179,7 @@ class Store:
             files_open_max=self._config.files_open_max,
         )  # fmt: skip
         epochs = self._history.epochs
-        self._history.redo_cut(segments, epochs.pull_cut)
+        redo_cut(segments, epochs.pull_cut)
         start = max(known.pull_durable, segments.active_base)
         if start > segments.end:
             start = segments.active_base  # Shorter than it was: find out what is left.

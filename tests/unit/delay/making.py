@@ -123,10 +123,12 @@ class Bench:
         return dues
 
     def checkpoint(self) -> None:
+        for hour, gone in self.engine.leaving(self.clock.now_ms()):
+            self.decide(hour, gone)
+        self.store.settle()
         now = self.engine.snapshot(self.clock.now_ms())
         self.store.checkpoint(now)
-        self.store.remove(now.dropping)
-        self.engine.dropped(now.dropping)
+        self.engine.dropped(self.store.remove(now.dropping))
 
     def ledger(self) -> tuple[int, int, int, int]:
         """accepted, pending, dispatched, cancelled of all topics."""

@@ -14,6 +14,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.delay.collect import _merged
+from ternmq.delay.kept_records import KeptRecords
 from tests.unit.batch.making import a_batch, rows_of
 from tests.unit.delay.making import START_MS, Bench
 
@@ -64,7 +65,7 @@ def test_a_disk_that_cannot_read_costs_the_rows_and_not_the_server(
         raise DiskFailed("input/output error")
 
     monkeypatch.setattr(bench.store.schedule_files, "read", broken)
-    bench.store._records.clear()
+    bench.store._kept = KeptRecords(bench.store.schedule_files)
     found = bench.collect(work)
 
     assert found.batch is None

@@ -61,7 +61,7 @@ def test_a_dispatch_log_that_was_cut_sends_nothing_twice() -> None:
 
 
 def test_a_damaged_decision_stops_its_hour_also_when_another_intent_is_open() -> None:
-    bench = fired(checkpoint=False)
+    bench = fired()
     bench.tick(5)
     work = bench.next()
     assert work is not None

@@ -170,7 +170,8 @@ async def test_the_checkpoint_knows_too_how_far_it_is(tmp_path: Path, clock: Tur
     known = checkpoint.decode((tmp_path / "delay" / "checkpoint").read_bytes())
     assert known.taken == [(producer.start_ms, producer.random, 2)]
     store: Any = SimpleNamespace(
-        known=known, taken={}, wal=SimpleNamespace(producers=ProducerTable())
+        taken={(start, random): upto for start, random, upto in known.taken},
+        wal=SimpleNamespace(producers=ProducerTable()),
     )
     part: Any = None
     taker = Taker("main", links=part, directory=part, acceptor=part, store=store)
