@@ -23,6 +23,7 @@ from ternmq.broker.neighbours import Neighbours
 from ternmq.broker.order import Order
 from ternmq.core.errors import Moved, TernError
 from ternmq.core.log import get_logger
+from ternmq.core.seldom import Seldom
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume_log import ConsumeLog
@@ -69,6 +70,7 @@ class Slots:
         self._inside: dict[int, None] = {}
         self._ticket = 0
         self._asked_at = 0.0
+        self._seldom = Seldom()
         groups.held = self.held
 
     async def start(self) -> None:
@@ -265,7 +267,9 @@ class Slots:
         try:
             return set((await self._neighbours.open_slots(former, find)).slots)
         except TernError as error:
-            log.info("a former owner does not answer", group=former, reason=error.message)
+            event = "a former owner does not answer"
+            if self._seldom.due(event, error.message, asyncio.get_running_loop().time()):
+                log.info(event, group=former, reason=error.message)
             return set(find.slots)
 
     def _by_former(self, slots: Collection[int]) -> dict[str, list[int]]:
@@ -277,9 +281,12 @@ class Slots:
 
 
 async def _again_and_again(step: Callable[[], Awaitable[None]]) -> None:
+    seldom = Seldom()
     while True:
         await asyncio.sleep(LOOK_S)
         try:
             await step()
+            seldom.over()
         except TernError as error:
-            log.info("slots wait", reason=error.message)
+            if seldom.due("slots wait", error.message, asyncio.get_running_loop().time()):
+                log.info("slots wait", reason=error.message)

@@ -22,7 +22,7 @@ from ternmq.cli.options import (
     confirm,
     use,
 )
-from ternmq.cli.output import say, show_json, show_table
+from ternmq.cli.output import note, say, show_json, show_table
 from ternmq.cli.up import FlushFlag
 from ternmq.core.errors import BadRequest
 
@@ -230,10 +230,14 @@ def weight(
     """
     from ternmq.client.client import Client
 
-    async def job(mq: Client) -> dict[str, int]:
-        return (await mq.admin.set_weight(group, value)).weights
+    async def job(mq: Client) -> tuple[dict[str, int], bool]:
+        weights = (await mq.admin.set_weight(group, value)).weights
+        standings = await mq.admin.standings()
+        return weights, any(each.broker_group == group and each.members for each in standings)
 
-    weights = use(url, job)
+    weights, there = use(url, job)
+    if not there:
+        note(f"no server has joined a broker group {group!r} yet: the weight waits for it")
     if as_json:
         show_json(weights)
     else:

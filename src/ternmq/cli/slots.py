@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Order-key slots: where they are, moving them.", no_args_is_help=True)
 
+DIGITS_MAX = 10
 LOOK_S = 0.2
 WAIT_S = 600.0
 Wait = Annotated[
@@ -120,9 +121,11 @@ def parse_slots(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise BadRequest(f"{text!r} names no slots; write numbers and ranges like 0-99,512")
+        if max(len(first), len(last)) > DIGITS_MAX or int(last or first) >= SLOTS:
+            raise BadRequest(f"a slot is a number from 0 to {SLOTS - 1}, not as in {text!r}")
         slots.update(range(int(first), int(last or first) + 1))
-    if not slots or max(slots) >= SLOTS:
-        raise BadRequest(f"a slot is a number from 0 to {SLOTS - 1}, not as in {text!r}")
+    if not slots:
+        raise BadRequest(f"{text!r} names no slots; a range goes from the lower to the higher one")
     return sorted(slots)
 
 

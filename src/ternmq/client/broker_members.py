@@ -108,7 +108,8 @@ class BrokerMembers:
         return await self._served(group, kind, chosen)
 
     async def hand_over(self, group: str, member: str | None, *, kind: GroupKind) -> HandedOver:
-        """Ask the master to let another one lead, without losing anything."""
+        """Ask the master to let another one lead, without losing anything; returns when that one
+        serves, with the whole time that messages had to wait."""
         standing = await self.standing(group, kind)
         chosen = find_member(standing, member) if member else None
         if chosen is not None and chosen.id not in standing.in_sync:
@@ -119,7 +120,12 @@ class BrokerMembers:
             raise NotInSync(f"no other member of {group!r} is in sync, so there is none to lead")
         wanted = Handover(broker_group=group, kind=kind, member_id=chosen.id if chosen else "")
         link = self._links.server(group, kind)
-        return await self._links.ask(link, Command.HANDOVER, wanted, HandedOver)
+        done = await self._links.ask(link, Command.HANDOVER, wanted, HandedOver)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        now = await self._served(group, kind, find_member(standing, done.member_id))
+        paused_ms = done.paused_ms + int((loop.time() - began) * 1000)
+        return HandedOver(member_id=done.member_id, epoch=now.epoch, paused_ms=paused_ms)
 
     async def forget(
         self, group: str, member: str, *, accept_loss: bool, kind: GroupKind

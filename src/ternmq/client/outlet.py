@@ -212,6 +212,7 @@ class Outlet:
 
     def _again(self, parcel: Parcel, connection: Connection, error: BaseException) -> None:
         """Indefinite: back into line, at its old place."""
+        parcel.trouble = error.message if isinstance(error, TernError) else ""
         if isinstance(error, ProtocolError):
             parcel.refusals += 1  # The broker cut us off, perhaps because of these very bytes.
             if parcel.refusals >= REFUSALS_MAX:

@@ -42,6 +42,7 @@ class Parcel:
         "serial",
         "transmitted",
         "tried",
+        "trouble",
         "unanswered",
         "unencoded",
     )
@@ -64,6 +65,8 @@ class Parcel:
         self.refusals = 0
         self.refusal: TernError | None = None
         """What the broker said last, if it was a refusal."""
+        self.trouble = ""
+        """What kept it from being answered, the last time."""
         self.unanswered = 0
         """Times that it was sent and nobody said what became of it."""
         self.tried: list[str] = []
@@ -150,7 +153,7 @@ class Parcel:
         """It takes the place of one that another group had."""
         self.deadline, self.again_after = before.deadline, before.again_after
         self.tried, self.refusals = before.tried, before.refusals + 1
-        self.refusal = before.refusal
+        self.refusal, self.trouble = before.refusal, before.trouble
 
     def overdue(self) -> TernError:
         """What to tell the caller when time is up."""
@@ -158,9 +161,11 @@ class Parcel:
         if self.refusal is not None and not self.unanswered:
             return self.refusal
         if self.transmitted:
+            last = f" (last: {self.trouble})" if self.trouble else ""
             return SendUnknown(
-                f"no answer about {published.count} message(s) to {published.topic!r} in time: "
-                "they may or may not be stored; look for their ids before sending them again"
+                f"no answer about {published.count} message(s) to {published.topic!r} in time"
+                f"{last}: they may or may not be stored; look for their ids before sending them "
+                "again"
             )
         return Unavailable(
             f"no broker took {published.count} message(s) to {published.topic!r} in time; they "

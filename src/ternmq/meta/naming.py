@@ -125,10 +125,13 @@ class StandingDesk:
     async def drain(self, wanted: GroupDrain) -> Record:
         """Refused where nobody else would take the messages."""
         others = self._registrar.takers(wanted.kind, besides=wanted.broker_group)
-        if wanted.draining and not others:
+        placement = self._service.placement()
+        weights = {} if placement is None or wanted.kind != "realtime" else placement.weights
+        if wanted.draining and all(weights.get(name) == 0 for name in others):
+            hint = f"; tern broker weight {others[0]} 100 lets one take them" if others else ""
             raise BadRequest(
                 f"no other broker group takes messages: {wanted.broker_group!r} cannot be drained "
-                "before there is one"
+                f"before there is one{hint}"
             )
         return await self._service.drain_group(
             wanted.broker_group, kind=wanted.kind, draining=wanted.draining

@@ -398,7 +398,7 @@ def _kept(connection: sa.Connection, key: str, first: str) -> str:
 
 
 def _translated(error: exc.DBAPIError, description: str) -> Exception:
-    text = str(error.orig)
+    text = " ".join(str(error.orig).split())  # Drivers write several lines.
     if "disk is full" in text:
         return DiskFull(f"no space left for the registry ({description})")
     if "malformed" in text or "not a database" in text:

@@ -53,8 +53,9 @@ def check_lead(
     master = standing.member(standing.master)
     if master is not None and master.id != member_id and alive and not force:
         raise MasterAlive(
-            f"broker group {group!r} has a master at {master.address} that may be alive; "
-            f"tern broker handover {group} changes it without a loss"
+            f"broker group {group!r} has a master at {master.address} that may be alive: if it "
+            f"answers, use tern broker handover {group}; if it does not, wait until meta calls it "
+            f"dead, or say --force (what is acknowledged is safe either way)"
         )
 
 

@@ -7,6 +7,7 @@ A change whose answer got lost is told as `Unavailable`.
 kazoo keeps the session and moves to another ZooKeeper server by itself. Waits at most `ANSWER_S`.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -30,6 +31,8 @@ from ternmq.meta.registry import NEWS_KEPT
 ANSWER_S = 10.0
 CONNECT_S = 10.0
 SESSION_S = 10.0
+AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
+"""How a lost connection is looked for. By itself kazoo rests up to an hour after a long outage."""
 ATTEMPTS_MAX = 20
 """Changes are serial: with many meta servers busy at once somebody may be overtaken often."""
 CHUNK = 250
@@ -64,7 +67,9 @@ class ZooKeeperTree:
     @classmethod
     def open(cls, hosts: str, *, description: str) -> "ZooKeeperTree":
         """Connect; raises `Unavailable`."""
-        client = KazooClient(hosts=hosts, timeout=SESSION_S)
+        client = KazooClient(
+            hosts=hosts, timeout=SESSION_S, connection_retry=dict(AGAIN), logger=_silent()
+        )
         try:
             client.start(timeout=CONNECT_S)
         except (KazooTimeoutError, KazooException, OSError) as error:
@@ -161,6 +166,14 @@ class ZooKeeperTree:
             raise Unavailable(
                 f"the registry ({self.description}) does not answer: {text}"
             ) from error
+
+
+def _silent() -> logging.Logger:
+    """kazoo tells of every attempt, in lines of its own; we say once that nobody answers."""
+    log = logging.getLogger("ternmq.kazoo")
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
+    return log
 
 
 def now(result: Any) -> Any:

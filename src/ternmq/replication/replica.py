@@ -21,6 +21,7 @@ from ternmq.core.errors import (
 )
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
+from ternmq.core.seldom import Seldom
 from ternmq.replication.follower import Follower
 from ternmq.replication.intake import Intake
 from ternmq.replication.site import Site
@@ -46,6 +47,7 @@ class Replica:
         self._intake = Intake(self._logs, from_memory=site.from_memory, on_safe=copying.on_safe)
         self._follower = Follower(self._intake, site.hello, prepare=self._prepare)
         copying.lag = self._lag
+        self._seldom = Seldom()
         self.base = b""
         """What to begin with anew, once the store is closed."""
 
@@ -59,19 +61,28 @@ class Replica:
         async with background(**self.role.loops(self._intake)):
             while not self._site.stop.is_set() and not self.base:
                 standing = self._site.standing
-                if standing.master == self._site.me:
-                    return await self._own(standing)
                 self._site.changed.clear()
-                won = await self._follow(standing)
+                own = standing.master == self._site.me
+                won = await (self._own(standing) if own else self._follow(standing))
                 if won is not None:
                     return won
         return None
 
-    async def _own(self, standing: Standing) -> Standing:
+    async def _own(self, standing: Standing) -> Standing | None:
         """Somebody made this member the master: by that epoch if it is new, else by another."""
         if standing.epoch > self._site.member.accepted_epoch:
             return standing
-        return await self._site.lead()
+        try:
+            return await self._site.lead()
+        except TernError as error:
+            self.role.trouble = error.message
+            self._complain("does not lead yet", error)
+            await self._rest(AGAIN_S)
+        return None
+
+    def _complain(self, event: str, error: TernError) -> None:
+        if self._seldom.due(event, error.message, asyncio.get_running_loop().time()):
+            log.warning(event, reason=error.message, epoch=self._site.standing.epoch)
 
     async def _follow(self, standing: Standing) -> Standing | None:
         """Follow until that ends, then try to lead; a standing if that worked."""
@@ -87,7 +98,7 @@ class Replica:
             return None
         except TernError as error:
             self.role.trouble = error.message
-            log.warning("not following", reason=error.message, epoch=standing.epoch)
+            self._complain("not following", error)
             if self.base:
                 return None
             if self._site.from_memory and isinstance(error, DiskFailed):
@@ -111,9 +122,9 @@ class Replica:
         except MasterAlive:
             pass
         except NotInSync as error:
-            log.warning("may not lead", reason=error.message)
+            self._complain("may not lead", error)
         except TernError as error:
-            log.warning("cannot ask to lead", reason=error.message)
+            self._complain("cannot ask to lead", error)
         return None
 
     async def _until_changed(self, following: Any) -> None:

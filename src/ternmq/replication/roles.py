@@ -52,7 +52,13 @@ async def _again(site: Site) -> Standing | None:
     except TernError as error:
         log.warning("standing not known", reason=error.message)
         return None
-    return await _ask(site) if site.standing.master == site.me else None
+    if site.standing.master != site.me:
+        return None
+    try:
+        return await _ask(site)
+    except TernError as error:
+        log.warning("does not lead yet", reason=error.message)  # `follow` asks again.
+        return None
 
 
 async def _ask(site: Site) -> Standing | None:

@@ -231,7 +231,9 @@ class Connection(asyncio.BufferedProtocol):
             self._give_up(reason)
 
     def _give_up(self, reason: TernError) -> None:
-        log.warning("connection given up", server=self.address, reason=reason.message)
+        # A server that leads no more has said so; that is how a planned hand-over looks.
+        tell = log.debug if isinstance(reason, NotMaster) else log.warning
+        tell("connection given up", server=self.address, reason=reason.message)
         self._end(reason)
         self._transport.abort()
 

@@ -135,7 +135,7 @@ class HandedOver(Record, frozen=True):
     member_id: str
     epoch: int
     paused_ms: int
-    """For how long messages waited."""
+    """For how long messages waited for the old master; they then wait until the new one serves."""
 
 
 class GroupDrain(Record, frozen=True):

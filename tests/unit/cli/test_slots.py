@@ -11,7 +11,10 @@ def test_slots_are_numbers_and_ranges() -> None:
     assert spans([512, 3, 1, 2, 0]) == "0-3,512"
 
 
-@pytest.mark.parametrize("text", ["", "x", "1-", "5-x", "1024", "3-2000", "-1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1-", "5-x", "1024", "3-2000", "-1", "9-3", "0-99999999999", "0-" + "9" * 9_000],
+)
 def test_what_names_no_slots_is_one_clear_line(text: str) -> None:
     with pytest.raises(BadRequest, match="slot"):
         parse_slots(text)

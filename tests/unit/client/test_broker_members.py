@@ -54,8 +54,7 @@ class Server:
     def frame(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.HANDOVER:
             self.handovers.append(unpack(frame.payload, Handover).member_id)
-            done = HandedOver(member_id=self.handovers[-1], epoch=9, paused_ms=7)
-            peer.answer(frame.command, frame.correlation, pack(done))
+            self._handing = asyncio.create_task(self._hand_over(peer, frame))
             return
         status = Status(
             node=self.name, role="broker", state="ok", address=self.address, data_dir="",
@@ -63,6 +62,15 @@ class Server:
             log_start=0, log_end=0, epoch=self.epoch, pid=42, member=self.id, lag=self.lag,
         )  # fmt: skip
         peer.answer(frame.command, frame.correlation, pack(status))
+
+    async def _hand_over(self, peer: Peer, frame: Frame) -> None:
+        """As a master does: the answer comes before the other one serves."""
+        standing = self.directory.standing("main")
+        assert standing is not None
+        other = self.handovers[-1] or next(i for i in standing.in_sync if i != self.id)
+        done = HandedOver(member_id=other, epoch=9, paused_ms=7)
+        peer.answer(frame.command, frame.correlation, pack(done))
+        await self.directory.lead("main", other, force=True)
 
     async def start(self, at: Meta) -> "Server":
         enter = self._stack.enter_async_context
@@ -177,12 +185,17 @@ async def test_a_master_that_is_gone_is_replaced_by_who_is_in_sync_and_running(
         assert left.in_sync == [] and at.routes.current().away == []
 
 
-async def test_a_handover_is_asked_of_the_master(tmp_path: Path) -> None:
+async def test_a_handover_is_asked_of_the_master_and_over_when_the_other_one_serves(
+    tmp_path: Path,
+) -> None:
     async with cluster(tmp_path) as (_, mq, (one, two, three)):
-        assert (await mq.admin.handover("main", "two")).paused_ms == 7
-        await mq.admin.handover("main")
         with pytest.raises(ternmq.NotInSync, match="three is not in sync; wait"):
             await mq.admin.handover("main", "three")
         with pytest.raises(ternmq.BadRequest, match="already"):
             await mq.admin.handover("main", "one")
-        assert (one.handovers, two.handovers, three.handovers) == ([two.id, ""], [], [])
+        done = await mq.admin.handover("main", "two")
+        assert (done.member_id, done.epoch) == (two.id, two.epoch)
+        assert done.paused_ms >= 7, "and what passed until the other one served"
+        with pytest.raises(ternmq.NotInSync, match="none to lead"):
+            await mq.admin.handover("main")
+        assert (one.handovers, two.handovers, three.handovers) == ([two.id], [], [])

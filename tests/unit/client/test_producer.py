@@ -179,6 +179,13 @@ async def test_time_is_up_after_bytes_left_means_unknown(broker: FakeBroker) -> 
     assert stats.buffered == 0
 
 
+async def test_what_kept_the_answer_away_is_told_when_time_is_up(broker: FakeBroker) -> None:
+    broker.refuse(Command.PUBLISH, Unavailable("the registry (sqlite) does not answer"))
+    async with ternmq.connect(broker.url, delivery_timeout=0.3) as mq:
+        with pytest.raises(SendUnknown, match=r"in time \(last: the registry \(sqlite\) does not"):
+            await mq.send("orders", b"paid")
+
+
 async def test_time_is_up_without_a_connection_means_unavailable() -> None:
     async with fake_broker() as broker:
         mq = await ternmq.connect(broker.url, delivery_timeout=0.3)

@@ -1,0 +1,46 @@
+"""A member that follows, with stand-ins around it."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ternmq.core.errors import TernError, Unavailable
+from ternmq.replication import replica
+from ternmq.replication.replica import Replica
+from ternmq.wire.standing import Member, Standing
+
+ME = Member(id="11" * 8, name="me", address="127.0.0.1:1")
+MINE = Standing(
+    broker_group="main", version=5, epoch=7, master=ME.id, in_sync=[ME.id], members=[ME]
+)
+
+
+class Site(SimpleNamespace):
+    """Asks meta to lead; the answers were thought of before."""
+
+    def __init__(self, *answers: Standing | TernError) -> None:
+        super().__init__(
+            standing=MINE, me=ME.id, stop=asyncio.Event(), changed=asyncio.Event(), hello=None,
+            member=SimpleNamespace(accepted_epoch=MINE.epoch), answers=list(answers),
+        )  # fmt: skip
+
+    async def lead(self) -> Standing:
+        answer = self.answers.pop(0)
+        if isinstance(answer, TernError):
+            raise answer
+        assert isinstance(answer, Standing)
+        return answer
+
+
+async def test_a_member_that_shall_lead_asks_until_meta_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica, "AGAIN_S", 0.001)
+    won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
+    site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="")
+    follower = Replica(site, SimpleNamespace(logs={}), copying)
+    assert await follower.run() is won
+    assert site.answers == [] and copying.trouble == "still away"
