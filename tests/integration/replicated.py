@@ -66,7 +66,7 @@ async def read_standing(url: str) -> Standing:
         found = await request(
             await cache.connection(), Command.STANDINGS, find, Standings, timeout=5.0
         )
-        return found.standings[0]
+        return found.standings[0] if found.standings else Standing(broker_group=GROUP)
     finally:
         await cache.close()
 

@@ -14,11 +14,16 @@ from ternmq.meta.registry_sql import SqlRegistry
 from ternmq.wire.standing import Standing
 from tests.simulation.world.world import World
 
-READING = frozenset({"topics", "groups", "servers", "version", "news", "standing", "standings"})
+READING = frozenset(
+    {"topics", "groups", "servers", "version", "news", "standing", "standings"}
+    | {"last_epoch", "held"}
+)
 
 
 class SharedRegistry:
     """What every meta server gets as its registry."""
+
+    cluster = "simulated"  # Drawn by chance elsewhere.
 
     def __init__(self, world: World) -> None:
         self.away = ""

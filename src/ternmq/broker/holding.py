@@ -6,6 +6,7 @@ server.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from ternmq.broker.copying import BrokerCopying
 from ternmq.broker.parts import Parts, open_store
@@ -48,6 +49,10 @@ class BrokerTrade:
 
     def data_epoch(self) -> int:
         return data_epoch(self._disk, Paths(self.home))
+
+    def ends(self) -> list[int]:
+        paths = Paths(self.home)
+        return [log_end(self._disk, folder) for folder in (paths.message, paths.pull)]
 
     def forgetful(self) -> bool:
         return unclean.crashed_forgetful(self._disk, Paths(self.home))
@@ -156,6 +161,12 @@ class BrokerServing:
 
     async def close(self) -> None:
         await self._parts.close()
+
+
+def log_end(disk: Disk, folder: Path) -> int:
+    """Where its last file ends; a look, nothing is read."""
+    found = bases(disk.names(folder), LOG_SUFFIX) if disk.exists(folder) else []
+    return found[-1] + disk.open(segment(folder, found[-1]), create=False).size if found else 0
 
 
 def data_epoch(disk: Disk, paths: Paths) -> int:

@@ -96,8 +96,10 @@ class BrokerMembers:
         """Make a member the master and wait until it serves."""
         standing = await self.standing(group, kind)
         await self._links.refresh()
+        if standing.claims and not accept_loss:
+            member = standing.members[0].id  # Meta says what is known of each.
         chosen = find_member(standing, member) if member else self._candidate(standing)
-        if chosen.address not in self._addresses():
+        if chosen.address not in self._addresses() and (accept_loss or not standing.claims):
             raise Unavailable(
                 f"{chosen.name} is not running as far as meta knows; start it, then promote it"
             )

@@ -23,13 +23,20 @@ def is_older(held: Standing | None, claim: Claim | None) -> bool:
     return claim is not None and (held is None or _order(held) < _order(claim.held))
 
 
+def is_foreign(held: Standing | None, claim: Claim | None) -> bool:
+    """The member is of another group of this name: of another cluster, or of an earlier life."""
+    if held is None or claim is None or not held.in_sync:
+        return False
+    return held.line != claim.held.line and bool(held.line) and bool(claim.held.line)
+
+
 def claimed(
     held: Standing | None, empty: Standing, member: Member, claim: Claim | None
 ) -> Standing:
     """With what this member knows: as the group stood, if that is proven, else not decided."""
     standing = empty if held is None else held
     claims = list(standing.claims)
-    if not claims and standing.epoch > 0:
+    if not claims and standing.epoch > 0 and standing.in_sync:
         claims.append(Claim(member="", held=standing))
     if claim is not None:
         claims = [each for each in claims if each.member != claim.member] + [claim]
@@ -53,9 +60,13 @@ def settled(undecided: Standing) -> Standing:
         return undecided
     latest, came = _latest(undecided.claims), {each.member for each in undecided.claims}
     wanted = came | {each.id for each in latest.members}
+    lacking = {each.member for each in undecided.claims if each.lacks}
+    whole = [each for each in latest.in_sync if each not in lacking] or latest.in_sync
     return msgspec.structs.replace(
         latest,
         version=version_above(undecided),
+        master=latest.master if latest.master in whole else "",
+        in_sync=whole,
         members=[each for each in undecided.members if each.id in wanted],
     )
 

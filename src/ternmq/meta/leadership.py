@@ -15,7 +15,7 @@ from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.telling import tell_all
-from ternmq.meta.claims import claimed, is_older, undecided_text
+from ternmq.meta.claims import claimed, is_foreign, is_older, undecided_text
 from ternmq.meta.liveness import Liveness
 from ternmq.meta.registry import Registry
 from ternmq.meta.standings import (
@@ -100,9 +100,16 @@ class Leadership:
             known = None if held is None else held.member(member.id)
             if known is not None and known.address != member.address:
                 self._refuse_copy(member.id, known.address)
+            if is_foreign(held, wanted.claim) and wanted.data_epoch > 0:
+                raise BadRequest(
+                    f"{member.name} has the data of another broker group {wanted.broker_group!r} "
+                    "(of another cluster, or from before the registry was emptied): give it an "
+                    "empty directory. If its data is the right one, stop the others and 'tern "
+                    f"broker forget {wanted.broker_group} MEMBER --accept-loss' each of them first"
+                )
             if held is not None and held.claims:
                 return _other(held, claimed(held, empty, member, wanted.claim))
-            if is_older(held, wanted.claim):
+            if is_older(held, wanted.claim) and not is_foreign(held, wanted.claim):
                 return claimed(held, empty, member, wanted.claim)
             history = wanted.data_epoch == 0 and self._registry.last_epoch(key) > 0
             return joined(held, empty, member, history=history)

@@ -242,7 +242,12 @@ class Leader:
         """Until a member has every message that is written here. Records need not be waited for:
         it has those that count, and more of the progress would only be repeated."""
         wanted = {MESSAGES: self._written[MESSAGES]}
-        while not self._in_sync.copies[member].has(wanted):  # noqa: ASYNC110
+        while True:
+            copy = self._in_sync.copies.get(member)
+            if copy is None:
+                raise NotInSync(f"{member} left the in-sync set meanwhile; this server leads on")
+            if copy.has(wanted):
+                return
             await asyncio.sleep(REACHED_S)
 
     # -- the set
@@ -254,7 +259,7 @@ class Leader:
 
     def learn(self, standing: Standing) -> None:
         """The registry says so."""
-        if standing.broker_group != self._group or self.ended.done():
+        if standing.broker_group != self._group or self.ended.done() or standing.claims:
             return
         if standing.epoch > self.epoch:
             self._end(f"epoch {standing.epoch} has begun, led by {standing.master}")

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ternmq.core.config import ReplicaAck
-from ternmq.core.errors import Unavailable
+from ternmq.core.errors import Conflict, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.in_sync import Proposal, Rules
@@ -26,7 +26,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import Command, unpack
 from ternmq.wire.frame import Frame
 from ternmq.wire.replicating import Follow
-from ternmq.wire.standing import HandedOver, Handover, Standing
+from ternmq.wire.standing import HandedOver, Handover, Standing, standing_of
 
 log = get_logger()
 
@@ -107,6 +107,7 @@ async def lead(site: Site, trade: Trade, standing: Standing) -> None:
         role = MasterRole(site, leader)
         site.door.enter(role)
         site.heard = leader.learn
+        await site.record.note(site.standing)
         leader.learn(site.standing)
         async with background(replicas=leader.run):
             if await _settled(site, holding, leader):
@@ -126,16 +127,24 @@ async def _reserve(site: Site, holding: Holding, standing: Standing) -> Standing
     if standing.epoch <= used:
         log.error("the registry gave out an epoch twice; asking again", epoch=used)
         standing = await site.lead()
-        await site.accept(standing.epoch)
+        await site.record.accept(standing)
     return standing
 
 
 def _leader(site: Site, holding: Holding, standing: Standing) -> Leader:
     async def change(wanted: Proposal) -> Standing:
-        return await site.directory.change_in_sync(
-            site.group, kind=site.kind, epoch=standing.epoch, in_sync=sorted(wanted.in_sync),
-            version=wanted.version, waits=wanted.waits,
-        )  # fmt: skip
+        try:
+            changed = await site.directory.change_in_sync(
+                site.group, kind=site.kind, epoch=standing.epoch, in_sync=sorted(wanted.in_sync),
+                version=wanted.version, waits=wanted.waits,
+            )  # fmt: skip
+        except Conflict as refused:
+            held = standing_of(refused)
+            if held is not None:
+                await site.record.note(held)
+            raise
+        await site.record.note(changed)  # The leader acts on what is returned.
+        return changed
 
     return Leader(
         site.me,

@@ -6,19 +6,20 @@ master tells clients and answers what waits before the store is closed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
-from ternmq.core.errors import AlreadyExists, Conflict
+from ternmq.core.errors import AlreadyExists, Conflict, TernError
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.door import Door
+from ternmq.replication.record import GroupRecord
 from ternmq.replication.roles import run_roles
 from ternmq.replication.site import Site
 from ternmq.replication.trade import Trade
@@ -32,6 +33,7 @@ from ternmq.wire.standing import Member, Standing, standing_of
 
 JOIN_WITHIN_S = 15.0
 AGAIN_S = 1.0
+STAY_S = 3.0
 
 log = get_logger()
 
@@ -87,7 +89,7 @@ async def serving_member(
         roles = asyncio.create_task(run_roles(site, trade), name="roles")
         try:
             await _first_role(site, roles)
-            async with background(roles=partial(_watch, roles)):
+            async with background(roles=partial(_watch, roles), member=partial(_stay_joined, site)):
                 address = join_address(*listener.address)
                 event = trade.title + " ready"
                 log.info(event, address=address, epoch=site.epoch)
@@ -104,22 +106,51 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
     loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
     disk.mkdir(config.data_dir)
     member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
-    epoch = await loop.run_in_executor(None, trade.data_epoch)
+    record = GroupRecord(member)
+    record.check(trade.home, config.broker_group, trade.kind)
     forgetful = await loop.run_in_executor(None, trade.forgetful)
     me = Member(id=member.id, name=address.replace(":", "-"), address=address)
     empty = Standing(broker_group=config.broker_group, kind=trade.kind)
-    standing = await _joined(directory, empty, me, epoch)
-    if forgetful:
+    standing = await _joined(partial(_ask, trade, directory, record, empty, me, lacks=forgetful))
+    if forgetful and not standing.claims:
         standing = await _leave(directory, standing, member.id)
         await loop.run_in_executor(None, trade.note_forgetful, False)
+    await record.note(standing)
     site = Site(
         kind=trade.kind, config=config, directory=directory, clock=clock, disk=disk, member=member,
-        hello=place.hello, door=Door(config, trade.role), standing=standing,
+        record=record, hello=place.hello, door=Door(config, trade.role), standing=standing,
     )  # fmt: skip
+    site.join = partial(_ask, trade, directory, record, empty, me)
     directory.on_standing_changed(site.learn)
     directory.on_topic_deleted(lambda topic: site.topic_deleted(topic))
     directory.on_topic_changed(lambda topic: site.topic_changed(topic))
     return site
+
+
+async def _ask(
+    trade: Trade, directory: ClusterDirectory, record: GroupRecord, group: Standing, me: Member,
+    *, lacks: bool = False,
+) -> Standing:  # fmt: skip
+    """Join once, with what this disk says."""
+    loop = asyncio.get_running_loop()
+    epoch = await loop.run_in_executor(None, trade.data_epoch)
+    ends = await loop.run_in_executor(None, trade.ends)
+    claim = record.claim(data_epoch=epoch, ends=ends, lacks=lacks)
+    return await directory.join_group(
+        group.broker_group, group.kind, me, data_epoch=epoch, claim=claim
+    )
+
+
+async def _stay_joined(site: Site) -> None:
+    """A registry may be emptied or replaced by an old copy while its members run: they join it
+    again, with what they know."""
+    while True:
+        await asyncio.sleep(STAY_S)
+        try:
+            if site.record.is_unknown_to(await site.directory.read_standing(site.group, site.kind)):
+                site.learn(await site.join())
+        except TernError as error:
+            log.warning("not known to be a member", reason=error.message)
 
 
 async def _leave(directory: ClusterDirectory, standing: Standing, member: str) -> Standing:
@@ -145,12 +176,12 @@ async def _leave(directory: ClusterDirectory, standing: Standing, member: str) -
     return standing
 
 
-async def _joined(directory: ClusterDirectory, group: Standing, me: Member, epoch: int) -> Standing:
+async def _joined(join: Callable[[], Awaitable[Standing]]) -> Standing:
     """A member that was killed and comes back elsewhere counts as running for a while."""
     give_up = asyncio.get_running_loop().time() + JOIN_WITHIN_S
     while True:
         try:
-            return await directory.join_group(group.broker_group, group.kind, me, data_epoch=epoch)
+            return await join()
         except AlreadyExists as error:
             if asyncio.get_running_loop().time() > give_up:
                 raise

@@ -32,6 +32,7 @@ from ternmq.wire.standing import Standing
 
 AGAIN_S = 0.3
 DIVERGED_S = 5.0
+UNDECIDED = "the registry was lost; 'tern broker promote' shows who is missing"
 
 log = get_logger()
 
@@ -89,8 +90,8 @@ class Replica:
         try:
             master = standing.member(standing.master)
             if master is None:
-                raise NotMaster("the broker group has no master")
-            await self._site.accept(standing.epoch)
+                raise NotMaster(UNDECIDED if standing.claims else "the broker group has no master")
+            await self._site.record.accept(standing)
             self.role.trouble = ""
             await self._until_changed(
                 self._follower.run(master.address, lambda: self._ask(standing.epoch))

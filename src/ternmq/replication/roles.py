@@ -26,7 +26,7 @@ async def run_roles(site: Site, trade: Trade) -> None:
             continue
         try:
             site.learn(leads)
-            await site.accept(leads.epoch)
+            await site.record.accept(leads)
             await lead(site, trade, leads)
         except NotMaster as error:
             log.warning("does not lead", reason=error.message)

@@ -1,16 +1,17 @@
 """What the roles of one server share: settings, member id, door, the cluster."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig, ReplicaAck
-from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
 from ternmq.replication.door import Door
+from ternmq.replication.record import GroupRecord
 from ternmq.rpc.server import Listener
 from ternmq.storage.disk import Disk
 from ternmq.storage.member import MemberFile
@@ -31,6 +32,7 @@ class Site:
     clock: Clock
     disk: Disk
     member: MemberFile
+    record: GroupRecord
     hello: Hello
     door: Door
     standing: Standing
@@ -51,7 +53,10 @@ class Site:
     """That is led here and served; 0: none."""
     watchers: list[Callable[[int], None]] = field(default_factory=list)
     """Told of it."""
+    join: Callable[[], Awaitable[Standing]] = field(init=False)
+    """Once more, with what this disk says."""
     _figures: Source | None = None
+    _noting: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property
     def me(self) -> str:
@@ -67,12 +72,25 @@ class Site:
         return self.kind == "realtime" and self.config.replica_ack is ReplicaAck.MEMORY
 
     def learn(self, standing: Standing) -> None:
-        """News of a broker group, perhaps of this one; never older than what is known."""
-        if standing.broker_group != self.group or standing.kind != self.kind:
+        """News of a broker group, perhaps of this one; never older than what is known. The role
+        acts on it when it is on disk, except that another master ends a leadership at once."""
+        if standing.broker_group != self.group or standing.kind != self.kind or standing.claims:
             return
         if standing.version > self.standing.version:
             self.standing = standing
             self.changed.set()
+            if standing.epoch > self.member.accepted_epoch:
+                self.heard(standing)
+            noting = asyncio.ensure_future(self._hear(standing))
+            self._noting.add(noting)
+            noting.add_done_callback(self._noting.discard)
+
+    async def _hear(self, standing: Standing) -> None:
+        try:
+            await self.record.note(standing)
+        except TernError as error:
+            log.error("how the group stands is not noted", reason=error.message)
+        else:
             self.heard(standing)
 
     @property
@@ -83,14 +101,6 @@ class Site:
     async def lead(self, member: str = "", *, force: bool = False) -> Standing:
         """Ask that a member (else this one) leads at a new epoch."""
         return await self.directory.lead(self.group, member or self.me, kind=self.kind, force=force)
-
-    async def accept(self, epoch: int) -> None:
-        """Never follow or be an earlier master again, durably."""
-        loop = asyncio.get_running_loop()
-        if not await loop.run_in_executor(None, self.member.accept, epoch):
-            raise NotMaster(
-                f"epoch {epoch} is over: this member has accepted {self.member.accepted_epoch}"
-            )
 
     async def leave_if_damaged(self, report: RecoveryReport) -> bool:
         """A store that lost what was safe must not lead, nor answer for what it has, while others

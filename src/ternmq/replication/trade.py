@@ -134,6 +134,9 @@ class Trade(Protocol):
     def data_epoch(self) -> int:
         """The last epoch that wrote something here, as far as a look tells; 0: nothing. Blocks."""
 
+    def ends(self) -> list[int]:
+        """How far its logs go, as far as a look tells; for people. Blocks."""
+
     def forgetful(self) -> bool:
         """Whether the last stop may have taken what was acknowledged; blocks."""
 

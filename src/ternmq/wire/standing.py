@@ -65,6 +65,8 @@ class Claim(Record, frozen=True):
     """The last one that wrote something there; 0: there is nothing."""
     ends: list[int] = []
     """How far its logs go: messages, consumption; as far as a look at the files tells."""
+    lacks: bool = False
+    """A crash may have taken what it answered for from memory."""
 
 
 class StandingFind(Record, frozen=True):

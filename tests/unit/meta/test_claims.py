@@ -75,6 +75,14 @@ def test_a_member_without_a_record_proves_nothing() -> None:
     assert join(waiting, TWO, says(TWO, BOTH)).members == [ONE, TWO], "others join again"
 
 
+def test_a_member_whose_crash_took_something_is_not_in_the_set_that_is_taken_up() -> None:
+    lacking = msgspec.structs.replace(says(ONE, BOTH), lacks=True)
+    found = join(join(None, ONE, lacking), TWO, says(TWO, BOTH))
+    assert (found.in_sync, found.master) == ([TWO.id], "")
+    alone = msgspec.structs.replace(says(ONE, ALONE), lacks=True)
+    assert join(None, ONE, alone).in_sync == [ONE.id], "nobody else has more"
+
+
 def test_two_groups_of_one_name_are_never_mixed_by_themselves() -> None:
     """Somebody began anew with an empty server in an emptied registry, then the old ones came."""
     fresh = Standing(broker_group="main", version=4, epoch=1, master=NEW.id, in_sync=[NEW.id],
