@@ -19,6 +19,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import MINUTE_MS
+from ternmq.delay.base_files import Base
 from ternmq.delay.dispatch_log import Decision
 from ternmq.delay.engine import Engine
 from ternmq.delay.hour_log import HourLog
@@ -56,6 +57,7 @@ class Loader:
         self._syncers = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="tern-delay-sync")
         self._more = asyncio.Event()
         self._progress = asyncio.Event()
+        self._one_checkpoint = asyncio.Lock()
         self._asked: Counter[int] = Counter()
         self._schedule_at = 0.0
         self._unreadable: dict[int, tuple[float, TernError]] = {}
@@ -197,8 +199,17 @@ class Loader:
         if step.whole:
             self.on_rows()
 
+    async def base(self) -> Base:
+        """The files as a new replica needs them; to be closed."""
+        await self.checkpoint()
+        return await self._on_thread(Base, self._engine.store)
+
     async def checkpoint(self, *, clean: bool = False) -> None:
         """Write down how far everything is and remove what is over."""
+        async with self._one_checkpoint:
+            await self._checkpoint(clean=clean)
+
+    async def _checkpoint(self, *, clean: bool) -> None:
         engine, store = self._engine, self._engine.store
         if not clean:
             await self._let_go()

@@ -1,8 +1,8 @@
 """A start of a delay server's data directory: what each file still has, and what of it is safe.
 
-In this order: read the checkpoint, finish a removal that had begun, the schedule logs behind their
-checkpointed lengths, the dispatch logs whole, the message log behind the checkpoint, the journal
-behind what lies in dispatch logs.
+In this order: finish what came from a master, read the checkpoint, finish a removal that had begun,
+the schedule logs behind their checkpointed lengths, the dispatch logs whole, the message log behind
+the checkpoint, the journal behind what lies in dispatch logs.
 
 A member of a group with replicas opens with a suffix: what lies above the safe marks is checked and
 kept, nothing is derived from it. Nothing derived covers more than was safe, so what lies in an
@@ -22,6 +22,7 @@ from ternmq.delay.dispatch_log import Decision, DispatchFormat, decode
 from ternmq.delay.hour_index import Entry, entry_of
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.hours import Hour
+from ternmq.delay.installing import finish_base
 from ternmq.delay.intent import IntentBook
 from ternmq.delay.journal import NOT_FOR_HOURS, SEGMENT_SIZE, Journal
 from ternmq.delay.journal_record import JournalFormat, parse
@@ -38,6 +39,8 @@ from ternmq.storage.segmented_log import SegmentedLog
 log = get_logger()
 
 Record = TypeVar("Record")
+
+AFTER_THE_OLD = 4096
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ def open_files(disk: Disk, paths: DelayPaths) -> Opened:
     for directory in paths.directories():
         # A name that a killed process made and did not sync is seen, and can still be lost.
         disk.sync_dir(directory)
+    finish_base(disk, paths)
     found = Opened(
         disk, paths, HourLog(disk, paths.schedule), HourLog(disk, paths.dispatch),
         History(disk, paths.epochs),
@@ -160,6 +164,9 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     """The journal. With a suffix all that lies in dispatch logs is safe, the rest as known."""
     known, epochs, files = found.known, found.history.epochs, found.dispatch_files
     segments = SegmentedLog(found.disk, found.paths.decisions, segment_size=SEGMENT_SIZE)
+    if (known.hours or known.topics) and segments.end == 0 and not epochs.pulls.epochs:
+        # Of before there was a journal: whoever copies this one needs the hours' files too.
+        segments.begin_at(AFTER_THE_OLD)
     redo_cut(segments, epochs.pull_cut)
     start = max(known.decided_to, segments.start)
     start = start if start <= segments.end else segments.active_base

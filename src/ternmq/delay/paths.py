@@ -5,6 +5,7 @@
     dispatch/00001800000000000.log   what was decided about them: intents, cancels, new times
     decisions/00000000000000000000.log  every decision in its order, until it lies in dispatch logs
     epochs                           which master wrote which part of both logs
+    base/                            files that a new replica is getting from its master
     checkpoint                       how far each file is on disk, and what left for good
     checkpoint.copy                  the same once more
     producers                        which batches each producer has already sent
@@ -33,6 +34,8 @@ class DelayPaths:
         self.dispatch = directory / "dispatch"
         self.decisions = directory / "decisions"
         self.epochs = directory / "epochs"
+        self.base = directory / "base"
+        self.base_complete = self.base / "complete"
         self.checkpoint = directory / "checkpoint"
         self.checkpoint_copy = directory / "checkpoint.copy"
         self.producers = directory / "producers"
@@ -43,6 +46,9 @@ class DelayPaths:
             self.directory, self.wal, self.schedule, self.dispatch, self.decisions,
             self.quarantine,
         )  # fmt: skip
+
+    def base_directories(self) -> tuple[Path, ...]:
+        return (self.base, self.base / "schedule", self.base / "dispatch")
 
     def for_recovery(self) -> StoragePaths:
         """What `storage.recovery` wants to know: where to put bytes that cannot be read."""

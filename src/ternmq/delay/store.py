@@ -91,8 +91,8 @@ class DelayStore:
         """Hours of which it is not known any more what was decided, and why."""
         self.needed: dict[int, int] = {}
         """From where on other members need the logs."""
-        self.holding: set[frozenset[int]] = set()
-        """Hours whose files somebody copies."""
+        self.holding: dict[int, frozenset[int]] = {}
+        """Hours whose files somebody copies, see `base_files`."""
         self.schedule_log = ScheduleLog(self.schedule_files, hour_ms=self.known.hour_ms or hour_ms)
         for hour in self.hours.values():
             self.schedule_log.resume(hour)
@@ -145,6 +145,10 @@ class DelayStore:
             or self.dispatch_files.failed or self._broken
         )  # fmt: skip
 
+    def give_up(self, error: TernError) -> None:
+        """Nothing is done here any more until a restart."""
+        self._broken = self._broken or error
+
     def look(self) -> None:
         """Notice files that were removed under us; blocks. Any thread."""
         self.wal.source.look()
@@ -194,9 +198,11 @@ class DelayStore:
         self.scheduled_to = done.upto
         if done.damaged and self._replicated:
             # The others have these rows, and number all that follow differently.
-            self._broken = Corrupt(
-                f"the message log is damaged behind {offset}: this member cannot go on like the "
-                "others; move its data directory aside and start it again"
+            self.give_up(
+                Corrupt(
+                    f"the message log is damaged behind {offset}: this member cannot go on like "
+                    "the others; move its data directory aside and start it again"
+                )
             )
         return done
 
@@ -389,7 +395,7 @@ class DelayStore:
         """Remove hours that a checkpoint says are dropped, but for those that are being copied;
         returns which. Schedules first, so that a crash in between never leaves rows without the
         knowledge that they are settled."""
-        held = frozenset().union(*self.holding)
+        held = frozenset[int]().union(*list(self.holding.values()))
         hours = [hour for hour in hours if hour not in held]
         self.derive()  # Nothing that is to come may make a file again.
         self.schedule_log.forget(hours)

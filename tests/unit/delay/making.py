@@ -26,10 +26,13 @@ TOPICS = {"t": 1, "u": 2, "v": 3}
 class Bench:
     """One data directory; the test does what the threads would do."""
 
-    def __init__(self, *, hour_ms: int = HOUR_MS) -> None:
-        self.disk = SimulatedDisk()
+    def __init__(
+        self, *, hour_ms: int = HOUR_MS, suffix: bool = False, disk: SimulatedDisk | None = None
+    ) -> None:
+        self.disk = disk or SimulatedDisk()
         self.clock = TurnedClock(START_MS)
         self.hour_ms = hour_ms
+        self.suffix = suffix
         self._sent = 0
         self._numbers = 0
         self.start()
@@ -37,8 +40,12 @@ class Bench:
     def start(self) -> None:
         self.store = DelayStore.open(
             self.disk, DelayPaths(Path("/delay")), clock=self.clock, hour_ms=self.hour_ms,
-            segment_size=2**22, min_free=0,
+            segment_size=2**22, min_free=0, suffix=self.suffix,
         )  # fmt: skip
+        self.begin()
+
+    def begin(self) -> None:
+        """Serve what the store has."""
         self.engine = Engine(self.store, hour_ms=self.hour_ms, fragments=8)
         self.engine.tick(self.clock.now_ms(), self.clock.monotonic())  # Rates count from here.
 
