@@ -4,7 +4,7 @@ It outlives every process, as a database server does. It can be away, or act and
 Half of the seeds tell meta servers of changes (as ZooKeeper does), the others let them ask (SQL).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class SharedRegistry:
         self._world = world
         self._registry = SqlRegistry.open_sqlite(Path(":memory:"))
         self._tells = world.random.random() < 0.5
+        self._heard: dict[str, float] = {}
         self._watchers: list[Callable[[], None]] = []
         self._read: dict[tuple[Any, ...], Any] = {}
         """What was answered since the last change: meta servers ask the same all the time."""
@@ -61,6 +62,21 @@ class SharedRegistry:
         if question not in self._read:
             self._read[question] = getattr(self._registry, name)(*args, **options)
         return copy(self._read[question])
+
+    def hold(self, silent_s: Mapping[str, float]) -> None:
+        """In virtual time; the database has a clock of its own."""
+        self._answers()
+        for member, seconds in silent_s.items():
+            heard = self._world.now - seconds
+            self._heard[member] = max(heard, self._heard.get(member, heard))
+
+    def held(self) -> dict[str, float | None]:
+        self._answers()
+        return {member: self._world.now - heard for member, heard in self._heard.items()}
+
+    def _answers(self) -> None:
+        if self.away:
+            raise Unavailable("the registry is away")
 
     def watch(self, wake: Callable[[], None]) -> bool:
         if self._tells:

@@ -194,9 +194,12 @@ class Leadership:
 
     def _may_be_alive(self, member_id: str) -> bool:
         """As far as this meta server knows, or another one of the same registry."""
-        if self.liveness.said_goodbye(member_id):
-            return False
-        return self.liveness.may_be_alive(member_id) or member_id in self._registry.held()
+        if self.liveness.may_be_alive(member_id):
+            return True
+        held = self._registry.held()
+        return member_id in held and self.liveness.may_be_alive_elsewhere(
+            member_id, held[member_id]
+        )
 
     def _refuse_copy(self, member_id: str, address: str) -> None:
         if self.liveness.is_heard(member_id):

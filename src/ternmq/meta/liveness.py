@@ -1,4 +1,4 @@
-"""Who was heard of lately, as far as this meta server knows.
+"""Who was heard of lately, by this meta server or another one.
 
 Somebody is dead after `dead_after_ms` of silence, or at once when it said goodbye. A meta server
 that has just started, or was stopped itself for a while, has heard nobody and judges nobody dead
@@ -10,6 +10,8 @@ from ternmq.core.clock import Clock
 HEARTBEAT_MS = 3_000
 DEAD_AFTER_MS = 10_000
 ALWAYS = float("inf")
+TOLD_S = 1.0
+"""What another meta server tells may be off by so much: it waited for the registry."""
 
 
 class Liveness:
@@ -20,29 +22,34 @@ class Liveness:
         self.dead_after_ms = dead_after_ms
         self._since = self._looked = clock.monotonic()
         self._heard: dict[str, float] = {}
-        self._left: set[str] = set()
+        self._left: dict[str, float] = {}
 
     def heard(self, member_id: str) -> None:
-        self._left.discard(member_id)
+        self._left.pop(member_id, None)
         self._heard[member_id] = self._clock.monotonic()
 
     def stays(self, member_id: str) -> None:
         """It is part of this process: there until it leaves."""
-        self._left.discard(member_id)
+        self._left.pop(member_id, None)
         self._heard[member_id] = ALWAYS
 
     def left(self, member_id: str) -> None:
         """It said so."""
         self._heard.pop(member_id, None)
-        self._left.add(member_id)
+        self._left[member_id] = self._clock.monotonic()
 
     def may_be_alive(self, member_id: str) -> bool:
         if member_id in self._left:
             return False
         return self._heard.get(member_id, self._since) >= self.horizon()
 
-    def said_goodbye(self, member_id: str) -> bool:
-        return member_id in self._left
+    def may_be_alive_elsewhere(self, member_id: str, silent_s: float | None) -> bool:
+        """Another meta server heard it so many seconds ago; None: lately. A goodbye that only we
+        were told counts unless it was heard again after that."""
+        left = self._left.get(member_id)
+        if left is not None:
+            return silent_s is not None and silent_s + TOLD_S < self._clock.monotonic() - left
+        return silent_s is None or silent_s < self.dead_after_ms / 1000
 
     def is_heard(self, member_id: str) -> bool:
         """It was heard by us, lately; not only that nothing is known."""

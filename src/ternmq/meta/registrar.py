@@ -32,7 +32,7 @@ from ternmq.wire.standing import GroupJoin, Standing
 EXPIRE_S_MAX = 1.0
 HOLD_S = 0.5
 HELD_S = 3.0
-"""A session with the registry may have ended, and what it held with it."""
+"""What was told grows old, or ends with the session that told it."""
 CATCH_UP_S = 1.0
 """Shorter than a server waits for the answer to its heartbeat."""
 
@@ -173,16 +173,21 @@ class Registrar:
             self.expire()
 
     async def run_held(self) -> None:
-        """Tell other meta servers whom we hear, where the registry can."""
+        """Tell other meta servers whom we hear, often enough that nobody seems dead to them."""
         told: frozenset[str] | None = None
+        again = min(HELD_S, self._service.liveness.dead_after_ms / 4000)
         while True:
-            members = frozenset(each.said.member for each in self._there.values()) - {""}
-            if members != told or self._clock.monotonic() - self._told > HELD_S:
+            now = self._clock.monotonic()
+            silent = {
+                there.said.member: 0.0 if there.heard == ALWAYS else max(0.0, now - there.heard)
+                for there in self._there.values()
+                if there.said.member
+            }
+            if silent.keys() != told or now - self._told >= again:
                 with suppress(TernError):
-                    if not await self._service.hold_servers(members):
-                        return
-                    told, self._told = members, self._clock.monotonic()
-            await asyncio.sleep(HOLD_S)
+                    await self._service.hold_servers(silent)
+                    told, self._told = frozenset(silent), now
+            await asyncio.sleep(min(HOLD_S, again))
 
     def put(self, said: Register, heard: float) -> None:
         """On the routes as what it is."""

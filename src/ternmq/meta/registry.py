@@ -15,7 +15,7 @@ Rules
    so that a meta server that looks at `news` again and again knows what the others did.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -142,12 +142,13 @@ class Registry(Protocol):
     def forget_server(self, route: Route) -> None:
         """It is gone for good; an unknown one is no error."""
 
-    def hold(self, members: frozenset[str]) -> bool:
-        """Exactly these servers are heard by the meta server whose registry this is, as long as it
-        lives. False: a registry of this kind cannot know who lives."""
+    def hold(self, silent_s: Mapping[str, float]) -> None:
+        """Exactly these servers are heard by the meta server whose registry this is; each was so
+        many seconds ago."""
 
-    def held(self) -> frozenset[str]:
-        """Servers that any meta server hears."""
+    def held(self) -> dict[str, float | None]:
+        """Servers that other meta servers hear, and for how many seconds each has been silent
+        towards all of them; None: the registry only knows that somebody hears it."""
 
     def version(self) -> int:
         """Grows with every change, whoever makes it."""

@@ -7,7 +7,7 @@ has one worker thread for it.
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ from ternmq.meta.registry_engine import (
     sqlite_engine,
     worth_repeating,
 )
+from ternmq.meta.registry_heard import heard_by_others, put_heard
 from ternmq.meta.registry_news import chunks, news_since, next_version, put_news, version_of
 from ternmq.meta.registry_standings import all_standings, find_standing, replace_standing
 from ternmq.meta.registry_tables import (
@@ -69,6 +70,7 @@ class SqlRegistry:
         self._engine = engine
         self._description = description
         self._cluster = ""
+        self._holder = secrets.token_hex(8)
 
     @classmethod
     def open_sqlite(cls, path: Path) -> "SqlRegistry":
@@ -184,11 +186,12 @@ class SqlRegistry:
 
         self._repeated(forget)
 
-    def hold(self, members: frozenset[str]) -> bool:
-        return False
+    def hold(self, silent_s: Mapping[str, float]) -> None:
+        self._repeated(lambda connection: put_heard(connection, self._holder, silent_s))
 
-    def held(self) -> frozenset[str]:
-        return frozenset()
+    def held(self) -> dict[str, float | None]:
+        with self._transaction() as connection:
+            return {**heard_by_others(connection, self._holder)}
 
     def version(self) -> int:
         with self._transaction() as connection:

@@ -6,6 +6,7 @@
     epochs     broker_group, epoch
     servers    kind, broker_group, address, seen_at_ms
     standings  kind, broker_group, version, standing (json text)
+    heard      member, holder, at_ms                whom each meta server heard, and when
     news       version, kind, what                  which rows changed, for other meta servers
 
 Deleted rows stay: they are how ids are never reused, and they tell what an old id meant. A row
@@ -87,6 +88,13 @@ STANDINGS = sa.Table(
     sa.Column("broker_group", _name_type(), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("standing", sa.Text, nullable=False),
+)
+HEARD = sa.Table(
+    "heard",
+    METADATA,
+    sa.Column("member", _name_type(40), primary_key=True),
+    sa.Column("holder", _name_type(40), primary_key=True),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
 )
 NEWS = sa.Table(
     "news",

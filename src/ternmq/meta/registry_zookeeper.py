@@ -13,7 +13,7 @@ answer got lost is told as `Unavailable`: asking again is harmless (rule 3 of `r
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -301,12 +301,11 @@ class ZooKeeperRegistry:
 
         self._tree.repeated(forget)
 
-    def hold(self, members: frozenset[str]) -> bool:
-        self._alive.hold(members)
-        return True
+    def hold(self, silent_s: Mapping[str, float]) -> None:
+        self._alive.hold(frozenset(silent_s))
 
-    def held(self) -> frozenset[str]:
-        return self._alive.all()
+    def held(self) -> dict[str, float | None]:
+        return dict.fromkeys(self._alive.others())
 
     def version(self) -> int:
         return self._tree.state()[0].version

@@ -18,7 +18,7 @@ Rules
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
@@ -327,9 +327,9 @@ class MetaService:
 
         await asyncio.shield(self._in_worker(work, self._set_servers))
 
-    async def hold_servers(self, members: frozenset[str]) -> bool:
-        """Tell other meta servers whom we hear; False: this registry cannot."""
-        return await asyncio.shield(self._in_worker(lambda: self._registry.hold(members)))
+    async def hold_servers(self, silent_s: Mapping[str, float]) -> None:
+        """Tell other meta servers whom we hear, and how long ago that was."""
+        await asyncio.shield(self._in_worker(lambda: self._registry.hold(silent_s)))
 
     def on_servers_changed(self, callback: Callable[[list[Route]], None]) -> None:
         self._servers_callbacks.append(callback)

@@ -16,7 +16,7 @@ FOLDER = "/alive"
 
 
 class Alive:
-    """The nodes of one session, and of all."""
+    """The nodes of one session, and of the others."""
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self._tree = tree
@@ -38,9 +38,10 @@ class Alive:
             self._tree.asked(partial(self._drop, member))
             self._mine -= {member}
 
-    def all(self) -> frozenset[str]:
-        """Whom any meta server hears."""
-        return frozenset(node.partition("=")[0] for node in self._tree.children(FOLDER))
+    def others(self) -> frozenset[str]:
+        """Whom any other meta server hears."""
+        nodes = (node.partition("=") for node in self._tree.children(FOLDER))
+        return frozenset(member for member, _, session in nodes if session != self._session)
 
     def _make(self, member: str) -> None:
         with suppress(NodeExistsError):

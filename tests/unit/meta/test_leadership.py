@@ -201,3 +201,43 @@ async def test_a_registry_that_knows_less_than_a_member_skips_epochs_and_waits_f
         assert (after.version, after.epoch, after.master) == (10, 6, ONE.id)
         assert after.in_sync == [ONE.id, TWO.id]
         assert (await service.lead("main", ONE.id)).epoch > 1_000, "more may have been given out"
+
+
+async def pair_of(here: MetaService) -> None:
+    """One leads, two is in sync."""
+    await here.join_group("main", "realtime", ONE)
+    await here.join_group("main", "realtime", TWO)
+    led = await here.lead("main", ONE.id)
+    await here.change_in_sync(
+        "main", epoch=led.epoch, in_sync=[ONE.id, TWO.id], version=led.version
+    )
+
+
+async def test_a_master_that_another_meta_server_hears_is_not_replaced(opener: Opener) -> None:
+    """Q10: one of them may be cut off from a healthy master, or told a goodbye of before."""
+    clock = TurnedClock()
+    async with meta(opener, clock) as here, meta(opener) as there:
+        await pair_of(here)
+        await there.hold_servers({ONE.id: 2.0})
+        pass_time(here, clock, 20)
+        with pytest.raises(MasterAlive):
+            await here.lead("main", TWO.id)
+        here.liveness.left(ONE.id)
+        pass_time(here, clock, 4)
+        with pytest.raises(MasterAlive):
+            await here.lead("main", TWO.id)
+
+        # The one that hears it dies: what it said grows old. So does a goodbye said to both.
+        await there.hold_servers({ONE.id: 5.0})
+        assert (await here.lead("main", TWO.id)).master == TWO.id
+
+
+async def test_a_master_that_no_meta_server_heard_for_long_enough_is_replaced(
+    opener: Opener,
+) -> None:
+    clock = TurnedClock()
+    async with meta(opener, clock) as here, meta(opener) as there:
+        await pair_of(here)
+        await there.hold_servers({ONE.id: 10.5})
+        pass_time(here, clock, 20)
+        assert (await here.lead("main", TWO.id)).master == TWO.id

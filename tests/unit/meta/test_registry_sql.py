@@ -37,6 +37,7 @@ def test_the_schema_of_the_file(tmp_path: Path) -> None:
         "epochs": ["broker_group", "epoch"],
         "servers": ["kind", "broker_group", "address", "seen_at_ms"],
         "standings": ["kind", "broker_group", "version", "standing"],
+        "heard": ["member", "holder", "at_ms"],
         "news": ["version", "kind", "what"],
     }
     assert version == [("1",)]

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -57,10 +57,10 @@ class Watched:
     def groups(self) -> list[GroupRow]:
         return self._inner.groups()
 
-    def hold(self, members: frozenset[str]) -> bool:
-        return self._inner.hold(members)
+    def hold(self, silent_s: Mapping[str, float]) -> None:
+        self._inner.hold(silent_s)
 
-    def held(self) -> frozenset[str]:
+    def held(self) -> dict[str, float | None]:
         return self._inner.held()
 
     def version(self) -> int:
