@@ -1,5 +1,6 @@
 """The frame's bytes and the shapes of the first messages, as every released peer knows them."""
 
+import msgspec
 import pytest
 
 from ternmq.core.errors import OverLimit
@@ -10,6 +11,7 @@ from ternmq.wire.commands import (
     Empty,
     Flag,
     Hello,
+    LeftOut,
     Notice,
     Record,
     Route,
@@ -190,6 +192,16 @@ def test_the_fixed_parts_of_hot_answers() -> None:
         "0100000000000000 0200000000000000 0300000000000000 0400000001000000"
     )
     assert delivered.hex(" ", -8) == "0200000000000000 4d00000000000000"
+
+
+def test_what_is_left_out_of_the_answer_to_a_pull() -> None:
+    left = LeftOut(
+        lease=7, lane=3, base=1_000, stored_at_ms=50, ranges=[(0, 5), (7, 8)], attempts=[1, 2]
+    )
+
+    assert (DELIVERED.pack(0, 1, 0) + msgspec.msgpack.encode([left])).hex(" ", -8) == (
+        "0000000001000000 0000000000000000 91970703cd03e832 9292000592070892 010290"
+    )
 
 
 def test_the_heads_of_replicated_bytes_and_their_answer() -> None:

@@ -89,7 +89,7 @@ def pack_envelope(
     `flags`: WHOLE, ALONE, PICKED.
     """
     padding = _PADDING[-2 * len(attempts) & 7]
-    said = _pack_errors(errors) if errors else b""
+    said = pack_errors(errors) if errors else b""
     size = ENVELOPE.size + RANGE.size * len(selection) + 2 * len(attempts) + len(padding)
     size += len(said)
     flags |= ERRORS if said else 0
@@ -100,7 +100,8 @@ def pack_envelope(
     return head + ranges + struct.pack(f"<{len(attempts)}H", *attempts) + padding + said
 
 
-def _pack_errors(errors: Sequence[ErrorRow]) -> bytes:
+def pack_errors(errors: Sequence[ErrorRow]) -> bytes:
+    """The section about errors; see `read_errors`."""
     payload = msgspec.msgpack.encode(list(errors))
     padding = _PADDING[-len(payload) & 7]
     size = ERRORS_HEAD.size + len(payload) + len(padding)

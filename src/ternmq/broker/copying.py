@@ -136,6 +136,7 @@ class BrokerCopying:
         listener = self._site.listener
         server_figures(out, self.status(wire.StatusQuery()), listener)
         out.add("tern_diverged_messages", self._lacked[2])
+        out.add("tern_read_bytes_total", self._fetcher.read_size)
 
     def loops(self, intake: Intake) -> Loops:
         return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}

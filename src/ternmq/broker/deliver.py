@@ -10,6 +10,9 @@ consumers share a backlog at once and any number may come and go (Q5).
 
 Rows are leased before their bytes are read. Bytes that are not in memory are read by a thread and
 the answer follows; rows whose bytes turn out to be damaged are counted as expired and said so.
+Where replicas give old messages (`cold_below`) and the consumer can do that, the answer is the
+lease alone, and it reads the bytes from a replica; rows that it cannot get come back untouched and
+are sent from here.
 
 A lease of an ordered group is sent when whoever leads next knows of it (`Committer.outlives`). So
 after a restart or a promotion no key is given to somebody else while one works on it, and nothing
@@ -19,6 +22,8 @@ of it comes again but its first unsettled row. Other groups do not wait: repeats
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+import msgspec
 
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
@@ -37,7 +42,7 @@ from ternmq.core.ranges import RangeSet
 from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
-from ternmq.wire.commands import DELIVERED, Command, Pull
+from ternmq.wire.commands import DELIVERED, Command, LeftOut, Pull
 
 log = get_logger()
 
@@ -52,7 +57,7 @@ PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 class Waiter:
     """A pull without an answer yet."""
 
-    __slots__ = ("correlation", "done", "member", "rows_max", "size_max", "timer")
+    __slots__ = ("cold", "correlation", "done", "member", "rows_max", "size_max", "timer")
 
     def __init__(self, member: Member, correlation: int, request: Pull) -> None:
         self.member = member
@@ -60,6 +65,7 @@ class Waiter:
         self.rows_max = min(max(request.rows_max, 1), ROWS_MAX)
         self.size_max = min(max(request.size_max, 1), SIZE_MAX)
         self.timer: asyncio.TimerHandle | None = None
+        self.cold = request.cold
         self.done = False
 
 
@@ -92,6 +98,8 @@ class Deliverer:
         self._reading: set[asyncio.Task[None]] = set()
         self._fed_later: dict[Group, asyncio.TimerHandle] = {}
         self.on_expired: Expired = lambda group, lease, ranges: None
+        self.cold_below: Callable[[], int | None] = lambda: None
+        """Offset below which bytes are left to replicas; None: nothing is."""
 
     def pull(self, member: Member, correlation: int, request: Pull) -> None:
         """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
@@ -242,6 +250,12 @@ class Deliverer:
 
     def _answer_read(self, waiter: Waiter, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
+        below = self.cold_below() if waiter.cold else None
+        if below is not None and not _plain(handouts):
+            below = None
+        if below is not None and entries and entries[0].offset < below:
+            self._spawn(self._answer_cold(waiter, handouts))
+            return
         batches = None
         try:
             if all(self._board.at_hand(handout.failures()) for handout in handouts):
@@ -252,12 +266,25 @@ class Deliverer:
             known = [_explained(h, self._board.recall(h.failures())) for h in handouts]
             self._send(waiter, known, batches)
             return
-        self._spawn(self._answer_later(waiter, handouts, entries))
+        if below is not None:
+            self._spawn(self._answer_cold(waiter, handouts))
+        else:
+            self._spawn(self._answer_later(waiter, handouts, entries))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
+
+    async def _answer_cold(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        """The leases now; the bytes are a replica's business."""
+        handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
+        left: list[LeftOut] = []
+        for handout in handouts:
+            wrapping = Wrapping(handout.lease, handout.group.topic_id, errors=handout.errors)
+            left += [wrapping.left_out(piece) for piece in handout.slices]
+        head = DELIVERED.pack(0, len(left), 0)
+        waiter.member.peer.answer(_PULL, waiter.correlation, head, msgspec.msgpack.encode(left))
 
     async def _answer_later(
         self, waiter: Waiter, handouts: list[Handout], entries: list[Entry]
@@ -347,6 +374,18 @@ class Deliverer:
             for group in waiter.member.groups:
                 if waiter in group.waiters:
                     group.waiters.remove(waiter)
+
+
+def _plain(handouts: list[Handout]) -> bool:
+    """Nobody has to look into the messages here, and READ finds them by the name of their topic."""
+    return not any(
+        handout.alone
+        or handout.group.filter is not None
+        or handout.group.order is not None
+        or handout.group.ranks is not None
+        or handout.group.beside
+        for handout in handouts
+    )
 
 
 def _explained(handout: Handout, known: dict[Note, Failed]) -> Handout:

@@ -34,6 +34,8 @@ class Fetcher:
         self._cached = 0
         self._in_use: Counter[int] = Counter()  # Lowest offsets of what threads read right now.
         self._cache_size = cache_size
+        self.read_size = 0
+        """Bytes that were not in memory and were read from files."""
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="tern-reader")
 
     def remember(self, appends: Sequence[Append]) -> None:
@@ -67,6 +69,7 @@ class Fetcher:
             block = self._messages.read_nowait(offset, size)
             if block is None:
                 return None
+            self.read_size += size
             found += _split(block, offset, run)
         return found
 
@@ -75,6 +78,7 @@ class Fetcher:
         loop = asyncio.get_running_loop()
         lowest = min((entry.offset for entry in entries), default=0)
         self._in_use[lowest] += 1
+        self.read_size += sum(entry.size for entry in entries)
         try:
             return await loop.run_in_executor(self._readers, self._read, list(entries))
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ternmq.broker.copying import BrokerCopying
 from ternmq.broker.parts import Parts, open_store
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
+from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
@@ -112,6 +112,7 @@ class BrokerHolding:
             safety=safety, url=self._url,
         )  # fmt: skip
         parts.publisher.draining = lambda: site.standing.draining
+        parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, safety)
         parts.listener, parts.member = site.listener, site.me
         site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
         return BrokerServing(parts, self._unnamed, promoted=site.promoted)
@@ -167,6 +168,13 @@ def log_end(disk: Disk, folder: Path) -> int:
     """Where its last file ends; a look, nothing is read."""
     found = bases(disk.names(folder), LOG_SUFFIX) if disk.exists(folder) else []
     return found[-1] + disk.open(segment(folder, found[-1]), create=False).size if found else 0
+
+
+def _cold_below(config: NodeConfig, store: Store, safety: Safety) -> int | None:
+    """Up to where replicas give the bytes; None: they do not, or there is none in step."""
+    if config.cold_reads is ColdReads.MASTER or safety.alone:
+        return None
+    return store.messages.safe_offset - config.cold_after
 
 
 def data_epoch(disk: Disk, paths: Paths) -> int:

@@ -383,6 +383,7 @@ class Parts:
         assert self.listener is not None
         server_figures(out, status, self.listener)
         log_figures(out, status.role, self.store.messages)
+        out.add("tern_read_bytes_total", self.fetcher.read_size)
         for alarm in TROUBLES:
             out.add("tern_broker_alarms", alarm == trouble, alarm)
         self.scraper.halves(out, self.admin.halves())

@@ -14,6 +14,7 @@ from ternmq.batch.layout import Buffer
 from ternmq.batch.picked import pick
 from ternmq.broker.handout import Slice
 from ternmq.core.units import KIB
+from ternmq.wire.commands import LeftOut
 
 THIN_SIZE_MIN = 256 * KIB  # Smaller ones are sent as they are: less work for the broker.
 THIN_AGAIN_SIZE_MIN = 64 * KIB  # Consumers had these once: it is their work that is spared.
@@ -69,6 +70,16 @@ class Wrapping:
             batch_size=len(batch), errors=self._said(piece), flags=flags,
         )  # fmt: skip
         return [head, batch]
+
+    def left_out(self, piece: Slice) -> LeftOut:
+        """The same for a consumer that gets the batch elsewhere."""
+        entry, selection, attempts = piece
+        return LeftOut(
+            lease=self._lease, lane=self._lane, base=entry.base_sequence,
+            stored_at_ms=entry.stored_at_ms, ranges=selection,
+            attempts=attempts if attempts and max(attempts) > 1 else [],
+            errors=list(self._said(piece)),
+        )  # fmt: skip
 
     def _said(self, piece: Slice) -> Sequence[ErrorRow]:
         """Why rows of this batch failed; the ranges of errors do not overlap."""

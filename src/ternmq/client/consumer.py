@@ -21,8 +21,8 @@ from ternmq.client.forked import life
 from ternmq.client.links import Links
 from ternmq.client.memberships import Memberships
 from ternmq.client.message import Message, MessageBatch
+from ternmq.client.plan import Plan
 from ternmq.client.start import StartLike, make_start
-from ternmq.client.subscription import Plan
 from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.ids import check_name
 

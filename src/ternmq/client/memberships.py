@@ -15,7 +15,8 @@ from functools import partial
 from ternmq.client.carrying import carry_settings
 from ternmq.client.link import back_off
 from ternmq.client.links import Links
-from ternmq.client.subscription import Plan, Sink, Subscription
+from ternmq.client.plan import Plan, Sink
+from ternmq.client.subscription import Subscription
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.commands import Start
@@ -108,7 +109,8 @@ class Memberships:
                     raise  # What is wrong for good is told by joining.
 
     async def _join(self, group: str, plan: Plan) -> None:
-        subscription = Subscription(self._links.broker(group), plan, self._sink)
+        broker, reader = self._links.broker(group), self._links.reader(group)
+        subscription = Subscription(broker, plan, self._sink, reader=reader)
         try:
             await subscription.start()
         except BaseException:

@@ -14,16 +14,16 @@ Belongs to one event loop; only `settle_later` may be called from other threads.
 import asyncio
 from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
-from ternmq.batch.envelope import read_envelopes
-from ternmq.client.codec import Codec
-from ternmq.client.delivery import ACK, Delivery, Verdict, retry_verdict
+from ternmq.batch.envelope import Envelope, read_envelopes
+from ternmq.client.delivery import ACK, BACK, Delivery, Verdict, retry_verdict
 from ternmq.client.holding import Holding
+from ternmq.client.left_out import LeftOuts, Whole
 from ternmq.client.link import Link, back_off
+from ternmq.client.plan import Plan, Sink
 from ternmq.client.teller import Teller
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -41,7 +41,6 @@ from ternmq.wire.commands import (
     Pull,
     Renew,
     Renewed,
-    Start,
     pack,
     unpack,
 )
@@ -52,41 +51,6 @@ PULL_WAIT_MS = 10_000
 HELD_SIZE_MAX = 64 * MIB
 
 log = get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a consumer wants."""
-
-    group: str
-    topics: list[str]
-    start: Start
-    start_given: bool
-    prefetch: int
-    codec: Codec | None
-    timeout: float
-    """Seconds for one request."""
-    tag: str = ""
-    filter: str = ""
-    ordered: bool = False
-    attempts_max: int | None = None
-
-
-class Sink(Protocol):
-    """Where deliveries go."""
-
-    def arrived(self, deliveries: list[Delivery]) -> None: ...
-
-    def unshown(self, delivery: Delivery) -> list[tuple[int, int]]:
-        """Rows of a delivery that were not shown yet."""
-
-    def withdraw(self, delivery: Delivery) -> None:
-        """Do not show what was not shown yet; mark those rows settled."""
-
-    def give_back(self, source: object) -> None:
-        """Settle what was not shown yet of this source's deliveries: somebody else gets it."""
-
-    def failed(self, error: TernError) -> None: ...
 
 
 class Flushing:
@@ -104,8 +68,10 @@ class Flushing:
 class Subscription:
     """The part of a consumer that one broker group knows."""
 
-    def __init__(self, link: Link, plan: Plan, sink: Sink) -> None:
+    def __init__(self, link: Link, plan: Plan, sink: Sink, *, reader: Link) -> None:
+        """`reader` leads to a replica, for bytes that the master leaves out."""
         self._link = link
+        self._left_outs = LeftOuts(reader)
         self._plan = plan
         self._sink = sink
         self._loop = asyncio.get_running_loop()
@@ -176,6 +142,7 @@ class Subscription:
         if connection.closed:
             raise Unavailable("the connection was lost while joining")
         self._warn_about_start(joined, again=self._number != 0)
+        self._left_outs.topics = {topic.id: topic.name for topic in joined.topics}
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
         self._connection = connection
@@ -241,6 +208,7 @@ class Subscription:
             self._link.watchers.remove(self._lost)
             self._link.notices.remove(self._noticed)
             self._teller.stop()
+            self._left_outs.stop()
             if self._renew_timer is not None:
                 self._renew_timer.cancel()
             if self._task is not None:
@@ -293,6 +261,7 @@ class Subscription:
             size_max=PULL_SIZE_MAX,
             wait_ms=PULL_WAIT_MS,
             done=done,
+            cold=self._left_outs.wanted,
         )
         try:
             answer = connection.call(Command.PULL, pack(pull))
@@ -321,10 +290,42 @@ class Subscription:
         if self._stopping:
             return  # The broker takes these rows back when we leave.
         try:
-            deliveries = self._read(answer.result(), connection.welcome.epoch)
+            envelopes = self._complete(connection, rows, answer.result())
         except (Corrupt, ProtocolError) as broken:
             self._sink.failed(broken)
             return
+        if envelopes is not None:
+            self._arrived(connection, envelopes)
+
+    def _complete(
+        self, connection: Connection, rows: int, payload: bytearray
+    ) -> list[Envelope] | None:
+        """What a pull brought; None: it has to wait for bytes, its own or those of one before."""
+        if len(payload) < DELIVERED.size:
+            raise ProtocolError("the answer to a pull is cut off")
+        count, left_out, _ = DELIVERED.unpack_from(payload)
+        if not left_out and not self._left_outs.busy:
+            return read_envelopes(payload, count, DELIVERED.size)
+        self._pulls += 1
+        self._asked += rows
+        self._left_outs.take(payload, partial(self._completed, connection, rows))
+        return None
+
+    def _completed(self, connection: Connection, rows: int, whole: Whole | TernError) -> None:
+        """The bytes are there, or it is known which are not."""
+        self._pulls -= 1
+        self._asked -= rows
+        if self._stopping or connection is not self._connection:
+            return  # The broker takes these rows back: nobody has presented their lease.
+        if isinstance(whole, TernError):
+            self._sink.failed(whole)
+            return
+        if whole.missing:
+            self._teller.settled(whole.missing, BACK, at_once=True)
+        self._arrived(connection, whole.envelopes)
+
+    def _arrived(self, connection: Connection, envelopes: list[Envelope]) -> None:
+        deliveries = self._read(envelopes, connection.welcome.epoch)
         self._flowing = bool(deliveries)
         if deliveries:
             self._sink.arrived(deliveries)
@@ -338,12 +339,9 @@ class Subscription:
             return
         self._loop.call_later(back_off(2), self._pump)
 
-    def _read(self, payload: bytearray, epoch: int) -> list[Delivery]:
-        if len(payload) < DELIVERED.size:
-            raise ProtocolError("the answer to a pull is cut off")
-        count, _, _ = DELIVERED.unpack_from(payload)
+    def _read(self, envelopes: list[Envelope], epoch: int) -> list[Delivery]:
         found: list[Delivery] = []
-        for envelope in read_envelopes(payload, count, DELIVERED.size):
+        for envelope in envelopes:
             delivery = Delivery(envelope, self, self._plan.codec, epoch, self._broker_group)
             self._holding.add(delivery)
             try:

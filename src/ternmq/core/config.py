@@ -36,7 +36,7 @@ PORT_BASE = 7700
 PORT_MAX = 65_535 - 81  # The farthest role, the gateway, listens on the base plus 81.
 
 _SIZES = {"flush_bytes", "segment_size", "disk_free_min", "body_size_max"}
-_SIZES |= {"inbound_max", "inbound_total_max", "retention_size"}
+_SIZES |= {"inbound_max", "inbound_total_max", "retention_size", "cold_after"}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True}
 _WORDS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -69,6 +69,14 @@ class ReplicaAck(StrEnum):
     """Every in-sync replica has it, perhaps not on its disk yet."""
     NONE = "none"
     """At once: replicas follow, and one that leads may lack something."""
+
+
+class ColdReads(StrEnum):
+    """Who gives consumers the bytes of old messages."""
+
+    MASTER = "master"
+    REPLICA = "replica"
+    """A replica in step, where there is one; leases come from the master all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +207,12 @@ class NodeConfig:
     replica_ack: Annotated[
         ReplicaAck, About("a message counts when replicas have it on disk, in memory, or at once")
     ] = ReplicaAck.DISK
+    cold_reads: Annotated[
+        ColdReads, About("who gives consumers the bytes of old messages: master or replica")
+    ] = ColdReads.MASTER
+    cold_after: Annotated[
+        int, About("old: so far behind the end of the log, or no longer in memory", 0, 1024 * GIB)
+    ] = GIB
     failover: Annotated[
         bool, About("a replica leads when its master is dead; off: people decide")
     ] = True
@@ -362,7 +376,7 @@ def _convert(name: str, value: Any, default: Any) -> Any:
             return _to_bool(name, value)
         case int():
             return _to_int(name, value)
-        case Flush() | ReplicaLost() | ReplicaAck():
+        case Flush() | ReplicaLost() | ReplicaAck() | ColdReads():
             try:
                 return type(default)(value)
             except ValueError:

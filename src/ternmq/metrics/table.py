@@ -57,6 +57,10 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("tern_server_log_bytes", "gauge", ("role",), "Size of the message log."),
     Metric(
+        "tern_read_bytes_total", "counter", (),
+        "Bytes of messages read from files, being in memory no longer.",
+    ),
+    Metric(
         "tern_diverged_messages", "gauge", (),
         "A replica: messages acknowledged here that its master lacks.",
     ),

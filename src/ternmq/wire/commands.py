@@ -1,7 +1,8 @@
 """What can be asked of a server: the shape of each request and answer; numbers are in `command`.
 
 Hot commands carry bytes: PUBLISH's payload is one batch, its answer is `PUBLISHED`; the answers of
-PULL and READ are `DELIVERED` followed by delivery envelopes. Everything else is msgpack of the
+PULL and READ are `DELIVERED` followed by delivery envelopes, or by what was left out: a list of
+`LeftOut`. Everything else is msgpack of the
 classes below (arrays, fields in order), so a field may be added at the end with a default and old
 peers go on working. An answer with the ERROR flag carries `Failure`.
 """
@@ -26,7 +27,7 @@ BROKER = "%broker"
 
 PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
 PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
-DELIVERED = struct.Struct("<IIQ")  # envelope count, reserved, next sequence (READ only)
+DELIVERED = struct.Struct("<IIQ")  # envelope count, left out (PULL), next sequence (READ)
 
 
 class Failure(Record, frozen=True):
@@ -355,6 +356,25 @@ class Pull(Record, frozen=True):
     size_max: int
     wait_ms: int
     done: list[Done] = []
+    cold: bool = False
+    """Bytes of old messages may be left out: this consumer gets them from a replica."""
+
+
+class LeftOut(Record, frozen=True):
+    """Rows of one stored batch that are handed out without their bytes."""
+
+    lease: int
+    lane: int
+    base: int
+    """Sequence of the batch's first row."""
+    stored_at_ms: int
+    """Of the batch: what READ gives has to have the same."""
+    ranges: list[tuple[int, int]]
+    """Rows of the batch."""
+    attempts: list[int] = []
+    """Per row; none: every row is at its first."""
+    errors: list[tuple[int, int, str, str, str, int]] = []
+    """Why rows failed the last time, as in an envelope."""
 
 
 class Ack(Record, frozen=True):
