@@ -8,6 +8,7 @@
    is told. Over a limit that all groups have the broker says when there is room: the topic's
    parcels wait for that, together and in order, while it lies within `delivery_timeout`; else the
    caller is told. What was never sent because the group cannot be reached goes to another too.
+   Order keys that live here wait for a group without its replicas as for one that is away.
 3. Refused for good: the caller is told at once.
 4. A parcel's time (`delivery_timeout`, or the resend window of one-way messages) is over:
    `SendUnknown` if bytes may have arrived, else `Unavailable`.
@@ -48,6 +49,8 @@ AHEAD_MAX = 400  # Batches sent beyond the oldest unanswered one; a broker remem
 SWEEP_S = 0.1
 OF_THE_GROUP = (DiskFull, NotMaster, ReadOnly)
 """Refusals that another group may not have, and that this one will have for a while."""
+OF_ITS_REPLICAS = (NotMaster, ReadOnly)
+"""Of these, those that end when its servers are there again."""
 
 log = get_logger()
 
@@ -242,7 +245,9 @@ class Outlet:
                 self._finish(parcel, error)
             return
         parcel.refusals += 1
-        told = isinstance(error, BufferFull | Moved) or parcel.refusals >= REFUSALS_MAX
+        told = isinstance(error, BufferFull | Moved)
+        if not (parcel.bound and isinstance(error, OF_ITS_REPLICAS)):
+            told = told or parcel.refusals >= REFUSALS_MAX
         if not error.retryable or told:
             self._finish(parcel, error)
             return

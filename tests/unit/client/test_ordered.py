@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.view import BatchView
-from ternmq.core.errors import Moved, Unavailable
+from ternmq.core.errors import Moved, ReadOnly, Unavailable
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.rpc.server import Peer
 from ternmq.wire.commands import Command, Route, Routes, pack
@@ -174,3 +174,24 @@ async def test_the_first_order_key_of_a_cluster_makes_slots_have_owners(broker: 
 
     assert broker.placement is not None
     assert bodies(broker) == [b"1"]
+
+
+async def test_a_key_waits_for_an_owner_without_its_replicas(pair: Pair) -> None:
+    """As for one that is away: nobody else may have it, and it heals by itself."""
+    pair.a.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(pair.a.url) as mq:
+        first = asyncio.create_task(mq.send("orders", b"1", order_key=KEY))
+        await until(lambda: len(pair.a.published) > 3)
+        second = asyncio.create_task(mq.send("orders", b"2", order_key=KEY))
+        pair.a.behaviours.pop(Command.PUBLISH)
+        await asyncio.gather(first, second)
+
+    assert bodies(pair.a) == [b"1", b"2"]
+    assert bodies(pair.b) == []
+
+
+async def test_in_the_end_the_caller_is_told_what_the_owner_said(pair: Pair) -> None:
+    pair.a.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(pair.a.url, delivery_timeout=1) as mq:
+        with pytest.raises(ReadOnly, match="no replica"):
+            await mq.send("orders", b"1", order_key=KEY)
