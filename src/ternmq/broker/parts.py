@@ -373,7 +373,7 @@ class Parts:
             connections=len(self.listener.peers) if self.listener else 0,
             log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
             topics=self.admin.topic_status(query.topics), epoch=self.store.epoch, pid=os.getpid(),
-            member=self.member,
+            member=self.member, untaken=self.reader.untaken(self._directory.topics()),
         )  # fmt: skip
 
     async def scrape(self, out: Samples) -> None:

@@ -6,6 +6,7 @@ over, as removed ones are: the reader sees a gap in the sequences, the log of th
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ternmq.batch.cut import project
@@ -19,10 +20,11 @@ from ternmq.broker.topics import Topics, from_delay_server
 from ternmq.broker.wrapping import Wrapping
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.discovery.own_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume_entry import Entry
 from ternmq.storage.consume_log import ConsumeLog
-from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought
+from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought, Topic
 
 log = get_logger()
 
@@ -52,6 +54,15 @@ class Reader:
         self._reading: set[asyncio.Task[None]] = set()
         self.taken: dict[int, int] = {}
         """Up to which sequence delay servers have taken their own topics: where they read on."""
+
+    def untaken(self, topics: Iterable[Topic]) -> int:
+        """How many messages delay servers have not taken; all of those whose server is silent."""
+        left = 0
+        for topic in topics:
+            if topic.name.startswith(LATER_PREFIX):
+                first, end = self._consume.bounds(topic.id)
+                left += end - max(first, self.taken.get(topic.id, 0))
+        return left
 
     def read(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> None:
         """Answer now if there is something, else when there is, else after `wait_ms`."""

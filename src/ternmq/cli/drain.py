@@ -70,6 +70,7 @@ def _left(found: "DrainProgress") -> str:
             (found.waiting_retry, "waiting for a retry"),
             (found.half, "open transactions"),
             (found.delayed, "on their way from delay servers"),
+            (found.untaken, "to be taken by delay servers"),
             (found.slots, "order-key slots"),
         )
         if count

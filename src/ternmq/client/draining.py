@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ternmq.client.everyone import AWAY, Missing
 from ternmq.client.links import Links
-from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
+from ternmq.core.errors import BadRequest, TernError, TopicNotFound
 from ternmq.wire.commands import (
     Command,
     GroupFind,
@@ -41,6 +41,8 @@ class DrainProgress:
     """Transactions that have not ended."""
     delayed: int = 0
     """Messages that delay servers decided to bring here, and have not brought."""
+    untaken: int = 0
+    """Delayed messages of transactions that delay servers have to take from here, and have not."""
     slots: int = 0
     """Order-key slots that lie here, or that wait for what is here."""
     dead_letters: int = 0
@@ -56,7 +58,7 @@ class DrainProgress:
     def left(self) -> int:
         """All that is waited for."""
         messages = self.ready + self.in_flight + self.waiting_retry
-        return messages + self.half + self.delayed + self.slots
+        return messages + self.half + self.delayed + self.untaken + self.slots
 
     @property
     def empty(self) -> bool:
@@ -83,7 +85,9 @@ async def look(links: Links, broker_group: str) -> DrainProgress:
         ledger = await links.ask(link, Command.LEDGER, GroupFind(), Ledger)
         halves = await links.ask(link, Command.HALF_LIST, HalfFind(limit=1), HalfOpens)
         dead = await _dead_letters(links, broker_group)
-    except Unavailable as error:
+    except TernError as error:
+        if not error.retryable:
+            raise
         missing[broker_group] = error.message
         return DrainProgress(broker_group=broker_group, draining=draining, missing=missing)
     delayed = await _delayed(links, broker_group, missing)
@@ -100,6 +104,7 @@ async def look(links: Links, broker_group: str) -> DrainProgress:
         waiting_retry=sum(line.waiting_retry for line in ledger.lines),
         half=halves.total,
         delayed=delayed,
+        untaken=status.untaken,
         slots=_slots(links, broker_group),
         dead_letters=dead,
         log_end=status.log_end,

@@ -478,6 +478,8 @@ class Status(Record, frozen=True):
     """Replicas: bytes of the message log that the master has and this one has not; -1: unknown."""
     dispatching: dict[str, int] = {}
     """Delay servers: messages on their way to each broker group, decided and not yet there."""
+    untaken: int = 0
+    """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
 
 
 class StatusQuery(Record, frozen=True):

@@ -17,7 +17,9 @@ def test_nothing_twice_in_a_row_is_empty() -> None:
     assert not progress().done_after(None)
 
 
-@pytest.mark.parametrize("what", ["ready", "in_flight", "waiting_retry", "half", "delayed"])
+@pytest.mark.parametrize(
+    "what", ["ready", "in_flight", "waiting_retry", "half", "delayed", "untaken"]
+)
 def test_whatever_is_left_is_waited_for(what: str) -> None:
     some = progress(**{what: 1})
 

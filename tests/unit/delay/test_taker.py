@@ -202,6 +202,24 @@ async def test_a_forgotten_delay_server_takes_its_topic_with_it(
     assert await mq.admin.topics("%later.") == []
 
 
+async def test_what_a_delay_server_has_to_take_is_waited_for_before_its_broker_may_go(
+    mq: ternmq.Client, clock: TurnedClock
+) -> None:
+    await stage(mq, 1, columns(clock, b"a", b"b"))
+    await mq.detached("gone:1", attempt=1, fenced=False).send_columns(
+        "orders", columns(clock, b"c"), later="gone"
+    )
+    await mq.commit_detached(JOB, attempts=[1], fenced=False)
+    await mq.commit_detached("gone:1", attempts=[1], fenced=False)
+    await until(mq, waiting=2)
+
+    async def taken() -> int:
+        return 3 - (await mq.admin.drain_progress("main")).untaken
+
+    await wait_for(taken, 2)
+    assert (await mq.admin.drain_progress("main")).left == 1, "nobody takes what is for 'gone'"
+
+
 def test_a_topic_on_a_broker_group_is_one_producer_for_ever() -> None:
     made = {producer_of(topic, group) for topic in range(50) for group in ("main", "other")}
     assert len(made) == 100
