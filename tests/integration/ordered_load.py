@@ -90,11 +90,13 @@ class OrderedLoad:
 
     async def more(self, rows: int, *, seconds: float = 60) -> None:
         """Messages go on being handled."""
-        wanted = self.count() + rows
+        await self._handled(self.count() + rows, seconds)
+
+    async def _handled(self, wanted: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while self.count() < wanted:
+        while (count := self.count()) < wanted:
             self._alive()
-            assert time.monotonic() < deadline, f"{rows} more were not handled: {self._said()}"
+            assert time.monotonic() < deadline, f"{count} of {wanted} handled: {self._said()}"
             await asyncio.sleep(0.1)
 
     def _alive(self) -> None:
@@ -112,7 +114,7 @@ class OrderedLoad:
             assert process.returncode == 0, self._said()
             sent |= json.loads(out)
         self._producers.clear()
-        await self.more(sum(sent.values()) - self.count(), seconds=90)
+        await self._handled(sum(sent.values()), seconds=90)
         for process in self._consumers:
             process.send_signal(signal.SIGTERM)
         for process in self._consumers:

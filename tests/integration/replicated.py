@@ -25,6 +25,7 @@ class Pair:
 
     meta: MetaServer
     brokers: list[BrokerServer] = field(default_factory=list)
+    group: str = GROUP
 
     @property
     def url(self) -> str:
@@ -32,7 +33,7 @@ class Pair:
 
     def standing(self) -> Standing:
         """As the registry has it."""
-        return asyncio.run(read_standing(self.url))
+        return asyncio.run(read_standing(self.url, self.group))
 
     def broker_of(self, member: str) -> BrokerServer:
         address = next(each.address for each in self.standing().members if each.id == member)
@@ -58,11 +59,11 @@ class Pair:
         self.wait(f"{count} in sync", lambda standing: len(standing.in_sync) == count)
 
 
-async def read_standing(url: str) -> Standing:
+async def read_standing(url: str, group: str = GROUP) -> Standing:
     hello = Hello(protocol=PROTOCOL_VERSION, app="test", version="0", session=bytes(16))
     cache = RouteCache([url.removeprefix("tern://")], hello)
     try:
-        find = StandingFind(broker_group=GROUP, fresh=True)
+        find = StandingFind(broker_group=group, fresh=True)
         found = await request(
             await cache.connection(), Command.STANDINGS, find, Standings, timeout=5.0
         )
@@ -91,6 +92,18 @@ def make_pair(
         )
         pair.brokers.append(broker)
     pair.wait_in_sync(count)
+    return pair
+
+
+def add_group(
+    nodes: NodeFactory, beside: Pair, group: str, *, settings: Mapping[str, str] | None = None
+) -> Pair:
+    """One more broker group of two, behind the same meta server."""
+    pair = Pair(beside.meta, group=group)
+    for _ in range(2):
+        environment = {**BROKER, **(settings or {})}
+        pair.brokers.append(nodes.broker_server(pair.url, group, environment=environment))
+    pair.wait_in_sync(2)
     return pair
 
 

@@ -165,6 +165,7 @@ class Life:
         self.transactions = Transactions(
             publisher=cast(Any, Door()), topics=names, committer=cast(Any, self.rounds),
             halves=self.store.halves, directory=names, clock=cast(Clock, self.clock),
+            slots=cast(Any, None),
         )  # fmt: skip
         self.check_back = CheckBack(
             transactions=self.transactions, halves=self.store.halves,

@@ -14,7 +14,9 @@ ANSWER_S = 5.0
 class Neighbours:
     """Reached by the meta servers at `url`; without one nobody is."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, own: str, url: str) -> None:
+        self.own = own
+        """The broker group that asks."""
         self._url = url
         self._links: Links | None = None
 

@@ -22,6 +22,7 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.broker.figures import Figures
 from ternmq.broker.finder import Finder
 from ternmq.broker.groups import Groups
+from ternmq.broker.half_slots import HalfSlots
 from ternmq.broker.keys import Keys
 from ternmq.broker.leaving import Leaving
 from ternmq.broker.letters import LetterWriter
@@ -197,9 +198,9 @@ class Parts:
 
     def _slots(self, url: str) -> Slots:
         return Slots(
-            self._config.broker_group, directory=self._directory, groups=self.groups,
-            consume=self.store.consume, neighbours=Neighbours(url), feed=self.deliverer.feed,
-            outlives=self.committer.outlives,
+            directory=self._directory, groups=self.groups, consume=self.store.consume,
+            neighbours=Neighbours(self._config.broker_group, url), feed=self.deliverer.feed,
+            outlives=self.committer.outlives, staged=HalfSlots(self.store.halves, self.fetcher),
         )  # fmt: skip
 
     def _watch(self, desk: Desk) -> None:
@@ -278,6 +279,7 @@ class Parts:
         transactions = Transactions(
             publisher=publisher, topics=self.topics, committer=self.committer,
             halves=self.store.halves, directory=self._directory, clock=self._clock,
+            slots=self.slots,
         )  # fmt: skip
         self.check_back = CheckBack(
             transactions=transactions, halves=self.store.halves, fetcher=self.fetcher,
@@ -407,6 +409,7 @@ class Parts:
         grown: dict[int, list[int]] = {}
         for append in appends:
             if append.special is not None:
+                self.slots.committed()
                 for placed in committed(append.special):
                     known = grown.setdefault(placed.topic_id, [0, 0, 0])
                     known[0] = placed.sequence + placed.count

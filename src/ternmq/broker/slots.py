@@ -9,7 +9,7 @@ Rows of a slot whose former owner may still have unsettled rows are held back fr
 (`held`), each group by itself, until the former owner says that this group has settled them there
 (`open`); when all have, the registry is told, and the slot may move again. Where the rows of a slot
 ended on a former owner is in memory only: after a restart it is where its topic ends then, which is
-never too early.
+never too early. A slot of which an open transaction has rows is not settled before that has ended.
 
 Unordered messages and groups never come here. See docs/decisions/0012-order-key-slots.md.
 """
@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from ternmq.batch.view import BatchView
 from ternmq.broker.groups import Group, Groups
+from ternmq.broker.half_slots import HalfSlots
 from ternmq.broker.neighbours import Neighbours
 from ternmq.broker.order import Order
 from ternmq.core.errors import Moved, TernError
@@ -43,7 +44,6 @@ class Slots:
 
     def __init__(
         self,
-        own: str,
         *,
         directory: Directory,
         groups: Groups,
@@ -51,14 +51,16 @@ class Slots:
         neighbours: Neighbours,
         feed: Callable[[Group], None],
         outlives: Callable[[], Awaitable[None]],
+        staged: HalfSlots,
     ) -> None:
-        self._own = own
+        self._own = neighbours.own
         self._directory = directory
         self._groups = groups
         self._consume = consume
         self._neighbours = neighbours
         self._feed = feed
         self._outlives = outlives
+        self._staged = staged
         self._placement = Placement()
         self._here: frozenset[int] = NONE
         self._former: dict[int, str] = {}
@@ -125,10 +127,17 @@ class Slots:
     async def open(self, find: SlotsFind) -> SlotsOpen:
         """Which of these slots has a group not settled here? Asked by their new owner, who then
         hands out what follows: so what is settled must stay so, whoever leads here next."""
+        staged = await self._staged.of_open()
         found = self._open(find)
-        if len(found.slots) < len(find.slots):
-            await self._outlives()
-        return found
+        if len(found.slots) == len(find.slots):
+            return found
+        await self._outlives()
+        return SlotsOpen(slots=sorted({*found.slots, *staged.intersection(find.slots)}))
+
+    def committed(self) -> None:
+        """A transaction has ended: rows may have come to slots that were given up before."""
+        for slot in self._ends.keys() & self._staged.slots:
+            del self._ends[slot]
 
     def _open(self, find: SlotsFind) -> SlotsOpen:
         self._look()
@@ -229,6 +238,7 @@ class Slots:
         last = self._ticket
         while any(ticket <= last for ticket in self._inside):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S / 10)
+        await self._staged.of_open()  # What is staged by now may be committed behind the mark.
         self._mark(closing)
         wanted = Place(action="stopped", group=self._own, slots=closing)
         self._learn((await self._directory.place(wanted)).placement)

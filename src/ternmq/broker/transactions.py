@@ -18,6 +18,7 @@ from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.batch.view import BatchView
 from ternmq.broker.commit import Committer
 from ternmq.broker.publish import Publisher
+from ternmq.broker.slots import Slots
 from ternmq.broker.topics import Topics
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -68,8 +69,10 @@ class Transactions:
         halves: HalfTable,
         directory: Directory,
         clock: Clock,
+        slots: Slots,
     ) -> None:
         self._publisher = publisher
+        self._slots = slots
         self._topics = topics
         self._committer = committer
         self._halves = halves
@@ -93,6 +96,9 @@ class Transactions:
         self._publisher.admit(peer, batch, incoming, topic)
         # Delayed rows lie in a topic of their delay server, and say themselves which they are for.
         place = await self._topics.later_of(info.later) if info.later else topic
+        by_slot = incoming.ordered and not info.name
+        if by_slot and not self._slots.assigned:
+            await self._slots.assign()
         own = (incoming.producer, incoming.first_sequence)
         while info.key in self._ending or own in self._staging.get(info.key, {}):
             await self._settled(info.key)
@@ -105,11 +111,13 @@ class Transactions:
         over = self._publisher.turn_away(peer, batch, incoming, topic)
         if over is not None:
             raise over
+        # What a named one stages is not sent by order keys: it lies where its name does.
+        ticket = self._slots.enter(topic, batch) if by_slot else 0
         append = self._publisher.to_append(peer, batch, incoming, place.id)
         append.special = HalfMark(info=info, app=incoming.app)
         done = self._new_future()
         self._staging.setdefault(info.key, {})[own] = done
-        await self._store(append, done, lambda: self._staged(info.key, own))
+        await self._store(append, done, lambda: self._staged(info.key, own, ticket))
         return HalfStored(stored_at_ms=append.stored_at_ms)
 
     def _writable(self, info: HalfInfo, app: str) -> Transaction | None:
@@ -337,7 +345,9 @@ class Transactions:
                 return
             await asyncio.wait(waiting)
 
-    def _staged(self, key: bytes, batch: Batch) -> None:
+    def _staged(self, key: bytes, batch: Batch, ticket: int) -> None:
+        if ticket:
+            self._slots.leave(ticket)
         left = self._staging[key]
         del left[batch]
         if not left:

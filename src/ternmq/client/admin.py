@@ -10,6 +10,8 @@ belongs to one broker group: where there are several, `broker_group` says which 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Unpack
 
+import msgspec
+
 from ternmq.client.broker_members import BrokerMembers, BrokerState
 from ternmq.client.delays import Delays
 from ternmq.client.draining import DrainProgress, look
@@ -59,7 +61,7 @@ from ternmq.wire.figures import (
     TopicFigures,
     TopicFiguresFind,
 )
-from ternmq.wire.halves import HalfEnd, HalfEnded, HalfOpens
+from ternmq.wire.halves import HalfEnd, HalfEnded, HalfFind, HalfOpens
 from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
@@ -352,6 +354,16 @@ class Admin:
     async def end_half(self, transaction: str, action: Literal["commit", "rollback"]) -> HalfEnded:
         """Commit or roll back a transaction by hand, by its id, wherever it is."""
         end = HalfEnd(transaction=half_id(transaction), action=action, source="operator")
+        groups = await self._everyone.groups()
+        if len(groups) > 1:  # One with order keys may have a part on several.
+            opens = await self._everyone.ask(
+                Command.HALF_LIST, HalfFind(transaction=end.transaction, limit=1), HalfOpens
+            )
+            groups = [group for group, found in opens.items() if found.total]
+        if len(groups) > 1:
+            answers = await self._everyone.ask(Command.HALF_END, end, HalfEnded, groups)
+            placed = [place for answer in answers.values() for place in answer.placed]
+            return msgspec.structs.replace(next(iter(answers.values())), placed=placed)
         return await self._everyone.first(Command.HALF_END, end, HalfEnded, TransactionNotFound)
 
     async def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:

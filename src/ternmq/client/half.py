@@ -1,10 +1,14 @@
 """Half batches on their way: what transactions and detached transactions share.
 
+Messages with order keys lie where their keys' slots do, as those of `send`; the others on the group
+that the transaction has chosen.
+
 One `HalfSender` per client numbers and encodes messages for half batches (its producer id is its
 own, so its numbers never meet those of `send`) and repeats requests until they are answered. The
 broker recognises a batch that comes again.
 """
 
+import asyncio
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypedDict
@@ -34,10 +38,13 @@ from ternmq.client.outgoing import (
 from ternmq.client.patience import Patience
 from ternmq.client.waiting import row_size
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TooLarge
+from ternmq.core.errors import BadRequest, Moved, TooLarge, Unavailable
 from ternmq.core.ids import check_name, new_producer_id
 from ternmq.wire.commands import Command, Record, T
 from ternmq.wire.halves import HalfFind, HalfOpens, HalfStored
+
+MOVED_S = 0.1
+"""Until a slot is looked for again that is on its way."""
 
 Rows = list[Outgoing] | list[bytes]
 """Bodies alone where that is all there is to them."""
@@ -96,7 +103,7 @@ class HalfSender:
 
     async def ask(self, group: str, command: int, record: Record, answer: type[T]) -> T:
         """Ask until it is answered; only for what may be asked again."""
-        patience = Patience(self.config, f"{Command(command).name} to {group!r}")
+        patience = Patience(self.config, f"{Command(command).name} to {group!r}", heals=True)
         return await patience.ask_record(self._links.broker(group), command, record, answer)
 
     def rows(self, bodies: Sequence[Any], options: SendOptions) -> Rows:
@@ -118,14 +125,64 @@ class HalfSender:
         return made
 
     async def store(self, group: str, topic: str, rows: Rows, info: HalfInfo) -> HalfReceipts:
-        """Store messages as half batches; returns when all are safe."""
+        """Store messages as half batches on one group; returns when all are safe."""
         check_name("topic", topic)
         receipts = HalfReceipts()
+        await self._store_all(HalfTarget(group, topic, info), rows, receipts)
+        return receipts
+
+    async def spread(
+        self, target: HalfTarget, rows: Rows, touched: dict[str, None]
+    ) -> HalfReceipts:
+        """The same with order keys where their slots are; `touched` gets to know every group that
+        may have some, before it has."""
+        check_name("topic", target.topic)
+        parts: list[tuple[list[int], HalfReceipts]] = []
+        left = list(range(len(rows)))
+        deadline = asyncio.get_running_loop().time() + self.config.delivery_timeout
+        while left:
+            home, mine = await self._home(target, rows, left)
+            touched[home] = None
+            part = HalfReceipts()
+            try:
+                own: Rows = [rows[at] for at in mine]  # type: ignore[assignment]
+                await self._store_all(target._replace(group=home), own, part)
+            except Moved:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(MOVED_S)
+                await self._links.refresh()
+            parts.append((mine[: len(part)], part))
+            done = set(mine[: len(part)])
+            left = [at for at in left if at not in done]
+        receipts = HalfReceipts()
+        receipts.weave(parts)
+        return receipts
+
+    async def _home(self, target: HalfTarget, rows: Rows, left: list[int]) -> tuple[str, list[int]]:
+        """Where the first of these rows belongs, and which others do."""
+        keys = [row.order_key if isinstance(row, Outgoing) else None for row in rows]
+
+        def owner(at: int) -> str | None:
+            key = keys[at]
+            return target.group if key is None else self._links.slot_owner(target.topic, key)
+
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.delivery_timeout
+        while (home := owner(left[0])) is None:
+            if loop.time() > deadline:
+                raise Unavailable(
+                    f"the slot of order key {keys[left[0]]!r} is being moved and its broker group "
+                    "has not given it up in time; 'tern broker slots show' says which"
+                )
+            await asyncio.sleep(MOVED_S)
+        return home, [at for at in left if owner(at) == home]
+
+    async def _store_all(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
         sizes = [row_size(row) for row in rows]
         limits = (self.config.batch_rows_max, self.config.batch_size_max)
         for first, end in split_rows(sizes, rows_max=limits[0], size_max=limits[1]):
-            await self._store(HalfTarget(group, topic, info), rows[first:end], receipts)
-        return receipts
+            await self._store(target, rows[first:end], receipts)
 
     async def _store(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
         group, topic, info = target

@@ -45,6 +45,10 @@ class HalfReceipt:
         return id_to_text(self._batch.producer.message_id(self.number))
 
     @property
+    def place(self) -> tuple[HalfBatch, int]:
+        return self._batch, self._row
+
+    @property
     def topic(self) -> str:
         return self._batch.topic
 
@@ -70,25 +74,52 @@ class HalfReceipt:
 class HalfReceipts(Sequence[HalfReceipt]):
     """Receipts in the order of their messages; a list that is made when it is looked at."""
 
-    __slots__ = ("_batches", "_ends")
+    __slots__ = ("_ends", "_runs")
 
     def __init__(self) -> None:
-        self._batches: list[HalfBatch] = []
+        self._runs: list[tuple[HalfBatch, int]] = []
+        """Rows that follow each other: of this batch, from this row on."""
         self._ends: list[int] = []
 
     def add(self, batch: HalfBatch) -> None:
-        self._batches.append(batch)
-        self._ends.append(len(self) + batch.count)
+        self._add(batch, 0, batch.count)
+
+    def _add(self, batch: HalfBatch, first: int, count: int) -> None:
+        self._runs.append((batch, first))
+        self._ends.append(len(self) + count)
 
     def extend(self, other: "HalfReceipts") -> None:
-        for batch in other._batches:
-            self.add(batch)
+        before = 0
+        for (batch, first), end in zip(other._runs, other._ends, strict=True):
+            self._add(batch, first, end - before)
+            before = end
+
+    def weave(self, parts: "list[tuple[list[int], HalfReceipts]]") -> None:
+        """Add what was stored in several parts; each says which of all the rows are its own."""
+        found = {
+            at: receipt for rows, part in parts for at, receipt in zip(rows, part, strict=True)
+        }
+        for at in sorted(found):
+            batch, row = found[at].place
+            if self._runs and self._follows(batch, row):
+                self._ends[-1] += 1
+            else:
+                self._add(batch, row, 1)
+
+    def groups(self) -> set[str]:
+        """Where the messages lie."""
+        return {batch.broker_group for batch, _ in self._runs}
+
+    def _follows(self, batch: HalfBatch, row: int) -> bool:
+        last, first = self._runs[-1]
+        before = self._ends[-2] if len(self._ends) > 1 else 0
+        return last is batch and first + self._ends[-1] - before == row
 
     def fill_in(self, placed: list[HalfPlace]) -> None:
         """A commit says where the batches are."""
         places = {(place.topic, place.first_sequence): place.sequence for place in placed}
-        for batch in self._batches:
-            batch.sequence = places.get((batch.topic, batch.first))
+        for batch, _ in self._runs:
+            batch.sequence = places.get((batch.topic, batch.first), batch.sequence)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -107,7 +138,8 @@ class HalfReceipts(Sequence[HalfReceipt]):
             raise IndexError(f"receipt {at} of {len(self)}")
         number = bisect_right(self._ends, row)
         before = self._ends[number - 1] if number else 0
-        return HalfReceipt(self._batches[number], row - before)
+        batch, first = self._runs[number]
+        return HalfReceipt(batch, first + row - before)
 
     def __repr__(self) -> str:
         return f"<{len(self)} receipts of half messages>"

@@ -2,7 +2,9 @@
 
 For commands that the broker recognises when they come again (by ids, by a transaction's name). A
 lost connection or silence means: the same bytes again. A refusal for now (full disk, a limit, an
-index that is being made) is tried again a little later. A refusal for good is raised at once.
+index that is being made) is tried again a little later. A refusal for good is raised at once, and
+so is one that sends the caller elsewhere. With `heals`, where only this group can do it, a group
+that lacks its replicas is waited for like one that is away.
 """
 
 import asyncio
@@ -11,7 +13,15 @@ from typing import TypeVar
 
 from ternmq.client.config import ClientConfig
 from ternmq.client.link import Link, back_off
-from ternmq.core.errors import Closed, SendUnknown, TernError, Unavailable
+from ternmq.core.errors import (
+    Closed,
+    Moved,
+    NotMaster,
+    ReadOnly,
+    SendUnknown,
+    TernError,
+    Unavailable,
+)
 from ternmq.wire.commands import Record, T, pack, unpack
 
 R = TypeVar("R")
@@ -22,11 +32,12 @@ REFUSALS_MAX = 3  # Answers "not now" in a row; being unreachable does not count
 class Patience:
     """How long one call goes on, and what it has seen."""
 
-    def __init__(self, config: ClientConfig, what: str) -> None:
+    def __init__(self, config: ClientConfig, what: str, *, heals: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + config.delivery_timeout
         self._request_timeout = config.request_timeout
         self._what = what
+        self._healing = (NotMaster, ReadOnly) if heals else (NotMaster,)
         self._failures = 0
         self._refusals = 0
         self._transmitted = False
@@ -51,8 +62,10 @@ class Patience:
                     raise
                 await self._again(Unavailable("the connection was closed"))
             except TernError as error:
-                self._refusals += 1
+                self._refusals += not isinstance(error, self._healing)
                 if not error.retryable or self._refusals >= REFUSALS_MAX:
+                    raise
+                if isinstance(error, Moved):
                     raise
                 await self._again(error)
 
@@ -69,6 +82,8 @@ class Patience:
         wait = back_off(self._failures - 1)
         if self._loop.time() + wait >= self._deadline:
             reason = str(error) or "no answer"
+            if isinstance(error, ReadOnly):
+                raise error
             if self._transmitted:
                 raise SendUnknown(f"{self._what}: no answer in time ({reason}); it may be done")
             raise Unavailable(f"{self._what}: no broker could be asked in time ({reason})")

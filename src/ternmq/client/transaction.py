@@ -7,7 +7,9 @@
 
 An exception leaves the outcome UNKNOWN: the work may have been done. The broker then asks the
 application's checker (`client.checker`). Only `tx.rollback()` or `raise ternmq.Rollback` rolls
-back. A transaction lives on one broker group, and its end is all or nothing there.
+back. A transaction lives on one broker group, and its end is all or nothing there. Messages with
+order keys lie where their keys do: such a transaction may have a part on several groups. Each part
+ends by itself, and the checker is asked about one that was not told.
 """
 
 import secrets
@@ -18,11 +20,11 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ternmq.batch.half import ID_SIZE, HalfInfo
 from ternmq.client.config import nearest_text
-from ternmq.client.half import HalfSender
+from ternmq.client.half import HalfSender, HalfTarget
 from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
 from ternmq.client.outgoing import SendOptions
 from ternmq.client.times import shown
-from ternmq.core.errors import BadRequest, SendUnknown, TernError
+from ternmq.core.errors import BadRequest, SendUnknown, TernError, TransactionNotFound
 from ternmq.core.units import DAY_MS
 from ternmq.wire.commands import Command
 from ternmq.wire.halves import Action, HalfEnd, HalfEnded
@@ -85,6 +87,8 @@ class Transaction:
         self._info = make_info(options)
         self._wanted = options.get("broker_group")
         self._group = ""
+        self._touched: dict[str, None] = {}
+        """Every group that may have a part, in order."""
         self._failed = ""
         self.state: TransactionState = "open"
         self.receipts = HalfReceipts()
@@ -153,7 +157,8 @@ class Transaction:
             found = await self._sender.group(self._wanted)
             self._group = self._group or found  # Two that send at once stay on one group.
         try:
-            receipts = await self._sender.store(self._group, topic, rows, info)
+            target = HalfTarget(self._group, topic, info)
+            receipts = await self._sender.spread(target, rows, self._touched)
         except BaseException as error:
             definite = isinstance(error, TernError) and not isinstance(error, SendUnknown)
             if not definite or len(rows) > 1:  # Stored or not, or in parts: nobody knows.
@@ -179,9 +184,17 @@ class Transaction:
     async def _end(self, action: Action) -> None:
         if self.state not in ("open", "unknown"):
             raise BadRequest(f"this transaction is {self.state.replace('_', ' ')} already")
-        if self._group:
+        end = HalfEnd(transaction=self._info.transaction, action=action)
+        nowhere: TransactionNotFound | None = None
+        for group in self._touched:
             self.state = "unknown"
-            end = HalfEnd(transaction=self._info.transaction, action=action)
-            answer = await self._sender.ask(self._group, Command.HALF_END, end, HalfEnded)
-            self.receipts.fill_in(answer.placed)
+            try:
+                answer = await self._sender.ask(group, Command.HALF_END, end, HalfEnded)
+                self.receipts.fill_in(answer.placed)
+            except TransactionNotFound as error:
+                if group in self.receipts.groups():
+                    raise
+                nowhere = error  # What was sent there was refused.
+        if nowhere is not None and not self.receipts:
+            raise nowhere
         self.state = "committed" if action == "commit" else "rolled_back"

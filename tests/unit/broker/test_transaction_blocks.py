@@ -142,7 +142,7 @@ async def test_a_block_that_hid_a_failed_send_is_not_committed(
         async with mq.transaction(first_check=60) as tx:
             await tx.send("orders", b"one")
             with monkeypatch.context() as patch:
-                patch.setattr("ternmq.client.half.HalfSender.store", lost)
+                patch.setattr("ternmq.client.half.HalfSender.spread", lost)
                 with pytest.raises(ternmq.SendUnknown):
                     await tx.send("bills", b"two")
     assert tx.state == "unknown"
