@@ -5,9 +5,9 @@ registry's availability are simulated (`world`). `run.py` runs many seeds and re
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registry import Registry
@@ -18,12 +18,15 @@ from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
 from tests.simulation.cluster_members import check_members
 from tests.simulation.cluster_registry import SharedRegistry
+from tests.simulation.cluster_shape import drawn
+from tests.simulation.faults.field import Field
 from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World
 
 PORTS = 7700
 SETTLED_WITHIN_S = 900.0
 BEGIN_WITHIN_S = 60.0
+RUN_THEIR_COURSE_S = 120.0
 IN_SYNC_WITHIN_S = 120.0
 
 
@@ -42,55 +45,51 @@ class Outcome:
 class Cluster:
     """A world with meta servers, brokers and clients."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, **wanted: Any) -> None:
         self.world = World(seed)
         self.journal = Journal()
         self._random = self.world.random
+        self.shape = replace(drawn(self._random), **wanted)
         self._registry = SharedRegistry(self.world)
-        self._nemesis = Nemesis(self.world, self.journal, self._registry)
-        metas = [f"meta{number}" for number in range(self._random.choice((1, 1, 2)))]
+        self._field = Field(self.world, self._registry, self.shape)
+        self._nemesis = Nemesis(self._field, self.journal)
+        metas = [f"meta{number}" for number in range(self.shape.metas)]
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
-        self._lasts = self._random.choice((3.0, 8.0, 20.0))
-        sends = self._random.choice((4, 12, 25))
         self.members: dict[str, list[Machine]] = {}
-        self._lost = self._random.choice(("read-only", "read-only", "continue"))
-        self._hurry = self._random.choice((2, 10))
-        """Tenths of the default times after which somebody counts as late or dead."""
-        self.load = Load(self.url, self.journal, self._random, interval=self._lasts / sends)
+        self.load = Load(
+            self.url, self.journal, self._random, interval=self.shape.lasts / self.shape.sends
+        )
         self._build(metas)
 
     def _build(self, metas: list[str]) -> None:
-        add = self.world.add
-        groups = self.load.groups = [
-            f"g{number}" for number in range(self._random.choice((1, 1, 2)))
-        ]
-        self.journal.one_group = len(groups) == 1
-        for group in groups:
-            members = self._random.choice((1, 2, 2, 3))
+        add, field = self.world.add, self._field
+        for number, members in enumerate(self.shape.members):
+            group = f"g{number}"
             self.members[group] = [add(f"{group}-{n}", self._broker) for n in range(members)]
-        self._nemesis.watch(
-            metas=[add(name, self._meta) for name in metas],
-            servers=[member for members in self.members.values() for member in members],
-            clients=[
-                *(add(f"producer{number}", self.load.produce) for number in range(2)),
-                *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
-                *(add(f"shipping{number}", self.load.consume(SHIPPING)) for number in range(2)),
-            ],
-        )
+        self.load.groups = list(self.members)
+        self.load.is_careful = lambda: self.world.now < field.careful_until
+        self.journal.one_group = len(self.members) == 1
+        field.metas = [add(name, self._meta) for name in metas]
+        field.servers = [member for members in self.members.values() for member in members]
+        field.clients = [
+            *(add(f"producer{number}", self.load.produce) for number in range(2)),
+            *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
+            *(add(f"shipping{number}", self.load.consume(SHIPPING)) for number in range(2)),
+        ]
         add("judge", self.load.judge)
-        if self._random.random() < 0.4:
+        if self.shape.operated:
             add("operator", self.load.operate)
 
     def _config(self, process: Process) -> NodeConfig:
-        name = process.machine.name
+        name, shape = process.machine.name, self.shape
         return build({
             "data_dir": Path("/") / name,
             "host": name,
             "broker_group": name.partition("-")[0],
-            "replica_lost": self._lost,
-            "replica_timeout_ms": self._hurry * 3_000 // 10,
-            "server_heartbeat_ms": self._hurry * 3_000 // 10,
-            "server_dead_after_ms": self._hurry * 10_000 // 10,
+            "replica_lost": shape.replica_lost,
+            "replica_timeout_ms": int(shape.late_s * 1000),
+            "server_heartbeat_ms": int(shape.late_s * 1000),
+            "server_dead_after_ms": int(shape.dead_s * 1000),
             "ports": PORTS,
             "session_grace_ms": 2_000,
             "lease_ms": 20_000,
@@ -129,8 +128,9 @@ class Cluster:
         for machine in world.machines.values():
             machine.start_after(self._random.random() * 0.5)
         world.run(lambda: len(journal.stored) > 5, BEGIN_WITHIN_S, "the first messages")
-        self._nemesis.plan(self._random.choice((0, 2, 4, 8, 16)), self._lasts)
-        world.run_for(self._lasts)
+        self._nemesis.plan(self.shape.faults, self.shape.lasts)
+        world.run_for(self.shape.lasts)
+        world.run(lambda: world.now >= self._field.busy_until, RUN_THEIR_COURSE_S, "faults")
         self._nemesis.heal()
         world.run_for(2.0)
         journal.over = True
@@ -147,9 +147,10 @@ class Cluster:
         )
 
 
-def simulate(seed: int, tell: Callable[[str], None] | None = None) -> Outcome:
-    """One run; an AssertionError says what is wrong and how to see it again."""
-    cluster = Cluster(seed)
+def simulate(seed: int, tell: Callable[[str], None] | None = None, **wanted: Any) -> Outcome:
+    """One run; an AssertionError says what is wrong and how to see it again. `wanted` is in place
+    of what the seed says (`Shape`)."""
+    cluster = Cluster(seed, **wanted)
     cluster.world.tell = tell
     try:
         return cluster.run()

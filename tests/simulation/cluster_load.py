@@ -7,7 +7,7 @@ All of them write down what they see (`cluster_journal`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -41,6 +41,8 @@ class Load:
         self._sending: dict[str, int] = {}
         self.groups: list[str] = []
         """The broker groups that there are."""
+        self.is_careful: Callable[[], bool] = lambda: False
+        """Whether the operator must not use force."""
         self.verdict = ""
 
     @asynccontextmanager
@@ -110,7 +112,7 @@ class Load:
             await asyncio.sleep(chance.expovariate(1 / OPERATED_S))
             try:
                 async with self.client(process) as mq:
-                    if chance.random() < 0.6:
+                    if chance.random() < 0.6 or self.is_careful():
                         await mq.admin.handover(chance.choice(self.groups))
                     else:
                         await mq.admin.promote(chance.choice(self.groups), force=True)
@@ -221,7 +223,9 @@ class Consume:
             seen = journal.deliveries[self._group][body]
             try:
                 await message.reject("no")
-                if journal.deliveries[self._group][body] == seen:
+                # Unless somebody else had it too, and was first.
+                elsewhere = journal.deliveries[self._group][body] != seen
+                if not elsewhere and body not in journal.acked[self._group]:
                     journal.rejected[self._group].add(body)
             except TernError:
                 journal.asked_again[self._group][body] += 1

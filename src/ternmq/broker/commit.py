@@ -93,6 +93,9 @@ class Committer:
         self._unsynced_since: float | None = None
         self._closed = False
         self._broken: DiskFailed | None = None
+        self._undone: TernError | None = None
+        """Replicas may have what could not be written here. Other bytes in its place would be of
+        the same epoch, and nobody could tell them apart: nothing is written any more."""
         self._writer = start_worker("tern-writer")
 
     def append(self, append: Append, told: Told) -> None:
@@ -218,6 +221,7 @@ class Committer:
         if not appends:
             return None
         try:
+            self._check_undone()
             return self._store.messages.stage([append for append, _ in appends])
         except Exception as failed:
             error = _said(failed, "staging messages")
@@ -231,12 +235,17 @@ class Committer:
         """None once the pull log has failed: progress is then in memory only, which a restart
         turns into repeats; decisions are refused. Messages go on."""
         try:
+            self._check_undone()
             return self._store.pulls.stage(records)
         except Exception as failed:
             error = _said(failed, "staging records")
             for future in decisions:
                 _settle(future, error)
             return None
+
+    def _check_undone(self) -> None:
+        if self._undone is not None:
+            raise self._undone
 
     def _offer(self, now: _Round) -> None:
         if now.staged is not None:
@@ -283,13 +292,16 @@ class Committer:
 
     def _finish(self, now: _Round, written: Written) -> None:
         failed = written.messages or written.records
-        if failed is not None and (not self._careful or isinstance(failed, DiskFailed)):
-            self._safety.undone(failed)
+        error = written.messages
+        undone = failed is not None and (not self._careful or isinstance(failed, DiskFailed))
+        if failed is not None and undone and self._safety.undone(failed):
+            self._undone = _perhaps_stored(failed)
+            error = error and self._undone
         if self._careful and failed is None:
             self._offer(now)
         if failed is not None or now.staged is not None:
             self._careful = failed is not None
-        self._finish_messages(now, written.messages)
+        self._finish_messages(now, error)
         self._finish_records(now, written.records)
         self._next()
 
@@ -391,6 +403,11 @@ class Committer:
     def failed(self) -> TernError | None:
         """Why nothing can be stored until a restart, if so."""
         return self._broken or self._store.messages.failed
+
+
+def _perhaps_stored(error: TernError) -> TernError:
+    """The next master may have it, so this is no refusal."""
+    return Unavailable(f"not stored here, perhaps by a replica: {error.message}")
 
 
 def _tell_placed(placed: list[tuple[int, Placed]], offsets: list[int] | None) -> None:

@@ -85,6 +85,8 @@ class Leader:
         self._change = change
         self._in_sync = InSync(me, known_of(standing), rules, now=self._loop.time())
         self._feeds: dict[str, Feed] = {}
+        self._fed = False
+        """Somebody was passed bytes of this epoch, whether still here or not."""
         self._written = {number: led.end for number, led in logs.items()}
         self._durable = dict(self._written)
         self._marks = dict.fromkeys(logs, 0)
@@ -124,10 +126,12 @@ class Leader:
         """Wait for the end of this leadership; returns why."""
         return await asyncio.shield(self.ended)
 
-    def undone(self, error: TernError) -> None:
-        if self._feeds or self._in_sync.required:
+    def undone(self, error: TernError) -> bool:
+        others = bool(self._fed or self._in_sync.required)
+        if others:
             self.disk_failed = isinstance(error, DiskFailed)
             self._end(f"what replicas may have could not be written here: {error.message}")
+        return others
 
     def watch(self, moved: Callable[[], None]) -> None:
         self._watchers.append(moved)
@@ -173,6 +177,7 @@ class Leader:
             before.end()
             before.peer.attachments.pop("feed", None)
             before.peer.close()
+        self._fed = True
         feed = self._feeds[member] = Feed(peer, member, self.epoch, self._logs, self)
         peer.attachments["feed"] = feed
         self._in_sync.came(member, self._loop.time())

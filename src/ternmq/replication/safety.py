@@ -36,9 +36,10 @@ class Safety(Protocol):
     def mark(self, log: int) -> int:
         """Everything below counts."""
 
-    def undone(self, error: TernError) -> None:
+    def undone(self, error: TernError) -> bool:
         """Bytes that were offered could not be written: others may have them, we do not. Or the
-        disk failed: others may have a better one."""
+        disk failed: others may have a better one. True: there are others, so that what was
+        offered may count one day."""
 
     def watch(self, moved: Callable[[], None]) -> None:
         """Call this whenever a mark moved."""
@@ -60,8 +61,8 @@ class Alone:
     def mark(self, log: int) -> int:
         return _EVERYTHING
 
-    def undone(self, error: TernError) -> None:
-        pass
+    def undone(self, error: TernError) -> bool:
+        return False
 
     def watch(self, moved: Callable[[], None]) -> None:
         pass

@@ -86,6 +86,7 @@ class Process:
     def __init__(self, machine: "Machine", main: Main) -> None:
         self.machine = machine
         self.alive = True
+        self.powerless = False
         self.disk_s = 0.0
         """Seconds that the disk took for the job that runs."""
         self.ends: dict[End, None] = {}
@@ -221,6 +222,8 @@ class Machine:
     def cut_power(self) -> None:
         """The machine is off, at once."""
         self.world.trace("power", self.name, 0)
+        if self.process is not None:
+            self.process.powerless = True
         self.bury()
         self.up = False
         self.disk.crash(self.world.random.randrange(2**32))

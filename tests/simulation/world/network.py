@@ -46,7 +46,10 @@ class Pipe:
             self._schedule(self._last)
 
     def look_again(self) -> None:
-        """A link healed or a machine is back."""
+        """A link healed or a machine is back. What a machine without power had sent in vain is
+        not sent again."""
+        if self._source.process.powerless:
+            self._flying.clear()
         if self._unheard and not self._network.cut(self._target, self._source):
             heard, self._unheard = self._unheard, 0
             self._acked(heard)
@@ -59,6 +62,8 @@ class Pipe:
 
     def _arrive(self) -> None:
         self._scheduled = False
+        if not self._flying:
+            return
         network, target = self._network, self._target
         if network.cut(self._source, target) or not target.process.machine.up:
             network.waiting[self] = None
@@ -337,6 +342,12 @@ class Network:
         """This connection carries nothing any more, and nobody is told."""
         self.world.trace("stall", end.process.machine.name, 0)
         end.stalled = True
+
+    def resume(self, end: "End") -> None:
+        """It carries again, beginning with what was sent meanwhile."""
+        self.world.trace("carries", end.process.machine.name, 0)
+        end.stalled = False
+        self.look_again()
 
     def reset(self, end: "End") -> None:
         """Somebody on the way resets this connection; each side hears of it by itself."""

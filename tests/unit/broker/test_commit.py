@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ternmq.broker.commit import Committer
-from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError
+from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError, Unavailable
 from ternmq.storage.append import Append
 from ternmq.storage.disk import Buffer
 from ternmq.storage.pull_log import Kind, PullRecord
@@ -39,8 +39,9 @@ class Others:
     def mark(self, log: int) -> int:
         return self.marks[log]
 
-    def undone(self, error: TernError) -> None:
+    def undone(self, error: TernError) -> bool:
         self.broken.append(error)
+        return not self.alone
 
     def watch(self, moved: Callable[[], None]) -> None:
         self.moved = moved
@@ -175,10 +176,51 @@ async def test_what_was_passed_on_and_cannot_be_written_ends_the_leadership(desk
     await eventually(lambda: len(desk.told) == 2, "an answer")
 
     assert [type(error) for error in desk.others.broken] == [DiskFull]
+
+
+async def test_what_a_replica_may_have_is_not_refused(desk: Desk) -> None:
+    """Found by the cluster simulation: a full disk was told as a refusal, the producer went to
+    another broker group, and the replica that led next had stored it too."""
+    desk.send()
+    await desk.written(MESSAGES)
+    desk.others.have(MESSAGES)
     desk.disk.faults.fail_write(1, "full")
     desk.send()
-    await eventually(lambda: len(desk.told) == 3, "an answer")
-    assert len(desk.others.broken) == 1, "after that nothing is passed on before it is written"
+    await eventually(lambda: len(desk.told) == 2, "an answer")
+
+    assert type(desk.told[1][1]) is Unavailable
+
+
+async def test_a_full_disk_is_a_refusal_where_nobody_else_has_it(desk: Desk) -> None:
+    desk.others.alone = True
+    desk.disk.faults.fail_write(1, "full")
+    desk.send()
+    await eventually(lambda: len(desk.told) == 1, "an answer")
+
+    assert type(desk.told[0][1]) is DiskFull
+
+
+async def test_nothing_is_written_in_the_place_of_what_a_replica_may_have(desk: Desk) -> None:
+    """Found by the cluster simulation: what groups did while the leadership ended was written where
+    replicas had other records of the same epoch, and they never fitted together again."""
+    desk.send()
+    await desk.written(MESSAGES)
+    desk.others.have(MESSAGES)
+    desk.committer.progress(progress())
+    await desk.written(PULLS)
+    desk.disk.faults.fail_write(1, "full")
+    desk.committer.progress(progress())
+    await eventually(lambda: bool(desk.others.broken), "the end of the leadership")
+    end = desk.store.pulls.end
+    desk.committer.progress(progress())
+    deciding = desk.committer.decide([progress()])
+    desk.send()
+    async with asyncio.timeout(10):
+        await desk.committer.close()
+
+    assert desk.store.pulls.end == end
+    assert isinstance(deciding.exception(), Unavailable)
+    assert type(desk.told[-1][1]) is Unavailable
 
 
 async def test_a_failed_disk_ends_the_leadership_though_nothing_was_passed_on(desk: Desk) -> None:

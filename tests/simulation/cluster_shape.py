@@ -1,0 +1,49 @@
+"""What one run looks like, drawn from the seed: how many of what, for how long, and what is on.
+
+Tests that look for one kind of bug replace some of it (`Cluster(seed, members=(3,), …)`); the rest
+stays as the seed has it.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    metas: int
+    members: tuple[int, ...]
+    """Of each broker group."""
+    lasts: float
+    """Seconds in which faults begin."""
+    sends: int
+    """By each of the four that send, in that time."""
+    replica_lost: str
+    hurry: int
+    """Tenths of the default times after which somebody counts as late or dead."""
+    faults: int
+    only: tuple[str, ...] = ()
+    """Faults that happen; empty: all kinds."""
+    operated: bool
+    """Somebody lets other members lead now and then."""
+
+    @property
+    def late_s(self) -> float:
+        return self.hurry * 0.3
+
+    @property
+    def dead_s(self) -> float:
+        return self.hurry * 1.0
+
+
+def drawn(chance: Random) -> Shape:
+    choice = chance.choice
+    return Shape(
+        metas=choice((1, 1, 2)),
+        members=tuple(choice((1, 2, 2, 3)) for _ in range(choice((1, 1, 2)))),
+        lasts=choice((3.0, 8.0, 20.0)),
+        sends=choice((4, 12, 25)),
+        replica_lost=choice(("read-only", "read-only", "continue")),
+        hurry=choice((2, 10)),
+        faults=choice((0, 2, 4, 8, 16)),
+        operated=chance.random() < 0.4,
+    )

@@ -1,0 +1,141 @@
+"""Known bugs, put in on purpose: the cluster simulation has to find each within a few seeds.
+
+A simulation that never fails proves nothing. Each of these is a rule of replication left out, run
+with faults that are aimed at it (`ambush`, `exile`); they are part of every other run too.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ternmq.core.errors import TernError
+from ternmq.meta import leadership, standings
+from ternmq.replication.in_sync import InSync
+from ternmq.replication.intake import Intake
+from ternmq.replication.leader import Leader
+from ternmq.replication.replica import Replica
+from ternmq.wire.replicating import LogHeld, LogPlan
+from ternmq.wire.standing import Standing
+from tests.simulation.cluster import simulate
+
+Patch = pytest.MonkeyPatch
+
+
+def acks_without_replicas(patch: Patch) -> None:
+    """A byte counts when it is on the disk of the master."""
+    patch.setattr(InSync, "mark", lambda in_sync, log, written: written)
+
+
+def counts_a_change_as_made_when_it_is_sent(patch: Patch) -> None:
+    """Who is to leave the set is not required any more, before the registry agrees."""
+
+    def required(in_sync: InSync) -> frozenset[str]:
+        proposal = in_sync.proposal
+        now = in_sync.known.in_sync if proposal is None else proposal.in_sync
+        return now - {in_sync._me}
+
+    patch.setattr(InSync, "required", property(required))
+
+
+def lets_anybody_lead(patch: Patch) -> None:
+    """Whoever asks first while the master is silent becomes master, in sync or not."""
+    checked = standings.check_lead
+
+    def check(*args: Any, **options: Any) -> None:
+        checked(*args, **options | {"accept_loss": True})
+
+    async def ask(replica: Replica) -> Standing | None:
+        site = replica._site
+        try:
+            return await site.directory.lead(site.config.broker_group, site.me)
+        except TernError:
+            return None
+
+    patch.setattr(leadership, "check_lead", check)
+    patch.setattr(Replica, "_try_to_lead", ask)
+
+
+def cuts_nothing_off(patch: Patch) -> None:
+    """A member that returns keeps what the master lacks."""
+    planned = Leader._plan
+
+    def plan(leader: Leader, held: LogHeld) -> LogPlan:
+        made = planned(leader, held)
+        return LogPlan(log=made.log, cut_to=held.end, start=made.start, epochs=made.epochs)
+
+    patch.setattr(Leader, "_plan", plan)
+
+
+def shows_what_is_not_safe(patch: Patch) -> None:
+    """A replica lets everything count that it has written."""
+    advanced = Intake._advance
+
+    def advance(intake: Intake) -> None:
+        intake._safe = {number: target.end for number, target in intake._logs.items()}
+        advanced(intake)
+
+    patch.setattr(Intake, "_advance", advance)
+
+
+def answers_before_it_is_on_disk(patch: Patch) -> None:
+    """A replica says to have what it has only received."""
+    taken = Intake.take
+
+    def take(intake: Intake, payload: bytearray, expected: int) -> None:
+        taken(intake, payload, expected)
+        for number, end in intake.told.items():
+            intake._answer(number, end)
+
+    patch.setattr(Intake, "take", take)
+
+
+AIMED = {"members": (3,), "hurry": 2, "faults": 4, "lasts": 8.0, "sends": 25, "metas": 1}
+ALONE = {"only": ("exile",), "members": (2,), "replica_lost": "continue"}
+SEEDS = 20
+"""Half of the runs find it, or more."""
+
+
+def check_found(shape: dict[str, Any]) -> None:
+    assert any(is_found(seed, AIMED | shape) for seed in range(SEEDS))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "shape"),
+    [
+        (acks_without_replicas, {"only": ("ambush",)}),
+        (counts_a_change_as_made_when_it_is_sent, ALONE),
+        (lets_anybody_lead, {"only": ("straggler",)}),
+    ],
+)
+def test_a_known_bug_is_found(
+    mutant: Callable[[Patch], None], shape: dict[str, Any], monkeypatch: Patch
+) -> None:
+    mutant(monkeypatch)
+
+    check_found(shape)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("mutant", "shape"),
+    [
+        (cuts_nothing_off, {"only": ("ambush", "exile")}),
+        (shows_what_is_not_safe, {"only": ("ambush", "exile")}),
+        (answers_before_it_is_on_disk, {"only": ("blackout",)}),
+    ],
+)
+def test_another_known_bug_is_found(
+    mutant: Callable[[Patch], None], shape: dict[str, Any], monkeypatch: Patch
+) -> None:
+    mutant(monkeypatch)
+
+    check_found(shape)
+
+
+def is_found(seed: int, shape: dict[str, Any]) -> bool:
+    try:
+        simulate(seed, **shape)
+    except AssertionError:
+        return True
+    return False
