@@ -115,6 +115,8 @@ NUMBERS = {
     "REPLICATED": 92,
     "HANDOVER": 93,
     "GROUP_DRAIN": 94,
+    "BASE_OPEN": 95,
+    "BASE_READ": 96,
     "PLACE": 100,
     "SLOTS_OPEN": 101,
 }

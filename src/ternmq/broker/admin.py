@@ -3,9 +3,7 @@
 Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
 """
 
-import resource
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -315,14 +313,3 @@ def describe(group: Group) -> wire.Group:
         filter=group.filter.text if group.filter else "",
         ordered=group.order is not None,
     )
-
-
-def own_cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def own_memory() -> int:
-    """Resident bytes of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()

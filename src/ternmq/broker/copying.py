@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ternmq.broker.admin import own_cpu_s, own_memory
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.read import Reader
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
+from ternmq.core.own_process import own_cpu_s, own_memory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.intake import Intake
 from ternmq.replication.site import Site
@@ -137,6 +137,10 @@ class BrokerCopying:
         server_figures(out, self.status(wire.StatusQuery()), listener)
         out.add("tern_diverged_messages", self._lacked[2])
         out.add("tern_read_bytes_total", self._fetcher.read_size)
+
+    @property
+    def failed(self) -> TernError | None:
+        return None  # Its logs are all that it has; `intake` says what is wrong with them.
 
     def loops(self, intake: Intake) -> Loops:
         return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}

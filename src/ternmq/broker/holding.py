@@ -6,7 +6,6 @@ server.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from ternmq.broker.copying import BrokerCopying
 from ternmq.broker.parts import Parts, open_store
@@ -15,7 +14,7 @@ from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
-from ternmq.replication.safety import Safety
+from ternmq.replication.leader import Leader
 from ternmq.replication.site import Site
 from ternmq.replication.trade import CopiedLog, Loops, Router
 from ternmq.rpc.peer import Peer
@@ -24,6 +23,7 @@ from ternmq.storage import checkpoint, unclean
 from ternmq.storage.base_state import install_base
 from ternmq.storage.disk import Disk
 from ternmq.storage.epoch_table import Starts
+from ternmq.storage.glance import log_end
 from ternmq.storage.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.storage.report import RecoveryReport
 from ternmq.storage.store import Store
@@ -106,13 +106,13 @@ class BrokerHolding:
         )
         return known.epoch
 
-    def serving(self, site: Site, safety: Safety) -> "BrokerServing":
+    def serving(self, site: Site, leader: Leader) -> "BrokerServing":
         parts = Parts(
             site.config, self._store, site.directory, site.clock, site.disk,
-            safety=safety, url=self._url,
+            safety=leader, url=self._url,
         )  # fmt: skip
         parts.publisher.draining = lambda: site.standing.draining
-        parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, safety)
+        parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, leader)
         parts.listener, parts.member = site.listener, site.me
         site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
         return BrokerServing(parts, self._unnamed, promoted=site.promoted)
@@ -164,15 +164,9 @@ class BrokerServing:
         await self._parts.close()
 
 
-def log_end(disk: Disk, folder: Path) -> int:
-    """Where its last file ends; a look, nothing is read."""
-    found = bases(disk.names(folder), LOG_SUFFIX) if disk.exists(folder) else []
-    return found[-1] + disk.open(segment(folder, found[-1]), create=False).size if found else 0
-
-
-def _cold_below(config: NodeConfig, store: Store, safety: Safety) -> int | None:
+def _cold_below(config: NodeConfig, store: Store, leader: Leader) -> int | None:
     """Up to where replicas give the bytes; None: they do not, or there is none in step."""
-    if config.cold_reads is ColdReads.MASTER or safety.alone:
+    if config.cold_reads is ColdReads.MASTER or leader.alone:
         return None
     return store.messages.safe_offset - config.cold_after
 

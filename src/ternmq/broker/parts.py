@@ -8,7 +8,7 @@ whoever made them.
 import asyncio
 import os
 
-from ternmq.broker.admin import Admin, own_cpu_s, own_memory
+from ternmq.broker.admin import Admin
 from ternmq.broker.check_back import CheckBack, HalfSettings
 from ternmq.broker.commit import Committer
 from ternmq.broker.confirm import Confirmer
@@ -50,6 +50,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
+from ternmq.core.own_process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.safety import Safety

@@ -1,6 +1,7 @@
 """`tern broker`: a broker as a process of its own, which there are, and who leads."""
 
 import dataclasses
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +38,17 @@ app = typer.Typer(
 
 app.add_typer(slots.app, name="slots")
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the broker group.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+
+
+class Kind(StrEnum):
+    """Of a group."""
+
+    realtime = "realtime"
+    delay = "delay"
+
+
+KindFlag = Annotated[Kind, typer.Option("--kind", help="Brokers, or a delay server with replicas.")]
 
 
 @app.command()
@@ -80,12 +91,16 @@ def serve(
 
 @app.command("list")
 def list_brokers(url: Url = URL, as_json: Json = False) -> None:
-    """Every server of every broker group: role, epoch, state, address, pid, lag."""
-    lines = use(url, lambda mq: mq.admin.brokers())
+    """Every server of every broker group and delay server: role, epoch, state, address, lag."""
+
+    async def job(mq: "Client") -> "list[BrokerState]":
+        return [*await mq.admin.brokers(), *await mq.admin.brokers("delay")]
+
+    lines = use(url, job)
     if as_json:
         show_json([dataclasses.asdict(line) for line in lines])
         return
-    heads = ["group", "name", "role", "in sync", "epoch", "state", "address", "pid", "lag"]
+    heads = ["group", "kind", "name", "role", "in sync", "epoch", "state", "address", "pid", "lag"]
     show_table(heads, [_cells(line) for line in lines])
 
 
@@ -101,6 +116,7 @@ def promote(
     accept_loss: Annotated[
         bool, typer.Option(help="Although the member is not in sync: what it lacks is lost.")
     ] = False,
+    kind: KindFlag = Kind.realtime,
     yes: Yes = False,
     url: Url = URL,
     as_json: Json = False,
@@ -113,10 +129,12 @@ def promote(
     if accept_loss:
         if member is None:
             raise BadRequest("--accept-loss is for one member: name it")
-        confirm(use(url, lambda mq: _loss(mq, group, member)), yes=yes)
+        confirm(use(url, lambda mq: _loss(mq, group, member, kind)), yes=yes)
 
     async def job(mq: "Client") -> "Standing":
-        return await mq.admin.promote(group, member, force=force, accept_loss=accept_loss)
+        return await mq.admin.promote(
+            group, member, force=force, accept_loss=accept_loss, kind=kind.value
+        )
 
     _show_standing(use(url, job), as_json)
 
@@ -127,6 +145,7 @@ def handover(
     member: Annotated[
         str | None, typer.Argument(help="Name, address or id; else whom the master thinks best.")
     ] = None,
+    kind: KindFlag = Kind.realtime,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -135,8 +154,8 @@ def handover(
     from ternmq.client.broker_members import BrokerMembers
 
     async def job(mq: "Client") -> "tuple[HandedOver, Standing]":
-        done = await mq.admin.handover(group, member)
-        return done, await BrokerMembers(mq.links).standing(group, "realtime")
+        done = await mq.admin.handover(group, member, kind=kind.value)
+        return done, await BrokerMembers(mq.links).standing(group, kind.value)
 
     done, standing = use(url, job)
     if as_json:
@@ -156,6 +175,7 @@ def forget(
     accept_loss: Annotated[
         bool, typer.Option(help="Although it is the last in-sync member: its messages are lost.")
     ] = False,
+    kind: KindFlag = Kind.realtime,
     yes: Yes = False,
     url: Url = URL,
     as_json: Json = False,
@@ -165,21 +185,21 @@ def forget(
     confirm(f"Forget member {member} of broker group {group}{loss}?", yes=yes)
 
     async def job(mq: "Client") -> "Standing":
-        return await mq.admin.forget_member(group, member, accept_loss=accept_loss)
+        return await mq.admin.forget_member(group, member, accept_loss=accept_loss, kind=kind.value)
 
     _show_standing(use(url, job), as_json)
 
 
-async def _loss(mq: "Client", group: str, member: str) -> str:
+async def _loss(mq: "Client", group: str, member: str, kind: Kind) -> str:
     """The question before messages are given up."""
     from ternmq.client.broker_members import BrokerMembers, find_member
     from ternmq.meta.claims import undecided_text
 
-    standing = await BrokerMembers(mq.links).standing(group, "realtime")
+    standing = await BrokerMembers(mq.links).standing(group, kind.value)
     chosen = find_member(standing, member)
     if standing.claims:
         return f"{undecided_text(standing)}. Make {chosen.name} master of {group}?"
-    states = {each.member: each for each in await mq.admin.brokers()}
+    states = {each.member: each for each in await mq.admin.brokers(kind.value)}
     if chosen.id in standing.in_sync and standing.waits:
         return f"{chosen.name} is in sync, so nothing is lost. Make it master of {group}?"
     lag = states[chosen.id].lag if chosen.id in states else None
@@ -195,7 +215,7 @@ async def _loss(mq: "Client", group: str, member: str) -> str:
 
 def _cells(line: "BrokerState") -> list[str]:
     in_sync = ("yes" if line.waits or line.role == "master" else "near") if line.in_sync else "no"
-    cells = (line.group, line.name or None, line.role, in_sync, line.epoch,
+    cells = (line.group, line.kind, line.name or None, line.role, in_sync, line.epoch,
              line.state, line.address, line.pid, line.lag)  # fmt: skip
     return ["-" if cell is None else str(cell) for cell in cells]
 

@@ -36,7 +36,7 @@ def cluster(
         int | None, typer.Option(min=1, help="Broker groups: each holds a share (2).")
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(min=0, max=9, help="Replicas of each broker group (1).")
+        int | None, typer.Option(min=0, max=9, help="Replicas of each group and delay server (1).")
     ] = None,
     metas: Annotated[int | None, typer.Option(min=1, help="Meta servers (1).")] = None,
     delays: Annotated[
@@ -135,10 +135,10 @@ async def _in_step(plan: "Plan") -> None:
 
     async with connect(plan.url, app=APP) as mq:
         for _ in range(int(IN_STEP_S / LOOK_S)):
-            states = await mq.admin.brokers()
-            masters = {state.group for state in states if state.role == "master"}
+            states = [*await mq.admin.brokers(), *await mq.admin.brokers("delay")]
             in_step = [state for state in states if state.in_sync]
-            if len(in_step) == len(plan.brokers) and masters == plan.groups:
+            led = {state.group for state in states if state.role == "master"}
+            if len(in_step) == len(plan.brokers) + len(plan.delays) and plan.groups <= led:
                 return
             await asyncio.sleep(LOOK_S)
     note(f"warning: not all replicas are in step after {IN_STEP_S:g} s; 'tern broker list' shows")

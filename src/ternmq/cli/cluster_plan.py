@@ -1,9 +1,9 @@
 """What a cluster on one machine is made of: which processes, with which folders, ports, arguments.
 
 Pure: from a shape and a place to a list of `Planned`, in the order they start. Ports follow each
-other from the first one: meta servers, brokers group by group, delay servers. The shape is kept in
-the folder (`cluster.json`), so that a cluster that is started again is the one that it was; it may
-grow, and never lose a server that holds messages.
+other from the first one: meta servers, brokers group by group, delay servers, their replicas. The
+shape is kept in the folder (`cluster.json`), so that a cluster that is started again is the one
+that it was; it may grow, and never lose a server that holds messages.
 """
 
 import json
@@ -30,7 +30,7 @@ class Shape:
 
     @property
     def servers(self) -> int:
-        return self.metas + self.groups * (1 + self.replicas) + self.delays
+        return self.metas + (self.groups + self.delays) * (1 + self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,8 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
         for letter in "abcdefghij"[: shape.replicas + 1]
     ]
     delays = [
-        server(name, "delay", "--url", url, "--name", name)
+        server(f"{name}{letter}", "delay", "--url", url, "--name", name)
+        for letter in ("", *(f"-{letter}" for letter in "bcdefghij"[: shape.replicas]))
         for name in (f"delay-{number + 1}" for number in range(shape.delays))
     ]
     return Plan(metas=metas, brokers=brokers, delays=delays)

@@ -106,7 +106,9 @@ def _choice(
 @app.command()
 def serve(
     url: MetaUrl = None,
-    name: Annotated[str | None, typer.Option(help="Its name; no two may have the same.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Its name; a second one of that name is a replica.")
+    ] = None,
     port: Annotated[int | None, typer.Option(min=3, help="Port to listen on (7702).")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where it stores (./tern-data).")] = None,
     wal_dir: Annotated[Path | None, typer.Option(help="Where it writes first, if apart.")] = None,

@@ -67,7 +67,7 @@ from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
 from ternmq.wire.refused import RefusedFind, RefusedHandle
 from ternmq.wire.replaying import GroupRetried, GroupRetry
-from ternmq.wire.standing import GroupDrain, HandedOver, Standing
+from ternmq.wire.standing import GroupDrain, GroupKind, HandedOver, Standing
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]
@@ -395,33 +395,40 @@ class Admin:
     async def meta_status(self) -> Status:
         return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)
 
-    async def brokers(self) -> list[BrokerState]:
-        """Every server of every broker group, running or not, with what it says."""
-        return await BrokerMembers(self._links).states()
+    async def brokers(self, kind: GroupKind = "realtime") -> list[BrokerState]:
+        """Every server of every broker group, running or not, with what it says; with kind "delay"
+        the same of delay servers."""
+        return await BrokerMembers(self._links).states(kind)
 
     async def standings(self) -> list[Standing]:
         """How broker groups and groups of delay servers stand: members, master, in-sync set."""
         return await BrokerMembers(self._links).standings()
 
     async def promote(
-        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False
-    ) -> Standing:
-        """Make a member of a broker group its master, and wait until it serves; None: one that is
-        in sync. `force`: although the master may be alive; it stops acknowledging. `accept_loss`:
-        although the member is not in sync; what it lacks of acknowledged messages is lost."""
+        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False,
+        kind: GroupKind = "realtime",
+    ) -> Standing:  # fmt: skip
+        """Make a member of a broker group (of a delay server: kind "delay") its master, and wait
+        until it serves; None: one that is in sync. `force`: although the master may be alive; it
+        stops acknowledging. `accept_loss`: although the member is not in sync; what it lacks of
+        acknowledged messages is lost."""
         return await BrokerMembers(self._links).promote(
-            group, member, force=force, accept_loss=accept_loss, kind="realtime"
+            group, member, force=force, accept_loss=accept_loss, kind=kind
         )
 
-    async def handover(self, group: str, member: str | None = None) -> HandedOver:
+    async def handover(
+        self, group: str, member: str | None = None, kind: GroupKind = "realtime"
+    ) -> HandedOver:
         """Let another in-sync member lead; nothing is lost, sending pauses for a moment."""
-        return await BrokerMembers(self._links).hand_over(group, member, kind="realtime")
+        return await BrokerMembers(self._links).hand_over(group, member, kind=kind)
 
-    async def forget_member(self, group: str, member: str, accept_loss: bool = False) -> Standing:
+    async def forget_member(
+        self, group: str, member: str, accept_loss: bool = False, kind: GroupKind = "realtime"
+    ) -> Standing:
         """A member of a broker group is gone for good. `accept_loss`: although it is the last one
         in sync, so that the group's messages are gone with it."""
         return await BrokerMembers(self._links).forget(
-            group, member, accept_loss=accept_loss, kind="realtime"
+            group, member, accept_loss=accept_loss, kind=kind
         )
 
     async def drain(self, broker_group: str, undo: bool = False) -> DrainProgress:

@@ -58,6 +58,8 @@ class BrokerState:
     """Has all that was ever acknowledged; if its group waits for it."""
     waits: bool = True
     """False: its master acknowledges before replicas have it, so another that leads may lack it."""
+    kind: str = "realtime"
+    """Of the group: 'realtime' (brokers) or 'delay' (delay servers)."""
 
 
 class BrokerMembers:
@@ -74,7 +76,8 @@ class BrokerMembers:
         for each in await self.standings():
             if (each.broker_group, each.kind) == (group, kind) and each.members:
                 return each
-        raise BadRequest(f"no server joined a broker group {group!r}; tern broker list shows them")
+        what = "delay server" if kind == "delay" else "broker group"
+        raise BadRequest(f"no server joined a {what} {group!r}; tern broker list shows them")
 
     async def states(self, kind: GroupKind = "realtime") -> list[BrokerState]:
         """Every server, with what it says about itself."""
@@ -224,6 +227,7 @@ def _of_member(
         name=member.name,
         in_sync=member.id in standing.in_sync,
         waits=standing.waits,
+        kind=standing.kind,
     )
 
 
@@ -237,4 +241,5 @@ def _of_route(route: Route, words: dict[str, Status | None]) -> BrokerState:
         address=route.address,
         pid=word.pid if word else None,
         lag=None if word is None or word.lag < 0 else word.lag,
+        kind=route.kind,
     )

@@ -27,13 +27,16 @@ from ternmq.core.errors import (
 )
 from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
-from ternmq.delay.rounds import Rounds
+from ternmq.delay.rounds import Pass, Rounds, Written
 from ternmq.delay.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
+from ternmq.replication.safety import Safety
 from ternmq.rpc.peer import Peer
 from ternmq.storage.append import Append, Staged
+from ternmq.storage.message_log import MessageLog
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic, TopicSettings
 from ternmq.wire.frame import Frame
+from ternmq.wire.replicating import MESSAGES
 
 _PUBLISH = int(Command.PUBLISH)
 DISPATCH_ROOM = 64 * KIB
@@ -69,6 +72,7 @@ class Acceptor:
         max_days: int,
         auto_create: bool,
         on_safe: Callable[[], None],
+        safety: Safety | None = None,
     ) -> None:
         self._store = store
         self._wal = store.wal
@@ -79,12 +83,8 @@ class Acceptor:
         self._on_safe = on_safe
         self._pending: dict[Key, Pending] = {}
         self._making: set[asyncio.Task[None]] = set()
-        messages = store.wal.messages
         self.rounds: Rounds[Pending, Staged] = Rounds(
-            "tern-delay-wal",
-            stage=lambda items: messages.stage([item.append for item in items]),
-            write=messages.write,
-            finish=self._finish,
+            "tern-delay-wal", _Arriving(store.wal.messages, self._told), safety
         )
 
     def publish(self, peer: Peer, frame: Frame) -> None:
@@ -194,12 +194,7 @@ class Acceptor:
             topic = await self._directory.create_topic(name, TopicSettings())
         return topic
 
-    def _finish(self, items: list[Pending], staged: Staged | None, error: TernError | None) -> None:
-        if staged is not None:
-            if error is None:
-                self._wal.messages.commit(staged)
-            else:
-                self._wal.messages.abandon(staged)
+    def _told(self, items: list[Pending], error: TernError | None) -> None:
         for item in items:
             self._tell(item, error)
         if error is None:
@@ -227,6 +222,44 @@ class Acceptor:
         if self._making:
             await asyncio.wait(self._making)
         await self.rounds.close()
+
+
+class _Arriving:
+    """The message log as a way for rounds: `delay.rounds.Way`."""
+
+    number = MESSAGES
+    in_turn = True
+
+    def __init__(
+        self, messages: MessageLog, told: Callable[[list[Pending], TernError | None], None]
+    ) -> None:
+        self._messages = messages
+        self._told = told
+
+    def stage(self, items: list[Pending]) -> Staged:
+        return self._messages.stage([item.append for item in items])
+
+    def write(self, staged: Staged, passing: Pass) -> Written:
+        passing(staged.plan, True)
+        self._messages.write(staged)
+        return Written(staged.plan.end, sync=True)
+
+    def sync(self) -> None:
+        self._messages.sync()
+
+    def durable(self) -> int:
+        return self._messages.synced_offset
+
+    def advance(self, mark: int) -> None:
+        """Committing does it."""
+
+    def finish(self, items: list[Pending], staged: Staged | None, error: TernError | None) -> None:
+        if staged is not None:
+            if error is None:
+                self._messages.commit(staged)
+            else:
+                self._messages.abandon(staged)
+        self._told(items, error)
 
 
 def _check_topic(

@@ -15,6 +15,9 @@ from ternmq.wire.delays import DelayChange, DelayCountQuery, DelayFind, DelayLed
 from ternmq.wire.frame import Frame
 
 Slow = Callable[[Any], Awaitable[wire.Record]]
+Hot = Callable[[Peer, Frame], None]
+_LAST_WORDS = {Command.REPLICATED}
+"""What a server that stops still needs: replicas say that they have it."""
 
 
 class DelayRouter:
@@ -28,10 +31,10 @@ class DelayRouter:
         finder: Finder,
         status: Callable[[wire.StatusQuery], wire.Status],
     ) -> None:
-        self._acceptor = acceptor
         self._status = status
         self._answering = Answering()
         self.stopping = False
+        self._hot: dict[int, Hot] = {Command.PUBLISH: acceptor.publish}
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
             Command.DELAY_CHANGE: (DelayChange, changes.change),
             Command.DELAY_FIND: (DelayFind, finder.find),
@@ -39,14 +42,19 @@ class DelayRouter:
             Command.DELAY_LEDGER: (DelayLedgerQuery, finder.ledger),
         }
 
+    def add(self, command: Command, hot: Hot) -> None:
+        """One more line of the table: a part that answers whenever it is ready."""
+        self._hot[command] = hot
+
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command
-        if frame.flags & Flag.ONE_WAY:
+        if frame.flags & Flag.ONE_WAY and command != Command.REPLICATED:
             raise ProtocolError(f"{Command(command).name} needs an answer")
-        if self.stopping:
+        if self.stopping and command not in _LAST_WORDS:
             raise Unavailable("the delay server is stopping; connect again in a moment")
-        if command == Command.PUBLISH:
-            self._acceptor.publish(peer, frame)
+        hot = self._hot.get(command)
+        if hot is not None:
+            hot(peer, frame)
             return
         if command == Command.STATUS:
             answer = self._status(unpack(frame.payload, wire.StatusQuery))

@@ -23,6 +23,7 @@ class InUse:
     group_id: int
     """The highest."""
     epoch: int
+    kind: GroupKind = "realtime"
 
 
 class TopicDirectory(Protocol):

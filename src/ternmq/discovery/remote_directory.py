@@ -98,6 +98,7 @@ class RemoteDirectory(RemoteStandings):
             topic_ids=sorted(used.topic_ids),
             group_id=used.group_id,
             epoch=used.epoch,
+            kind=used.kind,
         )
         return frozenset((await self.ask(Command.RESERVE, wanted, Reserved)).unknown)
 

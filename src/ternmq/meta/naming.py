@@ -78,6 +78,7 @@ class Naming:
                 topic_ids=frozenset(used.topic_ids),
                 group_id=used.group_id,
                 epoch=used.epoch,
+                kind=used.kind,
             )
         )
         return Reserved(unknown=sorted(unknown))

@@ -121,6 +121,11 @@ class Registrar:
         if self._master(route) is not None:
             raise AlreadyExists(f"{route.broker_group!r} is running; stop it before you forget it")
         await self._service.forget_server(route)
+        held = self._service.standing(route.broker_group, route.kind)
+        for member in held.members if held is not None and route.kind == "delay" else ():
+            await self._service.forget_member(
+                route.broker_group, member.id, kind=route.kind, accept_loss=True
+            )
         if self._service.topic(later_topic(route.broker_group)) is not None:
             await self._service.delete_topic(later_topic(route.broker_group))
         return Empty()

@@ -21,6 +21,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from ternmq.core.clock import Clock
@@ -36,6 +37,7 @@ from ternmq.meta.leadership import Leadership
 from ternmq.meta.liveness import DEAD_AFTER_MS, Liveness
 from ternmq.meta.placer import place
 from ternmq.meta.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
+from ternmq.meta.standings import epoch_key
 from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.placement import Place, Placed, Placement
 from ternmq.wire.standing import (
@@ -209,6 +211,7 @@ class MetaService:
     async def reserve(self, used: InUse) -> frozenset[int]:
         check_name("broker group", used.broker_group)
         now_ms = self._clock.now_ms()
+        used = replace(used, broker_group=epoch_key(used.broker_group, used.kind))
         behind = await asyncio.shield(
             self._in_worker(lambda: self._registry.reserve(used, now_ms=now_ms))
         )

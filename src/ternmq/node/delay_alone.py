@@ -28,8 +28,18 @@ async def serving_delay_alone(
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(joined(url, DISPATCHER))
         delay = await stack.enter_async_context(
-            serving_delay(config, directory=cluster.directory, brokers=url, clock=clock, disk=disk)
+            serving_delay(
+                config,
+                directory=cluster.directory,
+                address=route.address,
+                clock=clock,
+                disk=disk,
+                url=url,
+            )
         )
-        await stack.enter_async_context(registered(cluster.addresses, cluster.hello, route))
+        registration = await stack.enter_async_context(
+            registered(cluster.addresses, cluster.hello, route, member=delay.member)
+        )
+        delay.watch(lambda epoch: registration.say(epoch=epoch))
         await stack.enter_async_context(serving_metrics(config, [delay.figures], clock=clock))
         yield route.address

@@ -42,16 +42,19 @@ async def serving_node(
         present = await stack.enter_async_context(registrar.present(route, member=broker.member))
         broker.watch(lambda epoch: present.say(epoch=epoch))
         if config.delay_server:
+            later = delay_route(config)
             delay = await stack.enter_async_context(
                 serving_delay(
                     config,
                     directory=meta.directory,
-                    brokers=node_url(config),
+                    address=later.address,
                     clock=clock,
                     disk=disk,
+                    url=node_url(config),
                 )
             )
             figures.append(delay.figures)
-            await stack.enter_async_context(registrar.present(delay_route(config)))
+            waiting = await stack.enter_async_context(registrar.present(later, member=delay.member))
+            delay.watch(lambda epoch: waiting.say(epoch=epoch))
         await stack.enter_async_context(serving_metrics(config, figures, clock=clock))
         yield node_url(config)

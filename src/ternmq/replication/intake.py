@@ -122,6 +122,10 @@ class Intake:
         if not self._busy:
             self._begin()
 
+    def give_up(self, error: TernError) -> None:
+        """Something else here failed: nothing is taken any more."""
+        self._fail(error)
+
     def alone(self, job: Job) -> asyncio.Future[None]:
         """Run a blocking job on the writer thread while nothing is written."""
         future: asyncio.Future[None] = self._loop.create_future()

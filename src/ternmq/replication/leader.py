@@ -87,6 +87,9 @@ class Leader:
         self._feeds: dict[str, Feed] = {}
         self._fed = False
         """Somebody was passed bytes of this epoch, whether still here or not."""
+        first = {number: led.start_offset for number, led in logs.items()}
+        self._needs = {each.id: dict(first) for each in standing.members if each.id != me}
+        """From where on each member needs the logs, as far as is known."""
         self._written = {number: led.end for number, led in logs.items()}
         self._durable = dict(self._written)
         self._marks = dict.fromkeys(logs, 0)
@@ -193,6 +196,7 @@ class Leader:
             raise ProtocolError("REPLICATED without FOLLOW at this epoch")
         stream = feed.streams[number]
         self._in_sync.holds(feed.member, number, end, self._loop.time())
+        self._needs.setdefault(feed.member, {})[number] = end
         if not stream.started:
             stream.start(end)
         else:
@@ -219,6 +223,23 @@ class Leader:
         if copy is None or not copy.connected:
             return None
         return sum(end - copy.ends.get(number, 0) for number, end in self._written.items())
+
+    def expect(self, member: str, starts: dict[int, int]) -> None:
+        """It is about to follow, from there on."""
+        self._needs[member] = starts
+
+    def needed(self, keep: int) -> dict[int, int]:
+        """From where on other members need each log; for one that is away not more than `keep`
+        bytes are kept. Empty: there are none."""
+        wanted = {each: self._needs[each] for each in self._needs if each in self._members()}
+        return {
+            number: max(min(needs.get(number, 0) for needs in wanted.values()), written - keep)
+            for number, written in self._written.items()
+            if wanted
+        }
+
+    def _members(self) -> frozenset[str]:
+        return self._in_sync.known.members | self._feeds.keys()
 
     # -- handing over
 

@@ -61,6 +61,9 @@ class Replica:
         """Returns the standing by which this member leads; None when the server stops."""
         async with background(**self.role.loops(self._intake)):
             while not self._site.stop.is_set() and not self.base:
+                if self.role.failed is not None:
+                    await self._stay_out(self.role.failed)
+                    return None
                 standing = self._site.standing
                 self._site.changed.clear()
                 own = standing.master == self._site.me
@@ -68,6 +71,13 @@ class Replica:
                 if won is not None:
                     return won
         return None
+
+    async def _stay_out(self, failed: TernError) -> None:
+        """Neither follow nor lead until a restart."""
+        self.role.trouble = failed.message
+        log.error("this member is out until it is started again", reason=failed.message)
+        await self._site.leave_set()
+        await self._site.stop.wait()
 
     async def _own(self, standing: Standing) -> Standing | None:
         """Somebody made this member the master: by that epoch if it is new, else by another."""

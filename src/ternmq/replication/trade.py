@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ternmq.core.errors import TernError
 from ternmq.metrics.samples import Samples
 from ternmq.replication.feed import Source
 from ternmq.replication.intake import Intake, Target
-from ternmq.replication.safety import Safety
+from ternmq.replication.leader import Leader
 from ternmq.replication.site import Site
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
@@ -74,6 +75,10 @@ class Copying(Protocol):
 
     def lost(self, peer: Peer) -> None: ...
 
+    @property
+    def failed(self) -> TernError | None:
+        """Why this member can not lead any more before a restart, though its logs are whole."""
+
     def on_safe(self, number: int, told: Any) -> None:
         """More of a log counts, as the master says; `told` is what `advance` returned."""
 
@@ -110,7 +115,7 @@ class Holding(Protocol):
     async def reserve(self, site: Site) -> int:
         """Numbers in the data are never given out again; returns the last epoch in it."""
 
-    def serving(self, site: Site, safety: Safety) -> Serving:
+    def serving(self, site: Site, leader: Leader) -> Serving:
         """The parts of a master; all that is in the logs counts."""
 
     def copying(self, site: Site) -> Copying:

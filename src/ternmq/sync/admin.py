@@ -30,7 +30,7 @@ from ternmq.wire.halves import HalfEnded, HalfOpens
 from ternmq.wire.keys import GroupKeys
 from ternmq.wire.placement import Placement
 from ternmq.wire.policies import AppLimit
-from ternmq.wire.standing import HandedOver, Standing
+from ternmq.wire.standing import GroupKind, HandedOver, Standing
 
 
 class Admin:
@@ -176,22 +176,27 @@ class Admin:
     def meta_status(self) -> Status:
         return run(self._admin.meta_status())
 
-    def brokers(self) -> list[BrokerState]:
-        return run(self._admin.brokers())
+    def brokers(self, kind: GroupKind = "realtime") -> list[BrokerState]:
+        return run(self._admin.brokers(kind))
 
     def standings(self) -> list[Standing]:
         return run(self._admin.standings())
 
     def promote(
-        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False
+        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False,
+        kind: GroupKind = "realtime",
+    ) -> Standing:  # fmt: skip
+        return run(self._admin.promote(group, member, force, accept_loss, kind))
+
+    def handover(
+        self, group: str, member: str | None = None, kind: GroupKind = "realtime"
+    ) -> HandedOver:
+        return run(self._admin.handover(group, member, kind))
+
+    def forget_member(
+        self, group: str, member: str, accept_loss: bool = False, kind: GroupKind = "realtime"
     ) -> Standing:
-        return run(self._admin.promote(group, member, force, accept_loss))
-
-    def handover(self, group: str, member: str | None = None) -> HandedOver:
-        return run(self._admin.handover(group, member))
-
-    def forget_member(self, group: str, member: str, accept_loss: bool = False) -> Standing:
-        return run(self._admin.forget_member(group, member, accept_loss))
+        return run(self._admin.forget_member(group, member, accept_loss, kind))
 
     def drain(self, broker_group: str, undo: bool = False) -> DrainProgress:
         return run(self._admin.drain(broker_group, undo))

@@ -5,7 +5,7 @@ their applications begin with '%'.
 """
 
 from ternmq.wire.commands import Record, Topic
-from ternmq.wire.standing import Standing
+from ternmq.wire.standing import GroupKind, Standing
 
 
 class TopicNewsFind(Record, frozen=True):
@@ -51,6 +51,7 @@ class Reserve(Record, frozen=True):
     topic_ids: list[int]
     group_id: int
     epoch: int
+    kind: GroupKind = "realtime"
 
 
 class Reserved(Record, frozen=True):

@@ -8,7 +8,8 @@ REPLICATED says how much the replica holds. Both are pipelined; neither waits fo
 
 `REPLICATE` is the head of a pushed frame, the bytes of the log follow (none: only the marks moved):
 how much of the log is safe, and where it begins, so that replicas let go what the master let go.
-Logs have numbers: 0 is the message log, 1 the pull log.
+Logs have numbers: 0 is the message log, 1 the pull log of a broker or the decisions of a delay
+server. A replica that lacks what the master no longer has in its logs begins with a base.
 """
 
 import struct
@@ -16,6 +17,7 @@ import struct
 from ternmq.wire.commands import Record
 
 MESSAGES, PULLS = 0, 1
+DECISIONS = 1
 
 REPLICATE = struct.Struct("<QQQQHH4x")  # epoch, offset, safe to, start, log, flags
 REPLICATE_SYNC = 1  # Must be on disk before it is answered.
@@ -59,3 +61,30 @@ class Followed(Record, frozen=True):
     logs: list[LogPlan]
     base: bytes = b""
     """What an empty replica begins with, where the master's logs no longer begin at 0."""
+
+
+class BaseOpen(Record, frozen=True):
+    """A replica whose logs end before its master's begin wants the files that came of them. They
+    are held for it, as they are now, until the connection ends."""
+
+    broker_group: str
+    member: str
+    epoch: int
+
+
+class BaseOpened(Record, frozen=True):
+    size: int
+    """Of the list of files, which is read first, as the file `manifest`."""
+
+
+class BaseRead(Record, frozen=True):
+    """A piece of one of the files."""
+
+    kind: str
+    hour: int
+    offset: int
+    size: int
+
+
+class BasePiece(Record, frozen=True):
+    data: bytes

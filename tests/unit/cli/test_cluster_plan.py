@@ -16,7 +16,7 @@ def test_ports_follow_each_other_and_every_server_has_a_folder_of_its_own() -> N
     assert [(each.name, each.port) for each in plan.everybody] == [
         ("meta-1", 7700), ("meta-2", 7701),
         ("group-1-a", 7702), ("group-1-b", 7703), ("group-2-a", 7704), ("group-2-b", 7705),
-        ("delay-1", 7706),
+        ("delay-1", 7706), ("delay-1-b", 7707),
     ]  # fmt: skip
     folders = [each.arguments[each.arguments.index("--data-dir") + 1] for each in plan.everybody]
     assert folders == [f"/data/{each.name}" for each in plan.everybody]
@@ -29,6 +29,16 @@ def test_members_of_a_broker_group_share_its_name_and_know_all_meta_servers() ->
         words = broker.arguments
         assert words[words.index("--name") + 1] == "group-1"
         assert words[words.index("--url") + 1] == "tern://127.0.0.1:7700,127.0.0.1:7701"
+
+
+def test_replicas_of_delay_servers_come_last_so_that_a_cluster_of_before_keeps_its_ports() -> None:
+    plan = make_plan(Shape(groups=1, replicas=1, delays=2), FOLDER, 7700)
+
+    names = {each.name: each.arguments[each.arguments.index("--name") + 1] for each in plan.delays}
+    assert names == {
+        "delay-1": "delay-1", "delay-2": "delay-2", "delay-1-b": "delay-1", "delay-2-b": "delay-2",
+    }  # fmt: skip
+    assert [each.port for each in plan.delays] == [7703, 7704, 7705, 7706]
 
 
 def test_more_arguments_go_to_those_that_take_them() -> None:

@@ -24,6 +24,7 @@ class Site(SimpleNamespace):
         super().__init__(
             standing=MINE, me=ME.id, stop=asyncio.Event(), changed=asyncio.Event(), hello=None,
             member=SimpleNamespace(accepted_epoch=MINE.epoch), answers=list(answers),
+            from_memory=False,
         )  # fmt: skip
 
     async def lead(self) -> Standing:
@@ -40,7 +41,7 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
     monkeypatch.setattr(replica, "AGAIN_S", 0.001)
     won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
     site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
-    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="")
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
     follower = Replica(site, SimpleNamespace(logs={}), copying)
     assert await follower.run() is won
     assert site.answers == [] and copying.trouble == "still away"
