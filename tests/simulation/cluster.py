@@ -17,6 +17,7 @@ from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
 from tests.simulation.cluster_members import check_members
+from tests.simulation.cluster_operator import Operator
 from tests.simulation.cluster_registry import SharedRegistry
 from tests.simulation.cluster_shape import drawn
 from tests.simulation.faults.field import Field
@@ -57,8 +58,9 @@ class Cluster:
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
         self.members: dict[str, list[Machine]] = {}
         self.load = Load(
-            self.url, self.journal, self._random, interval=self.shape.lasts / self.shape.sends
-        )
+            self.url, self.journal, self._random,
+            interval=self.shape.lasts / self.shape.sends, transactions=self.shape.transactions,
+        )  # fmt: skip
         self._build(metas)
 
     def _build(self, metas: list[str]) -> None:
@@ -67,8 +69,6 @@ class Cluster:
             group = f"g{number}"
             self.members[group] = [add(f"{group}-{n}", self._broker) for n in range(members)]
         self.load.groups = list(self.members)
-        self.load.is_careful = lambda: self.world.now < field.careful_until
-        self.journal.one_group = len(self.members) == 1
         field.metas = [add(name, self._meta) for name in metas]
         field.servers = [member for members in self.members.values() for member in members]
         field.clients = [
@@ -78,7 +78,11 @@ class Cluster:
         ]
         add("judge", self.load.judge)
         if self.shape.operated:
-            add("operator", self.load.operate)
+            operator = Operator(
+                self.load, every=self.shape.lasts / 2,
+                is_careful=lambda: self.world.now < field.careful_until,
+            )  # fmt: skip
+            add("operator", operator)
 
     def _config(self, process: Process) -> NodeConfig:
         name, shape = process.machine.name, self.shape
@@ -94,6 +98,8 @@ class Cluster:
             "session_grace_ms": 2_000,
             "lease_ms": 20_000,
             "checkpoint_interval_ms": 1_000,
+            "half_check_interval_ms": 1_000,
+            "half_checks_max": 1_000,
         })  # fmt: skip
 
     async def _meta(self, process: Process) -> None:

@@ -51,9 +51,12 @@ class Journal:
     operated: list[str] = field(default_factory=list)
     by_key: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     """Stored bodies of an order key, in the order in which they were acknowledged."""
-    one_group: bool = True
-    """With several broker groups there is no order of keys, and leases have equal numbers."""
-    leases: dict[int, str] = field(default_factory=dict)
+    leases: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Of each broker group, and who got it."""
+    halves: dict[str, list[bytes]] = field(default_factory=dict)
+    """Bodies of transactions, by their ids."""
+    decided: dict[str, bool] = field(default_factory=dict)
+    """Transactions: committed or not, whether the broker knows it yet or not."""
     over: bool = False
     """Producers stop."""
 
@@ -79,15 +82,15 @@ class Journal:
     def shown(self, who: str, group: str, message: Message, ordered: bool) -> bytes:
         """A consumer sees a message."""
         body = message.body
-        if self.one_group:
-            holder = self.leases.setdefault(message.fence.lease, who)
-            assert holder == who, f"lease {message.fence.lease} went to {holder} and to {who}"
+        lease = (message.broker_group, message.fence.lease)
+        holder = self.leases.setdefault(lease, who)
+        assert holder == who, f"lease {lease} went to {holder} and to {who}"
         assert body in self.sent, f"{group} got what nobody sent: {body[:60]!r}"
         sent = self.sent[body]
         assert sent.topic == message.topic, f"{body[:60]!r} came out of {message.topic}"
         self.deliveries[group][body] += 1
         self.rejected[group].discard(body)  # The lease was lost: the verdict came too late.
-        if ordered and self.one_group and sent.order_key is not None:
+        if ordered and sent.order_key is not None:
             self._check_order(group, body, sent.order_key)
         return body
 
@@ -113,6 +116,13 @@ class Journal:
         for body, place in self.stored.items():
             assert where.get(body) == place, (
                 f"{body[:40]!r} was acknowledged at {place} and is at {where.get(body)}"
+            )
+
+        for transaction, bodies in self.halves.items():
+            there = [body in where for body in bodies]
+            wanted = self.decided.get(transaction, False)
+            assert all(one is wanted for one in there), (
+                f"transaction {transaction}: committed is {wanted}, visible are {there}"
             )
 
     def check_group(self, group: str, bodies: set[bytes], dead: list[bytes]) -> None:

@@ -7,7 +7,7 @@ All of them write down what they see (`cluster_journal`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -16,6 +16,7 @@ from ternmq.client.client import Client
 from ternmq.client.config import make_config
 from ternmq.client.message import Message
 from ternmq.core.errors import TernError, TopicNotFound
+from tests.simulation.cluster_halves import Halves
 from tests.simulation.cluster_journal import Journal, Place, check_ledger, unsettled
 from tests.simulation.world.machine import Process
 
@@ -26,23 +27,23 @@ GROUPS = {BILLING: TOPICS, SHIPPING: (ORDERED,)}
 LINES = sum(map(len, GROUPS.values()))
 """Of the ledger, per broker group: consumers join all of them."""
 PREFETCH = 40
-OPERATED_S = 20.0
 
 
 class Load:
     """What the clients of one run share."""
 
-    def __init__(self, url: str, journal: Journal, random: Random, *, interval: float) -> None:
+    def __init__(
+        self, url: str, journal: Journal, random: Random, *, interval: float, transactions: bool
+    ) -> None:
         self.url = url
         self.journal = journal
         self.random = random
+        self.transactions = transactions
         self._interval = interval
         """Seconds between two sends of one of the four that send, on average."""
         self._sending: dict[str, int] = {}
         self.groups: list[str] = []
         """The broker groups that there are."""
-        self.is_careful: Callable[[], bool] = lambda: False
-        """Whether the operator must not use force."""
         self.verdict = ""
 
     @asynccontextmanager
@@ -57,18 +58,23 @@ class Load:
     async def produce(self, process: Process) -> None:
         """Until it is over; several sends at a time."""
         self._sending[process.machine.name] = 2
-        async with self.client(process) as mq, asyncio.TaskGroup() as tasks:
-            for lane in range(2):
-                keys = [f"{process.machine.name}-{lane}-{number}" for number in range(2)]
-                tasks.create_task(self._send_some(mq, keys))
-        self._sending[process.machine.name] = 0
-        await process.stopping.wait()
+        async with self.client(process) as mq:
+            halves = Halves(mq, self.journal, self.random) if self.transactions else None
+            async with asyncio.TaskGroup() as tasks:
+                for lane in range(2):
+                    keys = [f"{process.machine.name}-{lane}-{number}" for number in range(2)]
+                    tasks.create_task(self._send_some(mq, keys, halves))
+            self._sending[process.machine.name] = 0
+            await process.stopping.wait()  # It may still be asked about transactions.
 
-    async def _send_some(self, mq: Client, keys: list[str]) -> None:
+    async def _send_some(self, mq: Client, keys: list[str], halves: Halves | None) -> None:
         chance, journal = self.random, self.journal
         while not journal.over:
             try:
-                await self._send(mq, keys)
+                if halves is not None and chance.random() < 0.3:
+                    await halves.send(PLAIN)
+                else:
+                    await self._send(mq, keys)
             except TernError:
                 await asyncio.sleep(chance.random())
             if chance.random() < 0.8:
@@ -102,25 +108,6 @@ class Load:
             else:
                 one = receipts[row]
                 journal.told(body, Place(one.broker_group, one.topic, one.sequence))
-
-    # The operator.
-
-    async def operate(self, process: Process) -> None:
-        """Lets other members lead now and then, planned or by force."""
-        chance = self.random
-        while not self.journal.over:
-            await asyncio.sleep(chance.expovariate(1 / OPERATED_S))
-            try:
-                async with self.client(process) as mq:
-                    if chance.random() < 0.6 or self.is_careful():
-                        await mq.admin.handover(chance.choice(self.groups))
-                    else:
-                        await mq.admin.promote(chance.choice(self.groups), force=True)
-            except TernError as error:
-                self.journal.operated.append(f"{error!r}")
-            else:
-                self.journal.operated.append("done")
-        await process.stopping.wait()
 
     # Consumers.
 
@@ -158,6 +145,11 @@ class Load:
             for line in lines:
                 check_ledger(line)
             left = [f"{line.group} {line.topic} {unsettled(line)}" for line in lines]
+            halves = sum(line.open + line.dropped for line in await mq.admin.half_lines())
+            if halves:
+                self.verdict = f"half messages: {halves}"
+                await asyncio.sleep(1)
+                continue
             self.verdict = f"left: {left}"
             all_joined = len(lines) == LINES * len(self.groups)
             if all_joined and not sent_meanwhile and not sum(map(unsettled, lines)):

@@ -24,7 +24,8 @@ class Shape:
     only: tuple[str, ...] = ()
     """Faults that happen; empty: all kinds."""
     operated: bool
-    """Somebody lets other members lead now and then."""
+    """Somebody lets other members lead now and then, and moves order-key slots."""
+    transactions: bool
 
     @property
     def late_s(self) -> float:
@@ -37,13 +38,15 @@ class Shape:
 
 def drawn(chance: Random) -> Shape:
     choice = chance.choice
+    members = tuple(choice((1, 2, 2, 3)) for _ in range(choice((1, 1, 2))))
     return Shape(
         metas=choice((1, 1, 2)),
-        members=tuple(choice((1, 2, 2, 3)) for _ in range(choice((1, 1, 2)))),
+        members=members,
         lasts=choice((3.0, 8.0, 20.0)),
         sends=choice((4, 12, 25)),
         replica_lost=choice(("read-only", "read-only", "continue")),
         hurry=choice((2, 10)),
         faults=choice((0, 2, 4, 8, 16)),
-        operated=chance.random() < 0.4,
+        operated=chance.random() < (0.4 if len(members) == 1 else 0.8),
+        transactions=chance.random() < 0.4,
     )

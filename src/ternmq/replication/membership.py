@@ -122,6 +122,9 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
     )  # fmt: skip
     site.join = partial(_ask, trade, directory, record, empty, me)
     directory.on_standing_changed(site.learn)
+    heard = directory.standing(site.group, site.kind)
+    if heard is not None:  # It may have changed while it was written down.
+        site.learn(heard)
     directory.on_topic_deleted(lambda topic: site.topic_deleted(topic))
     directory.on_topic_changed(lambda topic: site.topic_changed(topic))
     return site
