@@ -230,9 +230,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is None:
             self._give_up(reason)
 
-    def _give_up(self, reason: TernError) -> None:
-        # A server that leads no more has said so; that is how a planned hand-over looks.
-        tell = log.debug if isinstance(reason, NotMaster) else log.warning
+    def _give_up(self, reason: TernError, *, planned: bool = False) -> None:
+        tell = log.debug if planned else log.warning
         tell("connection given up", server=self.address, reason=reason.message)
         self._end(reason)
         self._transport.abort()
@@ -307,8 +306,9 @@ class Connection(asyncio.BufferedProtocol):
                 _fail(future, error)
             elif frame.correlation == 0:
                 if isinstance(error, NotMaster):  # Whoever waits shall look for the master.
-                    error = Unavailable(error.message)
-                self._give_up(error)
+                    self._give_up(Unavailable(error.message), planned=True)
+                else:
+                    self._give_up(error)
             else:
                 self._give_up(_unasked(self.address, frame))
         elif frame.flags or frame.correlation:

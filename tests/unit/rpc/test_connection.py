@@ -6,10 +6,12 @@ import signal
 import socket
 
 import pytest
+from structlog.testing import capture_logs
 
 from ternmq.core.errors import (
     BadRequest,
     Closed,
+    NotMaster,
     ProtocolError,
     TernError,
     TooLarge,
@@ -324,6 +326,21 @@ async def test_the_reason_of_a_closing_server_is_what_calls_fail_with() -> None:
         with pytest.raises(Unavailable, match="the server is stopping"):
             await connection.call(Command.READ)
         await connection.close()
+
+
+async def test_a_server_that_leads_no_more_is_left_without_a_warning() -> None:
+    async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(welcome_frame())
+        reason = failure(NotMaster("this server no longer has its role"))
+        writer.write(a_frame(Command.NOTICE, reason, correlation=0, flags=Flag.ERROR))
+
+    async with bad_server(closes) as address:
+        with capture_logs() as logs:
+            connection = await opened(address)
+            with pytest.raises(Unavailable, match="no longer has its role"):
+                await connection.call(Command.READ)
+        await connection.close()
+    assert [each["log_level"] for each in logs] == ["debug"], "a hand-over is no trouble"
 
 
 BAD_WELCOMES = {
