@@ -62,6 +62,8 @@ class Life:
         self.next_number = 0
         self.unanswered: list[tuple[int, Decision]] = []
         self.lives = 0
+        self.calm = False
+        """Nothing fails any more."""
         self.store: DelayStore
         self.engine: Engine
         self.start()
@@ -73,10 +75,7 @@ class Life:
             try:
                 if self.random.random() < 0.2:
                     self.disk.faults.cut_power(self.random.randint(1, 12))
-                self.store = DelayStore.open(
-                    self.disk, self.paths, clock=self.clock, hour_ms=self.hour_ms,
-                    segment_size=2**22, min_free=0,
-                )  # fmt: skip
+                self.store = self.open()
                 self.disk.faults.clear()
                 break
             except PowerCut:
@@ -91,6 +90,12 @@ class Life:
         self.unanswered.clear()
         self.model.restarted(self.store.wal.producers)
         self.check()
+
+    def open(self) -> DelayStore:
+        return DelayStore.open(
+            self.disk, self.paths, clock=self.clock, hour_ms=self.hour_ms, segment_size=2**22,
+            min_free=0,
+        )  # fmt: skip
 
     def end(self, *, power: bool) -> None:
         if power:
@@ -208,8 +213,12 @@ class Life:
         except DiskFailed:
             log.abandon(staged)
             return  # Nobody knows; the next life does.
+        self.make_safe()
         log.commit(staged)
         self.model.stored(key)
+
+    def make_safe(self) -> None:
+        """What is written is on every disk where it has to be."""
 
     def run(self) -> None:
         """Everything that waits: scheduling, loading, ticks, dispatch."""
@@ -409,6 +418,7 @@ class Life:
             except Killed:
                 self.end(power=self.random.random() < 0.5)
         self.model.all_came()
+        self.calm = True
         last = max([*self.engine.hours, self.clock.now_ms()]) + 2 * DAY_MS
         self.clock.turn((last - self.clock.now_ms()) / 1000)
         self.checkpoint()

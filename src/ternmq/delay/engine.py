@@ -75,6 +75,7 @@ class Engine:
 
     def __init__(self, store: DelayStore, *, hour_ms: int, fragments: int) -> None:
         self.store = store
+        store.led = True
         self.hours = store.hours
         self.hour_ms = hour_ms
         self.names = store.names

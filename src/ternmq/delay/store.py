@@ -17,7 +17,7 @@ are loaded as they come near.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 from ternmq.batch.layout import STORED_SIZE_MAX
 from ternmq.batch.view import BatchView
@@ -72,6 +72,8 @@ class DelayStore:
         self.hours = opened.hours
         self.hour_ms = hour_ms
         """As it is set here; what is scheduled is cut as `schedule_log.hour_ms` says."""
+        self.led = False
+        """An engine decides here, and knows by itself which hours are gone."""
         self.names: dict[int, str] = {}
         """Topic names by id, for people; filled in by whoever accepts messages."""
         self.known = opened.known
@@ -181,7 +183,7 @@ class DelayStore:
             self.stored_at_ms = max(self.stored_at_ms, step.stored_at_ms)
             if step.error is not None:
                 raise step.error
-        self.derive(self._leave, touched)
+        self.derive(touched)
         return before != (self.scheduled_to, self.derived_to)
 
     @property
@@ -206,11 +208,9 @@ class DelayStore:
             )
         return done
 
-    def derive(
-        self, leave: Callable[[int], None] | None = None, touched: set[int] | None = None
-    ) -> None:
-        """Put decisions that count into the dispatch logs. `leave` is told of hours that are gone;
-        who decided that itself knows. Raises; what was done then is not done again."""
+    def derive(self, touched: set[int] | None = None) -> None:
+        """Put decisions that count into the dispatch logs. Raises; what was done then is not done
+        again."""
         journal = self.decisions
         if journal.failed is not None:
             return
@@ -240,17 +240,15 @@ class DelayStore:
                 return  # What this is about is not scheduled yet.
             self.derived_to = upto
             if special is not None:
-                self._apply(special.kind, special.hour, special.decision(), leave)
+                self._apply(special.kind, special.hour, special.decision())
 
-    def _apply(
-        self, kind: Kind, hour: int, decision: Decision, leave: Callable[[int], None] | None
-    ) -> None:
+    def _apply(self, kind: Kind, hour: int, decision: Decision) -> None:
         if kind is Kind.BEGUN and decision.first_sequence > self.begun:
             self.schedule_log.hour_ms = decision.value
             self.begun = decision.first_sequence
-        elif kind is Kind.GONE and leave is not None:
+        elif kind is Kind.GONE and not self.led:
             self.stored_at_ms = max(self.stored_at_ms, decision.value)
-            leave(hour)
+            self._leave(hour)
 
     def _leave(self, start: int) -> None:
         """An hour is gone: its counts are kept, its files go with the next checkpoint."""

@@ -269,11 +269,15 @@ class SimulatedDisk:
         for path, inode in self._files.items():
             if _folder(path) == folder:
                 self._durable[path] = inode
-        self._moves = [
-            (path, target, inode)
-            for path, target, inode in self._moves
-            if _folder(path) != folder or (target is not None and _folder(target) != folder)
-        ]
+        moves, self._moves = self._moves, []
+        for path, target, inode in moves:
+            away = _folder(path) == folder
+            there = target is None or _folder(target) == folder
+            if away and not there:  # From one folder to another: each counts for itself.
+                assert target is not None
+                self._moves.append((target, target, inode))
+            elif not away:
+                self._moves.append((path, None if there else target, inode))
 
     def write_atomic(self, path: Path, content: Buffer) -> None:
         write_atomic(self, path, content)

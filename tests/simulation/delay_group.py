@@ -1,0 +1,268 @@
+"""A delay server and its replicas as their stores see it, on disks that tear and lose power.
+
+The rules are those of replication, without network and timers: what is answered is on the disk of
+every member in sync, only a member in sync may lead, an epoch is one leadership. Members have
+lengths of an hour and clocks of their own.
+"""
+
+from random import Random
+
+from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from ternmq.delay.base_files import Base
+from ternmq.delay.dispatch_log import Decision
+from ternmq.delay.installing import Installing
+from ternmq.delay.journal import Deciding
+from ternmq.delay.store import DelayStore
+from ternmq.testing.disk import PowerCut, SimulatedDisk
+from tests.simulation.test_delay_crashes import Killed, Life
+from tests.unit.delay.following import advance, checkpoint, derive, follow, logs, stream
+
+SEGMENT_SIZE = 4096
+
+
+class Member:
+    """One data directory, and the store on it while it follows."""
+
+    def __init__(self, random: Random) -> None:
+        self.disk = SimulatedDisk()
+        self.hour_ms = random.choice((MINUTE_MS, HOUR_MS, DAY_MS))
+        self.store: DelayStore | None = None
+        self.follows = 0
+        """The epoch whose master it follows."""
+
+
+class GroupLife(Life):
+    """The life of a group: `store`, `engine` and `disk` are those of who leads."""
+
+    def __init__(self, seed: int) -> None:
+        random = Random(seed)
+        self.members = [Member(random) for _ in range(random.choice((2, 2, 3)))]
+        self.master = 0
+        self.in_sync = {0}
+        self.epoch = 0
+        self.bases = 0
+        self.promotions = 0
+        super().__init__(seed)
+
+    # Leading
+
+    def open(self) -> DelayStore:
+        member = self.members[self.master]
+        self.disk, self.hour_ms = member.disk, member.hour_ms
+        store = self.open_member(member)
+        self.epoch += 1
+        store.begin_epoch(self.epoch)
+        self.store = store
+        for number in sorted(self.in_sync - {self.master}):
+            # Whoever is required has it all before anything counts, or is required no more.
+            self.mend(number)
+        advance(store, store.messages.end, store.decisions.end)
+        store.catch_up()
+        self.hour_ms = store.schedule_log.hour_ms
+        return store
+
+    def open_member(self, member: Member) -> DelayStore:
+        return DelayStore.open(
+            member.disk, self.paths, clock=self.clock, hour_ms=member.hour_ms,
+            segment_size=2**22, min_free=0, suffix=True,
+        )  # fmt: skip
+
+    def end(self, *, power: bool) -> None:
+        if power:
+            self.disk.crash(self.random.randrange(2**32))
+        else:
+            self.disk.restart()
+        if self.random.random() < 0.2:
+            self.members[self.master].hour_ms = self.random.choice((MINUTE_MS, HOUR_MS, DAY_MS))
+        self.unanswered.clear()
+        others = sorted(self.in_sync - {self.master})
+        if others and self.random.random() < 0.7:
+            self.promote(self.random.choice(others))
+        else:
+            self.start()
+
+    def promote(self, number: int) -> None:
+        """The old master is out of the set, so that it comes back as a replica."""
+        self.promotions += 1
+        self.in_sync.discard(self.master)
+        self.members[self.master].store = None
+        self.master = number
+        member = self.members[number]
+        member.store = None
+        member.disk.restart()
+        self.disk = member.disk
+        self.clock.jump(self.random.choice((-3_600, 0, 0, 3_600)))
+        self.start()
+
+    # Following
+
+    def down(self, number: int) -> None:
+        """A replica that is not there; whoever leads goes on without it."""
+        self.members[number].store = None
+        self.members[number].disk.crash(self.random.randrange(2**32))
+        self.in_sync.discard(number)
+
+    def mend(self, number: int) -> None:
+        """A replica starts, follows and gets everything, or fails on its way."""
+        member = self.members[number]
+        if self.unlucky(0.3):
+            member.disk.faults.cut_power(self.random.randint(1, 40))
+        try:
+            if member.store is None:
+                member.disk.restart()
+                member.store = self.open_member(member)
+                assert member.store.report.sound
+                member.follows = 0
+            if member.follows != self.epoch:
+                self.follow(member)
+            self.copy(member)
+            self.in_sync.add(number)
+        except (PowerCut, DiskFull, DiskFailed):
+            self.down(number)
+        member.disk.faults.clear()
+
+    def follow(self, member: Member) -> None:
+        store = member.store
+        assert store is not None
+        empty = all(log.end == log.start_offset == 0 for log in logs(store))
+        too_old = any(
+            mine.end < theirs.start_offset
+            for mine, theirs in zip(logs(store), logs(self.store), strict=True)
+        )
+        if too_old or (empty and self.random.random() < 0.5) or self.random.random() < 0.03:
+            store = self.begin_anew(member)
+        follow(self.store, store)
+        member.follows = self.epoch
+
+    def begin_anew(self, member: Member) -> DelayStore:
+        """An empty directory and a base."""
+        self.bases += 1
+        member.store = None
+        faults = member.disk.faults
+        member.disk = SimulatedDisk()
+        member.disk.faults = faults
+        if self.store.known.hour_ms == 0:
+            checkpoint(self.store)
+        base = Base(self.store)
+        try:
+            while True:
+                try:
+                    installing = Installing(member.disk, self.paths, base.manifest)
+                    for kind, hour, length in installing.files:
+                        installing.write(kind, hour, 0, base.read(kind, hour, 0, length))
+                    installing.finish()
+                    break
+                except PowerCut:
+                    member.disk.crash(self.random.randrange(2**32))
+                    member.disk.faults.clear()
+                    member.store = self.open_member(member)
+                    if member.store.known.hour_ms:
+                        break  # It was finished by the start.
+        finally:
+            base.close()
+        member.store = self.open_member(member)
+        assert member.store.report.sound
+        return member.store
+
+    def copy(self, member: Member) -> None:
+        assert member.store is not None
+        stream(self.store, member.store, size=self.random.choice((300, 5_000, 1 << 20)))
+
+    def make_safe(self) -> None:
+        """Every member in sync has it, or is out of the set before anything counts."""
+        for number in sorted(self.in_sync - {self.master}):
+            if self.unlucky(0.02):
+                raise Killed
+            member = self.members[number]
+            if self.unlucky(0.05):
+                member.disk.faults.cut_power(self.random.randint(1, 6))
+            try:
+                assert member.store is not None
+                assert member.follows == self.epoch
+                self.copy(member)
+            except (PowerCut, DiskFull, DiskFailed):
+                self.down(number)
+        if self.unlucky(0.02):
+            raise Killed
+
+    def unlucky(self, chance: float) -> bool:
+        return not self.calm and self.random.random() < chance
+
+    def decide(self, hour: int, decision: Decision) -> TernError | None:
+        item, journal = Deciding(hour, decision), self.store.decisions
+        try:
+            staged = journal.stage([item], scheduled=self.store.scheduled_to, sync=True)
+        except TernError as error:
+            item.error = error
+        else:
+            try:
+                journal.write(staged)
+            except TernError as error:
+                journal.abandon(staged)
+                item.error = error
+            else:
+                journal.commit(staged, safe=False)
+                self.make_safe()
+                journal.advance(staged.plan.end)
+        self.engine.decided(item, self.clock.now_ms())
+        return item.error
+
+    def act(self) -> None:
+        super().act()
+        for number, member in enumerate(self.members):
+            if number != self.master:
+                self.act_as_replica(number, member)
+
+    def act_as_replica(self, number: int, member: Member) -> None:
+        chance = self.random.random()
+        if chance < 0.4 and number not in self.in_sync:
+            self.mend(number)
+        elif chance < 0.05:
+            self.down(number)
+        elif member.store is not None and member.follows == self.epoch:
+            if self.random.random() < 0.1:
+                member.disk.faults.cut_power(self.random.randint(1, 25))
+            try:
+                if self.random.random() < 0.7:
+                    safe = self.store.messages.safe_offset, self.store.decisions.safe_offset
+                    advance(member.store, *safe)
+                if self.random.random() < 0.6:
+                    derive(member.store)
+                    self.check_same(member.store)
+                if self.random.random() < 0.3:
+                    checkpoint(member.store)
+            except (PowerCut, DiskFull, DiskFailed):
+                self.down(number)
+            member.disk.faults.clear()
+
+    def check_same(self, replica: DelayStore) -> None:
+        """Both have made the same of the same logs."""
+        scheduled, decided = self.engine.scheduled_to, self.store.decisions.safe_offset
+        if (replica.scheduled_to, replica.derived_to) == (scheduled, decided):
+            ours = {start: hour.rows for start, hour in replica.hours.items()}
+            assert ours == {start: hour.rows for start, hour in self.engine.hours.items()}
+
+    # The end
+
+    def finish(self) -> None:
+        super().finish()
+        for number, member in enumerate(self.members):
+            if number == self.master:
+                continue
+            member.disk.faults.clear()
+            while number not in self.in_sync:
+                self.mend(number)
+            assert member.store is not None
+            advance(member.store, self.store.messages.end, self.store.decisions.end)
+            derive(member.store)
+            assert not member.store.hours
+            assert not member.store.undecided
+            checkpoint(member.store)
+            checkpoint(member.store)
+            assert not member.store.schedule_files.found()
+            assert not member.store.dispatch_files.found()
+        before = self.engine.ledger()
+        others = sorted(self.in_sync - {self.master})
+        self.promote(self.random.choice(others))
+        assert self.engine.ledger() == before
