@@ -19,6 +19,7 @@ from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.ranges import RangeSet
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.waits import Waits
 from ternmq.storage.pull_log import Kind
 from ternmq.storage.pull_record import RANGES_MAX
 from ternmq.wire.commands import Command, pack, unpack
@@ -54,6 +55,7 @@ class Confirmer:
         self._loop = asyncio.get_running_loop()
         self._moved: dict[int, Group] = {}
         groups.on_settled = self._settled
+        self.waits = Waits()
 
     def confirm(self, peer: Peer, frame: Frame) -> None:
         """Answer when every row is settled, or when time is up."""
@@ -142,6 +144,7 @@ class Confirmer:
             return
         safe = self._committer.decide(records)
         safe.add_done_callback(partial(_tell, answers))
+        self.waits.watch(safe, partial(_give_up, answers))
 
 
 def look_up(group: Group, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:
@@ -163,6 +166,12 @@ def look_up(group: Group, first: int, end: int) -> tuple[Confirmed, list[tuple[i
 def _open(group: Group, first: int, end: int) -> list[tuple[int, int]]:
     first = max(first, group.lane.start)
     return group.lane.done.gaps(first, end) if first < end else []
+
+
+def _give_up(answers: list[tuple[Asked, Confirmed | TernError]], error: TernError) -> None:
+    for asked, _ in answers:
+        asked.peer.fail(_CONFIRM, asked.correlation, error)
+    answers.clear()
 
 
 def _tell(

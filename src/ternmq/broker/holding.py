@@ -112,6 +112,8 @@ class BrokerHolding:
             safety=leader, url=self._url,
         )  # fmt: skip
         parts.publisher.draining = lambda: site.standing.draining
+        parts.settler.waits = parts.confirmer.waits = parts.router.waits
+        parts.router.waits.stuck = lambda: leader.refusal.message if leader.refusal else None
         parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, leader)
         parts.listener, parts.member = site.listener, site.me
         site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
@@ -149,6 +151,7 @@ class BrokerServing:
             "retention": parts.retention.run,
             "check-back": parts.check_back.run,
             "slots": parts.slots.run,
+            "waits": parts.router.waits.run,
         }
 
     def lost(self, peer: Peer) -> None:

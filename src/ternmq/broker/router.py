@@ -20,6 +20,7 @@ from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.waits import Waits
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, Flag, pack, unpack
 from ternmq.wire.dead import DeadFind, DeadHandle
@@ -67,7 +68,8 @@ class Router:
         admin, dead, copies = operating.admin, operating.dead, operating.copies
         self._reader = reader
         self._topics = topics
-        self._answering = Answering()
+        self.waits = Waits()
+        self._answering = Answering(self.waits)
         self.stopping = False
         self._hot: dict[int, Hot] = {
             Command.PUBLISH: publisher.publish,

@@ -21,6 +21,7 @@ from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.waits import Waits
 from ternmq.wire.commands import Acked, Command, Done, pack
 
 log = get_logger()
@@ -38,6 +39,7 @@ class Settler:
         self._undertaker = undertaker
         self._burying: set[asyncio.Task[None]] = set()
         deliverer.on_expired = self.expire
+        self.waits = Waits()
 
     def settle(self, member: Member, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
@@ -52,15 +54,24 @@ class Settler:
             peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
             return
         task = self._bury(dying)
+        gave_up = False
+
+        def give_up(error: TernError) -> None:
+            nonlocal gave_up
+            gave_up = True
+            peer.fail(_ACK, correlation, error)
 
         def tell(finished: asyncio.Task[None]) -> None:
             error = None if finished.cancelled() else finished.exception()
+            if gave_up:
+                return
             if isinstance(error, TernError):
                 peer.fail(_ACK, correlation, error)
             else:
                 peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
 
         task.add_done_callback(tell)
+        self.waits.watch(task, give_up)
 
     def expire(self, group: Group, lease: int, ranges: list[tuple[int, int]]) -> None:
         """Leased rows whose time is over: kept as dead letters, counted as expired."""

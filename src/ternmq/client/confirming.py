@@ -79,9 +79,11 @@ async def confirm(links: Links, receipt: Receipt | BatchReceipt, wish: Wish) -> 
     spans = spans_of(receipt)
     limit = asyncio.Semaphore(ASKING_MAX)
 
+    reasons: list[str] = []
+
     async def wait(span: Span) -> Confirmed:
         async with limit:
-            return await _wait(links, span, wish.group, until)
+            return await _wait(links, span, wish.group, until, reasons)
 
     try:
         answers = await asyncio.gather(*(wait(span) for span in spans))
@@ -94,7 +96,10 @@ async def confirm(links: Links, receipt: Receipt | BatchReceipt, wish: Wish) -> 
         for first, end, state in [*((a, b, OPEN) for a, b in answer.open), *answer.refused]
     ]
     if missing:
-        raise _not_confirmed(receipt, wish, missing)
+        refusal = _not_confirmed(receipt, wish, missing)
+        if reasons:
+            refusal = NotConfirmed(f"{refusal.message}; {reasons[-1]}", **refusal.details)
+        raise refusal
 
 
 def spans_of(receipt: Receipt | BatchReceipt) -> list[Span]:
@@ -115,8 +120,11 @@ def spans_of(receipt: Receipt | BatchReceipt) -> list[Span]:
     return found
 
 
-async def _wait(links: Links, span: Span, group: str, until: float) -> Confirmed:
-    """The answer about one span; with rows still open only when time is up."""
+async def _wait(
+    links: Links, span: Span, group: str, until: float, reasons: list[str]
+) -> Confirmed:
+    """The answer about one span; with rows still open only when time is up, and with a reason where
+    the broker could not answer."""
     loop = asyncio.get_running_loop()
     link = links.broker(span.broker_group)
     known = Confirmed(open=[(span.first, span.end)], refused=[])
@@ -141,6 +149,7 @@ async def _wait(links: Links, span: Span, group: str, until: float) -> Confirmed
                 raise
             failures += 1
             if loop.time() >= until:
+                reasons.append(error.message)
                 return known
             await asyncio.sleep(min(back_off(failures), max(0.0, until - loop.time())))
             continue

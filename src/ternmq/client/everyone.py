@@ -24,6 +24,7 @@ ORDERS = frozenset(
     }
 )  # fmt: skip
 """What changes something; the others only ask."""
+LOOK_S = 0.05
 Missing = dict[str, str]
 """Broker groups that did not answer, and why."""
 
@@ -139,11 +140,24 @@ class Everyone:
         self, group: str, command: Command, record: Record, answer: type[T]
     ) -> "T | TernError":
         try:
-            if group not in self._links.masters() and group in self._links.away("realtime"):
-                raise Unavailable(AWAY)
+            if self._is_away(group):
+                await self._back(group)
             return await self._links.ask(self._links.broker(group), command, record, answer)
         except TernError as error:
             return error
+
+    def _is_away(self, group: str) -> bool:
+        return group not in self._links.masters() and group in self._links.away("realtime")
+
+    async def _back(self, group: str) -> None:
+        """Another member may be about to lead: wait for as long as a request may take, unless the
+        caller can do without."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + (self._links.timeout if self.missing is None else 0)
+        while self._is_away(group):
+            if loop.time() >= give_up:
+                raise Unavailable(AWAY)
+            await asyncio.sleep(LOOK_S)
 
 
 def not_answered(silent: Missing, done: list[str], *, order: bool = False) -> Unavailable:

@@ -5,13 +5,14 @@ Routes come from a meta server and are kept; they are asked for again when a bro
 reached. A broker that is up goes on being used while no meta server answers.
 """
 
+import asyncio
 import os
 import secrets
 import socket
 from typing import Literal
 
-from ternmq.client.link import Link
-from ternmq.core.errors import TernError, Unavailable
+from ternmq.client.link import Link, back_off
+from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.slots import slot_of
 from ternmq.discovery.routes import RouteCache
@@ -48,7 +49,7 @@ class Links:
 
     def __init__(self, url: str, *, app: str, timeout: float) -> None:
         self.url = url
-        self._timeout = timeout
+        self.timeout = timeout
         self.hello = Hello(
             protocol=PROTOCOL_VERSION,
             app=app,
@@ -141,7 +142,7 @@ class Links:
             async def find() -> str:
                 return await self._address(group, kind)
 
-            link = self._servers[kind, group] = Link(find, self.hello, timeout=self._timeout)
+            link = self._servers[kind, group] = Link(find, self.hello, timeout=self.timeout)
             link.watchers.append(self._forget_routes)
         return link
 
@@ -154,7 +155,7 @@ class Links:
                 master = await self._address(group, "realtime")
                 return next(iter(self._replicas(group)), master)
 
-            link = self._readers[group] = Link(find, self.hello, timeout=self._timeout)
+            link = self._readers[group] = Link(find, self.hello, timeout=self.timeout)
             link.watchers.append(self._forget_routes)
         return link
 
@@ -163,26 +164,33 @@ class Links:
         for it may not reach the registry."""
         connection = await self._cache.connection()
         try:
-            return await request(connection, command, record, answer, timeout=self._timeout)
+            return await request(connection, command, record, answer, timeout=self.timeout)
         except Unavailable:
             lost = connection.closed
             again = self._cache.move_on(connection) or lost
             if not again or command not in REPEATABLE:
                 raise
         connection = await self._cache.connection()
-        return await request(connection, command, record, answer, timeout=self._timeout)
+        return await request(connection, command, record, answer, timeout=self.timeout)
 
     async def ask(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
-        """One control request to a broker. A connection may have died unnoticed, or die now: what
-        may be asked twice is asked once more, on a fresh one."""
-        connection = await link.get()
-        try:
-            return await request(connection, command, record, answer, timeout=self._timeout)
-        except Unavailable:
-            if not connection.closed or command not in REPEATABLE:
-                raise
-        connection = await link.get()
-        return await request(connection, command, record, answer, timeout=self._timeout)
+        """One control request to a broker. While nobody leads there, or who did leads no longer,
+        it is tried again, within the time of a request. A connection may have died unnoticed, or
+        die now: what may be asked twice is asked again, on a fresh one."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self.timeout
+        failures = 0
+        while True:
+            connection = None
+            try:
+                connection = await link.get()
+                return await request(connection, command, record, answer, timeout=self.timeout)
+            except (Unavailable, NotMaster):
+                lost = connection is not None and connection.closed and command in REPEATABLE
+                if not (connection is None or lost) or loop.time() > give_up:
+                    raise
+            failures += 1
+            await asyncio.sleep(back_off(failures))
 
     async def close(self) -> None:
         for link in [*self._servers.values(), *self._readers.values()]:

@@ -21,6 +21,9 @@ from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.commands import Start
 
+START_S = 60.0
+"""As long as a sender tries (`delivery_timeout`)."""
+
 log = get_logger()
 
 
@@ -39,7 +42,28 @@ class Memberships:
         return iter(list(self._joined.values()))
 
     async def start(self) -> None:
-        """Join everywhere; raises what keeps the consumer out."""
+        """Join everywhere; raises what keeps the consumer out. While broker groups are known and
+        none lets it in, it waits as a running one would, for a time."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + max(START_S, self._plan.timeout)
+        failures = 0
+        while True:
+            try:
+                await self._join_some()
+                break
+            except TernError as error:
+                known = bool(self._links.masters() or self._links.away("realtime"))
+                if not (error.retryable and known) or loop.time() > give_up:
+                    raise
+                failures += 1
+                if failures == 1:
+                    log.warning("cannot join yet", group=self._plan.group, reason=error.message)
+            await asyncio.sleep(back_off(failures))
+        self._links.on_routes.append(self._look)
+        self._look()
+
+    async def _join_some(self) -> None:
+        """At least one; raises why there is none."""
         late: TernError | None = None
         for group in await self._links.some_masters():
             try:
@@ -50,8 +74,6 @@ class Memberships:
                 late = error
         if late is not None and not self._joined:
             raise late
-        self._links.on_routes.append(self._look)
-        self._look()
 
     def rest(self) -> None:
         """Ask for no more."""

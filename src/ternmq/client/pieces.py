@@ -42,7 +42,10 @@ class Pieces:
         columns: Sequence[int] = (),
         rows_max: int = ROWS_MAX,
         for_ever: bool = False,
+        stalls: bool = False,
     ) -> None:
+        """`stalls`: a wait for more that brings nothing is the end, whatever was asked for."""
+        self._stalls = stalls
         self._link = link
         self._topic = topic
         self._wait_ms = wait_ms
@@ -57,8 +60,8 @@ class Pieces:
             while ahead is not None:
                 piece = await ahead
                 ahead = None
-                if piece.following <= sequence and not self._wait_ms:
-                    return  # The rest was removed meanwhile.
+                if piece.following <= sequence and (self._stalls or not self._wait_ms):
+                    return  # The rest was removed meanwhile, or is not there yet.
                 sequence = max(sequence, piece.following)
                 if sequence < end:
                     ahead = self._ask(sequence, end)

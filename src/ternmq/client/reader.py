@@ -21,15 +21,18 @@ from ternmq.client.everyone import Everyone, Missing, not_answered
 from ternmq.client.links import Links
 from ternmq.client.merged import Feed, Merged
 from ternmq.client.message import Message, MessageBatch
-from ternmq.client.pieces import ENDLESS, Pieces
+from ternmq.client.pieces import ENDLESS, Piece, Pieces
 from ternmq.client.start import StartLike, make_start
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
 from ternmq.wire.commands import Command, Seek, Sought, Start
 
 WAIT_MS = 5_000
 AGAIN_S = 0.5
+
+log = get_logger()
 
 _NOT_LEASED = NotLeased()
 
@@ -114,14 +117,7 @@ class Reader:
     async def _pieces(
         self, group: str, first: int, end: int
     ) -> AsyncIterator[tuple[list[MessageBatch], int]]:
-        # Where to stop is asked of the master: a replica may need a moment to have that.
-        wait_ms = WAIT_MS if self._follow or self._from_replica else 0
-        link = self._links.reader(group) if self._from_replica else self._links.broker(group)
-        pieces = Pieces(
-            link, self._topic, wait_ms=wait_ms,
-            for_ever=self._follow and not self._broker_group,
-        )  # fmt: skip
-        async for piece in pieces.walk(first, end):
+        async for piece in self._walk(group, first, end):
             deliveries = [
                 Delivery(envelope, _NOT_LEASED, self._codec, broker_group=group)
                 for envelope in piece.envelopes
@@ -134,6 +130,28 @@ class Reader:
                 ],
                 piece.following,
             )
+
+    async def _walk(self, group: str, first: int, end: int) -> AsyncIterator[Piece]:
+        """From a replica, if so wanted, and what it does not have from the master."""
+        for_ever = self._follow and not self._broker_group
+        if self._from_replica:
+            # Where to stop is asked of the master: a replica may need a moment to have that.
+            pieces = Pieces(
+                self._links.reader(group), self._topic, wait_ms=WAIT_MS, for_ever=for_ever,
+                stalls=not self._follow,
+            )  # fmt: skip
+            async for piece in pieces.walk(first, end):
+                first = piece.following
+                yield piece
+            if first >= end:
+                return
+            log.warning("a replica has not all of it", broker_group=group, topic=self._topic)
+        pieces = Pieces(
+            self._links.broker(group), self._topic, wait_ms=WAIT_MS if self._follow else 0,
+            for_ever=for_ever,
+        )  # fmt: skip
+        async for piece in pieces.walk(first, end):
+            yield piece
 
     async def _add_new(self, merged: Merged, begun_ms: int) -> None:
         """Broker groups that came since, or were away."""

@@ -3,6 +3,7 @@
 The tasks are owned here, count against their peer's bound while they run, and are waited for at the
 end; those that only wait for something to happen are given up then. An error of ours is the answer;
 anything else is a bug, logged here and told without details. Who wants no answer gets none.
+With `Waits` those who asked are told when the work cannot end at present; it goes on all the same.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.waits import Waits
 from ternmq.wire.commands import Flag, Record, pack
 from ternmq.wire.frame import Frame
 
@@ -20,10 +22,33 @@ TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its pay
 log = get_logger()
 
 
+class _Asked:
+    """One request; answered once, or not at all."""
+
+    __slots__ = ("command", "correlation", "open", "peer")
+
+    def __init__(self, peer: Peer, frame: Frame) -> None:
+        self.peer = peer
+        self.command = frame.command
+        self.correlation = frame.correlation
+        self.open = not frame.flags & Flag.ONE_WAY
+
+    def answer(self, record: Record) -> None:
+        if self.open:
+            self.open = False
+            self.peer.answer(self.command, self.correlation, pack(record))
+
+    def fail(self, error: TernError) -> None:
+        if self.open:
+            self.open = False
+            self.peer.fail(self.command, self.correlation, error)
+
+
 class Answering:
     """What a server has begun and not answered yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: Waits | None = None) -> None:
+        self._waits = waits
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -31,7 +56,11 @@ class Answering:
         self, peer: Peer, frame: Frame, working: Awaitable[Record], *, waits: bool = False
     ) -> None:
         """Answer the frame with what the work returns or raises; `waits`: for news."""
-        task = asyncio.get_running_loop().create_task(self._answer(peer, frame, working))
+        asked = _Asked(peer, frame)
+        size = len(frame.payload) + TASK_SIZE
+        task = asyncio.get_running_loop().create_task(self._answer(asked, size, working))
+        if self._waits is not None:
+            self._waits.watch(task, asked.fail)
         tasks = self._waiting if waits else self._tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -43,21 +72,14 @@ class Answering:
         if self._tasks or self._waiting:
             await asyncio.wait([*self._tasks, *self._waiting])
 
-    async def _answer(self, peer: Peer, frame: Frame, working: Awaitable[Record]) -> None:
-        size = len(frame.payload) + TASK_SIZE
-        wanted = not frame.flags & Flag.ONE_WAY
-        peer.hold(size)
+    async def _answer(self, asked: _Asked, size: int, working: Awaitable[Record]) -> None:
+        asked.peer.hold(size)
         try:
-            answer = await working
-            if wanted:
-                peer.answer(frame.command, frame.correlation, pack(answer))
+            asked.answer(await working)
         except TernError as error:
-            if wanted:
-                peer.fail(frame.command, frame.correlation, error)
+            asked.fail(error)
         except Exception:
-            log.exception("request failed by a bug", command=frame.command)
-            if wanted:
-                sorry = TernError("the server failed to handle this request; its log says why")
-                peer.fail(frame.command, frame.correlation, sorry)
+            log.exception("request failed by a bug", command=asked.command)
+            asked.fail(TernError("the server failed to handle this request; its log says why"))
         finally:
-            peer.release(size)
+            asked.peer.release(size)

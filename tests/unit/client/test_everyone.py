@@ -1,5 +1,6 @@
 """Questions to all broker groups: who is silent is named, nobody is left out in silence."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ class Fake:
         self._answers = answers
         self._away = list(away)
         self.asked: list[str] = []
+        self.timeout = 0.1
 
     def masters(self, kind: str = "realtime") -> list[str]:
         return list(self._answers)
 
     def away(self, kind: str) -> list[str]:
         return self._away
+
+    def lead(self, group: str, answer: object) -> None:
+        self._answers[group] = answer
 
     def broker(self, group: str) -> str:
         return group
@@ -52,6 +57,16 @@ async def test_a_silent_broker_group_is_named_after_the_others_were_asked() -> N
     with pytest.raises(Unavailable, match=r"'north': it is not running.*'west': no route.*east"):
         await ask(fake)
     assert fake.asked == ["east", "west"]
+
+
+async def test_a_broker_group_that_is_led_again_in_time_is_asked() -> None:
+    fake = Fake({"east": 1}, away=("north",))
+    fake.timeout = 10
+
+    asking = asyncio.create_task(ask(fake))
+    await asyncio.sleep(0)
+    fake.lead("north", 2)
+    assert await asking == {"east": 1, "north": 2}
 
 
 async def test_an_order_says_where_it_is_done_and_where_not() -> None:

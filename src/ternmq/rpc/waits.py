@@ -1,0 +1,57 @@
+"""Requests that have begun and cannot end at present: those who asked hear why, in time.
+
+A decision that is written and not safe elsewhere can neither be answered nor taken back. What was
+begun goes on; only the answer is given up (`tell`), before the client's own time is over, and only
+while it is known what everything waits for (`stuck`). Whoever is merely slow is left alone.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ternmq.core.errors import TernError, Unavailable
+
+WITHIN_S = 4.0
+"""A client gives a request 5 s."""
+LOOK_S = 0.25
+
+Tell = Callable[[TernError], None]
+
+
+class Waits:
+    """What a server has begun, by when."""
+
+    def __init__(self) -> None:
+        self.stuck: Callable[[], str | None] = lambda: None
+        """What everything waits for, and what to do about it; None: for nothing special."""
+        self._watched: dict[asyncio.Future[Any], tuple[float, Tell]] = {}
+
+    def watch(self, waiting: "asyncio.Future[Any]", tell: Tell) -> None:
+        """If this is not done in time and it is known why, somebody is told; once."""
+        self._watched[waiting] = (asyncio.get_running_loop().time(), tell)
+        waiting.add_done_callback(self._over)
+
+    def _over(self, waiting: "asyncio.Future[Any]") -> None:
+        self._watched.pop(waiting, None)
+
+    async def run(self) -> None:
+        """Look after them, forever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look(loop.time())
+
+    def look(self, now: float) -> None:
+        why = self.stuck() if self._watched else None
+        if why is None:
+            return
+        for waiting, (since, tell) in list(self._watched.items()):
+            if now - since < WITHIN_S:
+                return  # Later ones have waited less.
+            del self._watched[waiting]
+            tell(
+                Unavailable(
+                    f"begun, and not safe yet, so there is no answer: {why}. It counts by itself "
+                    "when that is over"
+                )
+            )
