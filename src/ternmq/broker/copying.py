@@ -24,6 +24,7 @@ from ternmq.rpc.answering import Answering
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
 from ternmq.storage.append import Append, committed
+from ternmq.storage.aside import asides
 from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, pack, unpack
@@ -99,7 +100,7 @@ class BrokerCopying:
         free, size = self._site.disk.free(config.data_dir)
         return wire.Status(
             node=config.broker_group, role="broker",
-            state=f"replica: {self.trouble}" if self.trouble else "ok",
+            state=f"replica: {self.trouble}" if self.trouble else self._well(),
             address=join_address(*listener.address),
             data_dir=str(config.data_dir.absolute()), started_at_ms=self._started_at_ms,
             now_ms=clock.now_ms(), disk_free=free, disk_size=size, cpu_s=own_cpu_s(),
@@ -109,6 +110,10 @@ class BrokerCopying:
             epoch=self._site.member.accepted_epoch, pid=os.getpid(), member=self._site.me,
             lag=self.lag(),
         )  # fmt: skip
+
+    def _well(self) -> str:
+        kept = asides(self._site.disk, self._site.config.data_dir / "broker")
+        return f"ok, kept aside: {', '.join(kept)}" if kept else "ok"
 
     def _topic_status(self, name: str) -> wire.TopicStatus:
         topic = self._topics.get(name)

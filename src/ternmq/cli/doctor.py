@@ -24,6 +24,7 @@ from ternmq.wire.standing import Standing
 if TYPE_CHECKING:
     from ternmq.client.client import Client
 
+ASIDE = "kept aside"
 ANSWER_SECONDS_MAX = 5.0
 CLOCK_WARN_MS = 1 * SECOND_MS
 CLOCK_FAIL_MS = 60 * SECOND_MS
@@ -120,7 +121,11 @@ async def _ask_meta(mq: "Client") -> list[Finding]:
 
 async def _ask_standings(mq: "Client") -> list[Finding]:
     standings = await asyncio.wait_for(mq.admin.standings(), ANSWER_SECONDS_MAX)
-    return [judge_standing(each) for each in standings if len(each.members) > 1 or not each.master]
+    found = [judge_standing(each) for each in standings if len(each.members) > 1 or not each.master]
+    if found:
+        members = await asyncio.wait_for(mq.admin.brokers(), ANSWER_SECONDS_MAX)
+        found += [judge_aside(each.name, each.state) for each in members if ASIDE in each.state]
+    return found
 
 
 async def _ask_brokers(mq: "Client") -> list[Finding]:
@@ -220,6 +225,12 @@ def judge_standing(standing: Standing) -> Finding:
         found = f"{found}; behind: {', '.join(behind)}"
         return Finding(level=Level.WARN, what=what, found=found, advice=advice)
     return Finding(level=Level.OK, what=what, found=found)
+
+
+def judge_aside(name: str, state: str) -> Finding:
+    """A replica that began anew keeps what it had."""
+    advice = "it is of no use to this server: delete it when nobody wants to look at it"
+    return Finding(level=Level.WARN, what=f"member {name}", found=state, advice=advice)
 
 
 def judge_advertised(route: Route, asked: list[str], reason: str | None) -> Finding:

@@ -213,6 +213,9 @@ class NodeConfig:
     cold_after: Annotated[
         int, About("old: so far behind the end of the log, or no longer in memory", 0, 1024 * GIB)
     ] = GIB
+    aside_max: Annotated[
+        int, About("so often a replica moves useless data aside by itself; 0: never", 0, 100)
+    ] = 2
     failover: Annotated[
         bool, About("a replica leads when its master is dead; off: people decide")
     ] = True

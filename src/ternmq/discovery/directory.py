@@ -112,9 +112,11 @@ class Standings(Protocol):
         carries the standing (`wire.standing.standing_of`)."""
 
     async def leave_in_sync(
-        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime"
-    ) -> Standing:
-        """A member takes itself out, and stops being master; never the last one (`Conflict`)."""
+        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime",
+        surely: bool = False,
+    ) -> Standing:  # fmt: skip
+        """A member takes itself out, and stops being master; never the last one (`Conflict`).
+        `surely`: no change that was asked for before can add it again."""
 
     async def forget_member(
         self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",

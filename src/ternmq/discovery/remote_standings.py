@@ -84,11 +84,13 @@ class RemoteStandings(ABC):
         return await self._change(Command.IN_SYNC_CHANGE, wanted)
 
     async def leave_in_sync(
-        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime"
-    ) -> Standing:
+        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime",
+        surely: bool = False,
+    ) -> Standing:  # fmt: skip
         wanted = InSyncLeave(
-            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen
-        )
+            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen,
+            surely=surely,
+        )  # fmt: skip
         return await self._change(Command.IN_SYNC_LEAVE, wanted)
 
     async def forget_member(

@@ -169,7 +169,12 @@ class Leadership:
     def leave_in_sync(self, wanted: InSyncLeave) -> Standing:
         return self._swap(
             wanted,
-            lambda held: left(_there(held, wanted), wanted.member_id, epoch_seen=wanted.epoch_seen),
+            lambda held: left(
+                _there(held, wanted),
+                wanted.member_id,
+                epoch_seen=wanted.epoch_seen,
+                surely=wanted.surely,
+            ),
         )
 
     def forget(self, wanted: MemberForget) -> Standing:

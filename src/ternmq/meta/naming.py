@@ -120,8 +120,9 @@ class StandingDesk:
 
     async def leave_in_sync(self, wanted: InSyncLeave) -> Record:
         return await self._service.leave_in_sync(
-            wanted.broker_group, wanted.member_id, wanted.epoch_seen, kind=wanted.kind
-        )
+            wanted.broker_group, wanted.member_id, wanted.epoch_seen, kind=wanted.kind,
+            surely=wanted.surely,
+        )  # fmt: skip
 
     async def drain(self, wanted: GroupDrain) -> Record:
         """Refused where nobody else would take the messages."""

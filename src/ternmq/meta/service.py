@@ -276,11 +276,13 @@ class MetaService:
         return await self._standing(lambda: self._leadership.change_in_sync(wanted))
 
     async def leave_in_sync(
-        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime"
-    ) -> Standing:
+        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime",
+        surely: bool = False,
+    ) -> Standing:  # fmt: skip
         wanted = InSyncLeave(
-            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen
-        )
+            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen,
+            surely=surely,
+        )  # fmt: skip
         return await self._standing(lambda: self._leadership.leave_in_sync(wanted))
 
     async def forget_member(

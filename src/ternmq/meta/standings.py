@@ -95,11 +95,14 @@ def resynced(
     return msgspec.structs.replace(standing, in_sync=sorted(set(in_sync)), waits=waits)
 
 
-def left(standing: Standing, member_id: str, *, epoch_seen: int) -> Standing | None:
-    """Without a member that knows it cannot be in the set; None: it is not in it."""
-    if member_id not in standing.in_sync:
+def left(
+    standing: Standing, member_id: str, *, epoch_seen: int, surely: bool = False
+) -> Standing | None:
+    """Without a member that knows it cannot be in the set; None: it is not in it. `surely`: at a
+    new version in any case, so that no change that is under way adds it."""
+    if member_id not in standing.in_sync and not surely:
         return None
-    if standing.epoch != epoch_seen:
+    if standing.epoch != epoch_seen or standing.claims:
         raise conflict(
             f"broker group {standing.broker_group!r} is at epoch {standing.epoch}, not at "
             f"{epoch_seen}; look again",

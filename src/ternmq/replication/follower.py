@@ -8,7 +8,7 @@ durably: from then on the masters of earlier epochs get no answer from this memb
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
 from ternmq.replication.intake import Intake
 from ternmq.rpc.connection import Connection, request
@@ -34,6 +34,7 @@ class Follower:
         self._prepare = prepare
         self._connection: Connection | None = None
         self._epoch = 0
+        self._misfit: TernError | None = None
         self.following = False
         """The master's bytes are coming in."""
 
@@ -42,7 +43,7 @@ class Follower:
         connection = await Connection.open(address, self._hello, timeout=OPEN_S)
         lost: asyncio.Future[TernError] = asyncio.get_running_loop().create_future()
         connection.on_lost = lambda error: None if lost.done() else lost.set_result(error)
-        self._connection = connection
+        self._connection, self._misfit = connection, None
         try:
             await self._intake.alone(lambda: None)
             asked = follow()
@@ -60,7 +61,7 @@ class Follower:
             self.following = True
             log.info("following", master=address, epoch=asked.epoch)
             await asyncio.wait({lost, self._intake.failed}, return_when=asyncio.FIRST_COMPLETED)
-            raise (lost if lost.done() else self._intake.failed).result()
+            raise self._misfit or (lost if lost.done() else self._intake.failed).result()
         finally:
             self.following = False
             self._connection = None
@@ -79,7 +80,9 @@ class Follower:
         try:
             self._intake.take(frame.payload, self._epoch)
         except TernError as error:
-            log.error("bytes of the master do not fit", reason=error.message)
+            self._misfit = Corrupt(
+                f"bytes of the master do not fit, its log may be damaged there: {error.message}"
+            )
             if self._connection is not None:
                 self._connection.abort()
         except Exception:

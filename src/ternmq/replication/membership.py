@@ -26,6 +26,7 @@ from ternmq.replication.trade import Trade
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, listening
+from ternmq.storage.aside import finish_aside
 from ternmq.storage.disk import Disk
 from ternmq.storage.member import MemberFile
 from ternmq.wire.commands import Hello
@@ -106,6 +107,7 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
     loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
     disk.mkdir(config.data_dir)
     member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
+    await loop.run_in_executor(None, finish_aside, disk, trade.home)
     record = GroupRecord(member)
     record.check(trade.home, config.broker_group, trade.kind)
     forgetful = await loop.run_in_executor(None, trade.forgetful)

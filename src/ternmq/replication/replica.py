@@ -8,10 +8,12 @@ Its logs are those of the master, byte for byte; what the master calls safe coun
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from ternmq.core.errors import (
     AlreadyExists,
+    Corrupt,
     DiskFailed,
     Diverged,
     MasterAlive,
@@ -22,6 +24,7 @@ from ternmq.core.errors import (
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.core.seldom import Seldom
+from ternmq.replication.anew import move, why_not
 from ternmq.replication.follower import Follower
 from ternmq.replication.intake import Intake
 from ternmq.replication.site import Site
@@ -114,7 +117,8 @@ class Replica:
                 return None
             if self._site.from_memory and isinstance(error, DiskFailed):
                 await self._site.leave_set()  # What it answered for may not be there.
-            if isinstance(error, Diverged):
+            outside = self._site.me not in self._site.standing.in_sync
+            if isinstance(error, Diverged) or (outside and isinstance(error, Corrupt)):
                 await self._rest(DIVERGED_S)
                 return None
         won = await self._try_to_lead()
@@ -202,20 +206,36 @@ class Replica:
 async def follow(site: Site, trade: Trade) -> Standing | None:
     """Be a replica; returns the standing by which this member leads, None at the end."""
     while True:
-        leads, base = await _follow(site, trade)
-        if not base:
-            return leads
+        useless, base = False, b""
         try:
-            await trade.begin_anew(site, base)
-        except AlreadyExists as error:
+            leads, base, useless = await _follow(site, trade)
+            if not base and not useless:
+                return leads
+            if useless:
+                await move(site, trade)
+            else:
+                await _begin_anew(site, trade, base)
+        except TernError as error:
+            if not base and not useless:
+                raise
             log.error(
-                "this replica was away for too long: its logs end before its master's begin; move "
-                "its data directory aside and start again", reason=error.message,
+                "this replica cannot go on with its data, and not begin anew: move its data "
+                "directory aside and start again", reason=error.message,
             )  # fmt: skip
             await asyncio.sleep(DIVERGED_S)
 
 
-async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes]:
+async def _begin_anew(site: Site, trade: Trade, base: bytes) -> None:
+    """With what the master gave; what is here ends before the master's logs begin."""
+    try:
+        await trade.begin_anew(site, base)
+    except AlreadyExists:
+        await move(site, trade)
+        await trade.begin_anew(site, base)
+
+
+async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, bool]:
+    """(standing to lead by, base to begin with, whether the data is of no use)."""
     loop = asyncio.get_running_loop()
     epoch = site.member.accepted_epoch
     holding = await loop.run_in_executor(None, lambda: trade.open(epoch, suffix=True))
@@ -227,12 +247,24 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes]:
             site.door.enter(replica.role)
             site.begun(replica.role.scrape)
             if await site.leave_if_damaged(holding.report):
-                replica.role.trouble = "damaged: move the data directory aside and start again"
-                await site.stop.wait()
-            return await replica.run(), replica.base
+                return None, b"", await _useless(site, trade, replica.role)
+            return await replica.run(), replica.base, False
         finally:
             site.ended()
             site.door.leave(stopping=site.stop.is_set())
             await replica.close()
     finally:
         await loop.run_in_executor(None, holding.close)
+
+
+async def _useless(site: Site, trade: Trade, role: Copying) -> bool:
+    """Damaged: until it can be moved aside, or the server stops (False)."""
+    while not site.stop.is_set():
+        reason = await why_not(site, trade)
+        if not reason:
+            return True
+        role.trouble = f"damaged, and not moved aside: {reason}"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DIVERGED_S):
+                await site.stop.wait()
+    return False

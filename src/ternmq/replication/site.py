@@ -108,8 +108,7 @@ class Site:
         if report.sound or self.standing.in_sync in ([], [self.me]):
             return False
         log.error(
-            "what was acknowledged is damaged here and others have it; this member leaves the set: "
-            "move its data directory aside and start it again, it then copies everything anew",
+            "what was acknowledged is damaged here and others have it; this member leaves the set",
             member=self.me,
         )
         await self.leave_set()

@@ -235,7 +235,8 @@ class SimulatedDisk:
         if directory not in self._directories:
             raise DiskFailed(f"no such directory: {directory}")
         folder = str(directory)
-        return sorted(path.name for path in self._files if _folder(path) == folder)
+        files = {path.name for path in self._files if _folder(path) == folder}
+        return sorted(files | {path.name for path in self._directories if path.parent == directory})
 
     def exists(self, path: Path) -> bool:
         return path in self._files or path in self._directories
@@ -247,11 +248,25 @@ class SimulatedDisk:
         self._directories |= {path, *path.parents}
 
     def rename(self, source: Path, target: Path) -> None:
+        if source in self._directories:
+            self._rename_directory(source, target)
+            return
         if source not in self._files:
             raise DiskFailed(f"no such file: {source}")
         self.faults.next_change()
         inode = self._files[target] = self._files.pop(source)
         self._moves.append((source, target, inode))
+
+    def _rename_directory(self, source: Path, target: Path) -> None:
+        """At once, with all that is in it."""
+        self.faults.next_change()
+        for held in (self._files, self._durable):
+            for path in [path for path in held if source in path.parents]:
+                held[target / path.relative_to(source)] = held.pop(path)
+        moved = [path for path in self._directories if path == source or source in path.parents]
+        self._directories = self._directories.difference(moved) | {
+            target / path.relative_to(source) for path in moved
+        }
 
     def unlink(self, path: Path) -> None:
         self.faults.next_change()

@@ -115,6 +115,8 @@ class InSyncLeave(Record, frozen=True):
     kind: GroupKind
     member_id: str
     epoch_seen: int
+    surely: bool = False
+    """It is about to have nothing: no change that was asked for before may add it either."""
 
 
 class MemberForget(Record, frozen=True):

@@ -103,6 +103,10 @@ def test_a_member_takes_itself_out_but_never_the_last_one() -> None:
         left(without, ONE.id, epoch_seen=4)
     with pytest.raises(Conflict, match="is at epoch 4, not at 3"):
         left(GROUP, TWO.id, epoch_seen=3)
+    surely = left(GROUP, THREE.id, epoch_seen=4, surely=True)
+    assert surely == GROUP, "stored at a new version, so that no change under way adds it"
+    with pytest.raises(Conflict, match="last in-sync"):
+        left(without, ONE.id, epoch_seen=4, surely=True)
 
 
 def test_a_member_that_is_gone_is_forgotten_with_care() -> None:

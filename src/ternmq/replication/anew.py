@@ -1,0 +1,68 @@
+"""A replica whose data is of no use begins anew: moves it aside, then copies everything.
+
+Its logs end before its master's begin, or what was acknowledged is damaged here. Only a member that
+is not in the in-sync set does so, while a master that is in it answers; so what is moved aside is
+never the only copy, and nothing is deleted. Before it does, the registry is told, at a new version:
+no change of the set that is still under way can add a member that has nothing by then.
+"""
+
+import asyncio
+
+from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.log import get_logger
+from ternmq.replication.site import Site
+from ternmq.replication.trade import Trade
+from ternmq.rpc.connection import Connection
+from ternmq.storage.aside import asides, move_aside
+from ternmq.wire.standing import Standing
+
+OPEN_S = 3.0
+
+log = get_logger()
+
+
+async def why_not(site: Site, trade: Trade) -> str:
+    """Why the data of this member cannot be moved aside now; empty: it can."""
+    try:
+        await _allowed(site, trade)
+    except TernError as error:
+        return error.message
+    return ""
+
+
+async def move(site: Site, trade: Trade) -> None:
+    """Move the data aside; the store is closed. Raises why that is not possible."""
+    standing = await _allowed(site, trade)
+    left = await site.directory.leave_in_sync(
+        site.group, site.me, standing.epoch, kind=site.kind, surely=True
+    )
+    site.learn(left)
+    await site.record.note(left)
+    loop, now_ms = asyncio.get_running_loop(), site.clock.now_ms()
+    place = await loop.run_in_executor(None, move_aside, site.disk, trade.home, now_ms)
+    log.warning("data moved aside; everything is copied anew from the master", aside=str(place))
+
+
+async def _allowed(site: Site, trade: Trade) -> Standing:
+    """Raises why not; returns how the group stands."""
+    kept = await asyncio.get_running_loop().run_in_executor(None, asides, site.disk, trade.home)
+    if len(kept) >= site.config.aside_max:
+        raise NotMaster(
+            f"{len(kept)} are aside already and aside_max is {site.config.aside_max}: "
+            + (f"look whether {', '.join(kept)} can be deleted" if kept else "move it by hand")
+        )
+    standing = await site.directory.read_standing(site.group, site.kind)
+    if standing is None or standing.claims:
+        raise NotMaster("the registry does not know who has everything")
+    master = standing.member(standing.master)
+    if site.me in standing.in_sync:
+        raise NotMaster("this member is in the in-sync set")
+    if master is None or master.id == site.me or master.id not in standing.in_sync:
+        raise NotMaster("nobody leads who has everything")
+    connection = await Connection.open(master.address, site.hello, timeout=OPEN_S)
+    try:
+        if connection.welcome.epoch != standing.epoch:
+            raise NotMaster(f"{master.name} does not lead yet")
+    finally:
+        connection.abort()
+    return standing
