@@ -12,9 +12,11 @@ from typing import Any, cast
 from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registry import Registry
 from ternmq.node.broker_alone import serving_broker_alone
+from ternmq.node.delay_alone import serving_delay_alone
 from ternmq.node.meta_alone import serving_meta_alone
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
+from tests.simulation.cluster_later import Later
 from tests.simulation.cluster_load import BILLING, SHIPPING, Load
 from tests.simulation.cluster_members import check_members
 from tests.simulation.cluster_operator import Operator
@@ -25,6 +27,8 @@ from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World
 
 PORTS = 7700
+DELAYS = "later"
+CLOCKS_DRIFT_S = 0.1
 SETTLED_WITHIN_S = 900.0
 BEGIN_WITHIN_S = 60.0
 RUN_THEIR_COURSE_S = 120.0
@@ -57,10 +61,13 @@ class Cluster:
         metas = [f"meta{number}" for number in range(self.shape.metas)]
         self.url = "tern://" + ",".join(f"{name}:{PORTS}" for name in metas)
         self.members: dict[str, list[Machine]] = {}
+        self._skews: list[int] = []
+        """That clocks of delay servers ever had."""
         self.load = Load(
             self.url, self.journal, self._random,
             interval=self.shape.lasts / self.shape.sends, transactions=self.shape.transactions,
         )  # fmt: skip
+        self.load.now = lambda: self.world.now
         self._build(metas)
 
     def _build(self, metas: list[str]) -> None:
@@ -71,6 +78,7 @@ class Cluster:
         self.load.groups = list(self.members)
         field.metas = [add(name, self._meta) for name in metas]
         field.servers = [member for members in self.members.values() for member in members]
+        field.servers += self._build_delays()
         field.clients = [
             *(add(f"producer{number}", self.load.produce) for number in range(2)),
             *(add(f"billing{number}", self.load.consume(BILLING)) for number in range(2)),
@@ -83,6 +91,23 @@ class Cluster:
                 is_careful=lambda: self.world.now < field.careful_until,
             )  # fmt: skip
             add("operator", operator)
+
+    def _build_delays(self) -> list[Machine]:
+        if not self.shape.delays:
+            return []
+        machines = [self.world.add(f"{DELAYS}-{n}", self._delay) for n in range(self.shape.delays)]
+        self.members[DELAYS] = machines
+        self.load.later = Later(self.world, self.journal)
+        self._field.jumped = lambda machine: self._look_at_clocks()
+        self._look_at_clocks()
+        return machines
+
+    def _look_at_clocks(self) -> None:
+        """A message is due by the clock of who took it, and goes out by that of who leads then."""
+        if self.shape.delays:
+            skews = [machine.clock.skew_ms for machine in self.members[DELAYS]]
+            self._skews += skews
+            self.journal.early_s = (max(self._skews) - min(self._skews)) / 1000 + CLOCKS_DRIFT_S
 
     def _config(self, process: Process) -> NodeConfig:
         name, shape = process.machine.name, self.shape
@@ -116,6 +141,13 @@ class Cluster:
         ):
             await process.stopping.wait()
 
+    async def _delay(self, process: Process) -> None:
+        machine = process.machine
+        async with serving_delay_alone(
+            self._config(process), self.url, clock=machine.clock, disk=machine.disk
+        ):
+            await process.stopping.wait()
+
     def run(self) -> Outcome:
         """Raises AssertionError when a rule is broken."""
         try:
@@ -143,8 +175,8 @@ class Cluster:
         world.run(lambda: load.verdict == "ok", SETTLED_WITHIN_S, "everything settled")
         world.run(self._all_in_sync, IN_SYNC_WITHIN_S, "all members in step")
         world.run_for(2.0)
-        for machines in self.members.values():
-            check_members(machines)
+        for group in self.load.groups:
+            check_members(self.members[group])
 
     def _all_in_sync(self) -> bool:
         return all(

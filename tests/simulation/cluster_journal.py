@@ -57,6 +57,14 @@ class Journal:
     """Bodies of transactions, by their ids."""
     decided: dict[str, bool] = field(default_factory=dict)
     """Transactions: committed or not, whether the broker knows it yet or not."""
+    due: dict[bytes, float] = field(default_factory=dict)
+    """Delayed bodies, and before which moment nobody may see them."""
+    early_s: float = 0.0
+    """How wrong the clocks of delay servers are."""
+    kept: set[bytes] = field(default_factory=set)
+    """Delayed bodies that were acknowledged."""
+    cancelling: set[bytes] = field(default_factory=set)
+    cancelled: set[bytes] = field(default_factory=set)
     over: bool = False
     """Producers stop."""
 
@@ -79,9 +87,12 @@ class Journal:
         for body in bodies:
             where[body] = repr(error)
 
-    def shown(self, who: str, group: str, message: Message, ordered: bool) -> bytes:
+    def shown(self, who: str, group: str, message: Message, *, ordered: bool, now: float) -> bytes:
         """A consumer sees a message."""
         body = message.body
+        early = self.due.get(body, now) - self.early_s - now
+        assert early <= 0, f"{body[:40]!r} came {early:.3f} s before it was due"
+        assert body not in self.cancelled, f"{body[:40]!r} was cancelled and came"
         lease = (message.broker_group, message.fence.lease)
         holder = self.leases.setdefault(lease, who)
         assert holder == who, f"lease {lease} went to {holder} and to {who}"
@@ -118,12 +129,18 @@ class Journal:
                 f"{body[:40]!r} was acknowledged at {place} and is at {where.get(body)}"
             )
 
+        came = self.cancelled & where.keys()
+        assert not came, f"cancelled and there: {_some(came)}"
         for transaction, bodies in self.halves.items():
             there = [body in where for body in bodies]
             wanted = self.decided.get(transaction, False)
             assert all(one is wanted for one in there), (
                 f"transaction {transaction}: committed is {wanted}, visible are {there}"
             )
+
+    def missing(self, bodies: Iterable[bytes]) -> set[bytes]:
+        """Delayed messages that should be among these and are not."""
+        return self.kept - self.cancelling - set(bodies)
 
     def check_group(self, group: str, bodies: set[bytes], dead: list[bytes]) -> None:
         """A group that has nothing left, and all that its topics hold."""

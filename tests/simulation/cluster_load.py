@@ -7,7 +7,7 @@ All of them write down what they see (`cluster_journal`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -18,14 +18,13 @@ from ternmq.client.message import Message
 from ternmq.core.errors import TernError, TopicNotFound
 from tests.simulation.cluster_halves import Halves
 from tests.simulation.cluster_journal import Journal, Place, check_ledger, unsettled
+from tests.simulation.cluster_later import LATER, Later
 from tests.simulation.world.machine import Process
 
 PLAIN, ORDERED = "bookings", "orders"
 TOPICS = (PLAIN, ORDERED)
 BILLING, SHIPPING = "billing", "shipping"
 GROUPS = {BILLING: TOPICS, SHIPPING: (ORDERED,)}
-LINES = sum(map(len, GROUPS.values()))
-"""Of the ledger, per broker group: consumers join all of them."""
 PREFETCH = 40
 
 
@@ -39,12 +38,15 @@ class Load:
         self.journal = journal
         self.random = random
         self.transactions = transactions
+        self.later: Later | None = None
+        """Where there are delay servers."""
         self._interval = interval
         """Seconds between two sends of one of the four that send, on average."""
         self._sending: dict[str, int] = {}
         self.groups: list[str] = []
         """The broker groups that there are."""
         self.verdict = ""
+        self.now: Callable[[], float] = lambda: 0.0
 
     @asynccontextmanager
     async def client(self, process: Process) -> AsyncIterator[Client]:
@@ -52,6 +54,11 @@ class Load:
         mq = Client(self.url, config, process.machine.clock)
         async with mq:
             yield mq
+
+    @property
+    def group_topics(self) -> dict[str, tuple[str, ...]]:
+        """Which group consumes what."""
+        return GROUPS if self.later is None else GROUPS | {BILLING: (*TOPICS, LATER)}
 
     # Producers.
 
@@ -73,6 +80,8 @@ class Load:
             try:
                 if halves is not None and chance.random() < 0.3:
                     await halves.send(PLAIN)
+                elif self.later is not None and chance.random() < 0.3:
+                    await self.later.send(mq)
                 else:
                     await self._send(mq, keys)
             except TernError:
@@ -123,6 +132,7 @@ class Load:
         while True:
             try:
                 async with self.client(process) as mq:
+                    await self._wait_for_delayed(mq)
                     await self._wait_until_settled(mq)
                     await self._read_everything(mq)
                     self.verdict = "ok"
@@ -132,11 +142,32 @@ class Load:
                 await asyncio.sleep(0.5)
         await process.stopping.wait()
 
+    async def _wait_for_delayed(self, mq: Client) -> None:
+        """Until all that is due one day has come."""
+        while self.later is not None:
+            waiting = await mq.admin.delays.rows(limit=1)
+            found = [
+                body
+                for broker_group in self.groups
+                for _, body in await self._read(mq, broker_group, LATER)
+            ]
+            missing = self.journal.missing(found)
+            sending = sum(self._sending.values())
+            self.verdict = f"delayed: {len(waiting)} wait, {len(missing)} have not come"
+            await asyncio.sleep(1)
+            if not waiting and not missing and not sending:
+                return
+
     async def _wait_until_settled(self, mq: Client) -> None:
         while True:
             sent_meanwhile = sum(self._sending.values())
-            routes = [route for route in await mq.admin.routes() if route.role == "master"]
-            known = sorted({route.broker_group for route in routes})
+            known = sorted(
+                {
+                    route.broker_group
+                    for route in await mq.admin.routes()
+                    if route.role == "master" and route.kind == "realtime"
+                }
+            )
             self.verdict = f"on the routes: {known}"
             if known != self.groups:
                 await asyncio.sleep(1)
@@ -151,7 +182,8 @@ class Load:
                 await asyncio.sleep(1)
                 continue
             self.verdict = f"left: {left}"
-            all_joined = len(lines) == LINES * len(self.groups)
+            lanes = sum(map(len, self.group_topics.values()))
+            all_joined = len(lines) == lanes * len(self.groups)
             if all_joined and not sent_meanwhile and not sum(map(unsettled, lines)):
                 return
             await asyncio.sleep(1)
@@ -159,11 +191,11 @@ class Load:
     async def _read_everything(self, mq: Client) -> None:
         journal = self.journal
         found: list[tuple[Place, bytes]] = []
-        for topic in TOPICS:
+        for topic in self.group_topics[BILLING]:
             for broker_group in self.groups:
                 found += await self._read(mq, broker_group, topic)
         journal.check_log(found)
-        for group, topics in GROUPS.items():
+        for group, topics in self.group_topics.items():
             dead = [
                 body
                 for broker_group in self.groups
@@ -195,12 +227,14 @@ class Consume:
         load = self._load
         who = f"{process.machine.name}, start {process.machine.starts}"
         async with load.client(process) as mq:
-            topics = list(GROUPS[self._group])
+            topics = list(load.group_topics[self._group])
             async with mq.consumer(
                 topics, group=self._group, prefetch=PREFETCH, ordered=self._ordered
             ) as consumer:
                 async for message in consumer:
-                    body = load.journal.shown(who, self._group, message, self._ordered)
+                    body = load.journal.shown(
+                        who, self._group, message, ordered=self._ordered, now=load.now()
+                    )
                     if load.random.random() < 0.1:
                         await asyncio.sleep(load.random.random() * 0.2)
                     await self._settle(message, body)

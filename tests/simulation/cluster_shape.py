@@ -26,6 +26,8 @@ class Shape:
     operated: bool
     """Somebody lets other members lead now and then, and moves order-key slots."""
     transactions: bool
+    delays: int
+    """Members of the group of delay servers; 0: there is none."""
 
     @property
     def late_s(self) -> float:
@@ -49,4 +51,5 @@ def drawn(chance: Random) -> Shape:
         faults=choice((0, 2, 4, 8, 16)),
         operated=chance.random() < (0.4 if len(members) == 1 else 0.8),
         transactions=chance.random() < 0.4,
+        delays=choice((0, 0, 0, 1, 2)),
     )

@@ -28,6 +28,8 @@ class Field:
     failed: dict[Machine, None] = field(default_factory=dict)
     """Servers whose disk failed: their operator starts them again."""
     over: bool = False
+    jumped: Callable[[Machine], None] = lambda machine: None
+    """Hears whose clock is set."""
     busy_until: float = 0.0
     careful_until: float = 0.0
     """Nobody is promoted by force: meta servers may not know yet that somebody is gone for good."""
