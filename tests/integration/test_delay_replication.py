@@ -5,6 +5,7 @@ Real processes: a node with meta server and broker, and the members of one delay
 
 import asyncio
 import os
+import random
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +21,7 @@ from ternmq.client.broker_members import BrokerState
 from tests.integration.processes import DelayServer, Node, NodeFactory, wait_until
 from tests.integration.replicated import BROKER, QUICK
 from tests.integration.test_delay import arrived, settled
+from tests.integration.verifiable import whole_topic
 
 NAME = "later"
 SETTINGS = {**BROKER, "TERN_DELAY_TICK_MS": "20", "TERN_CHECKPOINT_INTERVAL_MS": "500"}
@@ -173,23 +175,24 @@ async def test_a_hand_over_is_a_short_pause_and_no_error(node_factory: NodeFacto
 
 
 @pytest.mark.long
-async def test_without_its_replica_a_master_refuses_or_goes_on_as_it_is_told(
+async def test_without_its_replica_a_master_takes_nothing_and_sends_nothing_until_it_is_back(
     node_factory: NodeFactory,
 ) -> None:
     pair = await make_delay_pair(node_factory)
     async with ternmq.connect(pair.url, app="test", delivery_timeout=4) as mq:
-        await mq.send("alone", b"1", delay=1)
+        await mq.send("alone", b"1", delay=6)
         replica = pair.other(await pair.master())
         replica.kill()
         with pytest.raises(ternmq.TernError):
             for _ in range(100):
                 await mq.send("alone", b"2", delay=FAR)
                 await asyncio.sleep(0.1)
-        assert await arrived(mq, "alone", 1, 20) == ["1"]  # What is there goes out all the same.
+        await asyncio.sleep(7)  # Long enough for the first one to be due.
+        assert await whole_topic(mq, "alone") == {}
         replica.start()
         await pair.wait_in_sync(2)
         await mq.send("alone", b"3", delay=0.1)
-        assert "3" in await arrived(mq, "alone", 2, 20)
+        assert sorted(await arrived(mq, "alone", 2, 20)) == ["1", "3"]
 
 
 @pytest.mark.long
@@ -220,3 +223,79 @@ async def test_a_new_replica_gets_the_files_of_a_master_whose_logs_begin_later(
         assert await retried(lambda: mq.fire_now(kept)) is CancelResult.FIRED
         assert await arrived(mq, "kept", 1, 20) == ["kept"]
         await settled(mq, "fill", (200, 200, 0, 0))
+
+
+@dataclass(slots=True)
+class Load:
+    """Sends messages for soon, takes some of them back, and remembers what it was told."""
+
+    mq: ternmq.Client
+    topic: str
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    sent: set[str] = field(default_factory=set)
+    """Acknowledged."""
+    gone: set[str] = field(default_factory=set)
+    """Answered with CANCELLED."""
+    doubtful: set[str] = field(default_factory=set)
+    """No answer: it may be stored, or cancelled, or not."""
+
+    async def run(self, chance: random.Random) -> None:
+        number = 0
+        while not self.stop.is_set():
+            number += 1
+            body = f"{id(self)}-{number}"
+            try:
+                receipt = await self.mq.send(
+                    self.topic, body.encode(), delay=chance.uniform(0.2, 4)
+                )
+                self.sent.add(body)
+                cancel = chance.random() < 0.3
+                if cancel and await self.mq.cancel(receipt) is CancelResult.CANCELLED:
+                    self.gone.add(body)
+            except ternmq.TernError:
+                self.doubtful.add(body)
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("how", ["kill", "promote"])
+async def test_masters_that_die_again_and_again_lose_nothing_and_send_nothing_twice(
+    node_factory: NodeFactory, how: str
+) -> None:
+    pair = await make_delay_pair(node_factory, settings={"TERN_REPLICA_LOST": "continue"})
+    async with ternmq.connect(pair.url, app="test") as mq:
+        loads = [Load(mq, "storm") for _ in range(4)]
+        running = [
+            asyncio.create_task(load.run(random.Random(seed))) for seed, load in enumerate(loads)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(3)
+            before = await pair.master()
+            if how == "kill":
+                before.kill()
+                await pair.wait_led_by(pair.other(before))
+                await asyncio.to_thread(before.start)
+            else:
+                await mq.admin.promote(NAME, kind="delay", force=True)
+            await pair.wait_in_sync(2)
+        for load in loads:
+            load.stop.set()
+        await asyncio.gather(*running)
+        sent = set().union(*(load.sent for load in loads))
+        gone = set().union(*(load.gone for load in loads))
+        doubtful = set().union(*(load.doubtful for load in loads))
+        certain = sent - gone - doubtful
+        assert len(certain) > 200 and len(gone) > 20
+        await asyncio.sleep(5)  # All are due.
+        async with asyncio.timeout(60):
+            while True:
+                found = Counter((await whole_topic(mq, "storm")).values())
+                if certain <= found.keys():
+                    break
+                await asyncio.sleep(0.5)
+        assert [body for body, count in found.items() if count > 1] == []
+        assert gone & found.keys() == set()
+        assert found.keys() <= sent | doubtful
+        (line,) = await mq.admin.delays.ledger("storm")
+        assert line.accepted == line.pending + line.dispatched + line.cancelled
