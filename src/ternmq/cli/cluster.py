@@ -102,6 +102,7 @@ async def _run(plan: "Plan", folder: Path, *, restart: bool) -> None:
 
 async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
     """Start in order, say so, wait to be cancelled, stop in reverse order."""
+    from ternmq.cli.cluster_plan import in_waves
     from ternmq.cli.supervisor import Supervised, start_together, stop_together
 
     logs = folder / LOGS
@@ -114,7 +115,8 @@ async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
     everybody = [*metas, *brokers, *delays]
     try:
         await start_together(metas)
-        await start_together([*brokers, *delays])
+        for wave in in_waves([*plan.brokers, *plan.delays], folder):
+            await start_together([each for each in everybody if each.planned in wave])
         if len(plan.brokers) > len(plan.groups):
             await _in_step(plan)
         for server in everybody:

@@ -7,6 +7,7 @@ that it was; it may grow, and never lose a server that holds messages.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -115,6 +116,13 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
         for name in (f"delay-{number + 1}" for number in range(shape.delays))
     ]
     return Plan(metas=metas, brokers=brokers, delays=delays)
+
+
+def in_waves(servers: Sequence[Planned], folder: Path) -> list[list[Planned]]:
+    """Those that have been here before start first: what they hold is what there is, and of a group
+    that the registry does not know yet the first member leads."""
+    known = [each for each in servers if (folder / each.name).exists()]
+    return [known, [each for each in servers if each not in known]]
 
 
 def settle_shape(folder: Path, **wanted: int | None) -> Shape:

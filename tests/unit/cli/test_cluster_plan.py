@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.cli.cluster_plan import Extra, Shape, keep_shape, make_plan, settle_shape
+from ternmq.cli.cluster_plan import Extra, Shape, in_waves, keep_shape, make_plan, settle_shape
 from ternmq.core.errors import BadConfig
 
 FOLDER = Path("/data")
@@ -60,6 +60,16 @@ def test_a_cluster_that_starts_again_is_what_it_was(tmp_path: Path) -> None:
 
     assert settle_shape(tmp_path, groups=None, metas=None) == Shape(groups=3, replicas=1)
     assert settle_shape(tmp_path, groups=4, metas=2).groups == 4
+
+
+def test_servers_that_hold_something_start_before_those_that_are_new(tmp_path: Path) -> None:
+    """A group that this registry does not know is led by its first member."""
+    for name in ("group-1-a", "delay-1"):
+        (tmp_path / name).mkdir()
+    plan = make_plan(Shape(groups=1, replicas=1), tmp_path, 7700)
+    known, new = in_waves([*plan.brokers, *plan.delays], tmp_path)
+    assert [each.name for each in known] == ["group-1-a", "delay-1"]
+    assert [each.name for each in new] == ["group-1-b", "delay-1-b"]
 
 
 @pytest.mark.parametrize("name", ["groups", "replicas", "delays"])
