@@ -1,13 +1,11 @@
-"""What sync replication costs, and how long a change of master takes; one run, one machine.
+"""What sync replication costs; one run, one machine. For changes of master see `failover`.
 
     python -m benchmarks.replication
 
 A broker group of one server and one of two for each `replica_ack`, each with its meta server, as
 processes of their own, flush = sync. Rounds go through all of them, so that all see the same
 machine; those that are not measured are idle. Publish rate: four
-senders of batches of 200 messages of 100 bytes. Latency: one sender, one message at a time. Then
-the master of the pair is killed (dead after 10 s, the default) or hands over, under a sender that
-notes the longest time without an answer.
+senders of batches of 200 messages of 100 bytes. Latency: one sender, one message at a time.
 """
 
 import argparse
@@ -20,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import ternmq
-from tests.integration.processes import NodeFactory, tern
-from tests.integration.replicated import GROUP, Pair, make_pair
+from tests.integration.processes import NodeFactory
+from tests.integration.replicated import Pair, make_pair
 
 BODY = b"x" * 100
 BATCH = 200
@@ -62,51 +60,18 @@ async def latencies(url: str) -> list[float]:
     return taken
 
 
-async def longest_gap(url: str, change: Any) -> float:
-    """Seconds without an answer while `change` (blocking) happens and until all is well."""
-    longest = 0.0
-    async with ternmq.connect(url, app="bench") as mq:
-        await mq.send("gap", BODY)
-        changing = asyncio.create_task(asyncio.to_thread(change))
-        last = time.monotonic()
-        settled = 0.0
-        while not settled or time.monotonic() < settled + 2:
-            await mq.send("gap", BODY)
-            now = time.monotonic()
-            longest, last = max(longest, now - last), now
-            if changing.done() and not settled:
-                settled = now
-        await changing
-    return longest
-
-
-def kill_master(pair: Pair) -> None:
-    first = pair.master()
-    first.kill()
-    pair.wait("another master", lambda standing: pair.broker_of(standing.master) is not first, 30)
-    time.sleep(1)
-    first.start()
-    pair.wait_in_sync(2)
-
-
-def hand_over(pair: Pair) -> None:
-    tern("broker", "handover", GROUP, url=pair.url)
-    pair.wait_in_sync(2)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--changes", type=int, default=3)
-    chosen = parser.parse_args()
+    parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as home:
         nodes = NodeFactory(Path(home))
         try:
-            print(json.dumps(measure(nodes, Path(home), chosen.changes), indent=2))
+            print(json.dumps(measure(nodes, Path(home)), indent=2))
         finally:
             nodes.finish()
 
 
-def measure(nodes: NodeFactory, home: Path, changes: int) -> dict[str, Any]:
+def measure(nodes: NodeFactory, home: Path) -> dict[str, Any]:
     groups: dict[str, Pair] = {}
     for name in ("alone", *ACKS):
         (home / name).mkdir()
@@ -115,7 +80,6 @@ def measure(nodes: NodeFactory, home: Path, changes: int) -> dict[str, Any]:
             settings["TERN_REPLICA_ACK"] = name
         count = 2 if name in ACKS else 1
         groups[name] = make_pair(nodes, home / name, count=count, settings=settings)
-    pair = groups["disk"]
     rates: dict[str, list[float]] = {name: [] for name in groups}
     singles: dict[str, list[float]] = {name: [] for name in groups}
     for _ in range(ROUNDS):
@@ -134,15 +98,6 @@ def measure(nodes: NodeFactory, home: Path, changes: int) -> dict[str, Any]:
         of, alone = found[name], found["alone"]
         of["rate_kept"] = round(of["messages_per_s"] / alone["messages_per_s"], 2)
         of["added_p50_ms"] = round(of["p50_ms"] - alone["p50_ms"], 2)
-    found["handover_gaps_s"] = [
-        round(asyncio.run(longest_gap(pair.url, lambda: hand_over(pair))), 2)
-        for _ in range(changes)
-    ]
-    found["failover_gaps_s"] = [
-        round(asyncio.run(longest_gap(pair.url, lambda: kill_master(pair))), 2)
-        for _ in range(changes)
-    ]
-    found["dead_after_s"] = 1.5
     return found
 
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import delay, delivery, outbox, own, spark, transactions
+from benchmarks import cluster, delay, delivery, failover, outbox, own, spark, transactions
 from benchmarks.machine import bare_loop_rate, describe, fdatasync_profile
 from benchmarks.peers import run as peers
 from benchmarks.peers.driver import Result
@@ -58,6 +58,9 @@ def measure_own(quick: bool) -> dict[str, Any]:
             node.stop()
     found["delay"] = delay.measure(delay.defaults(quick=quick), told=say)
     found["outbox"] = outbox.measure(outbox.defaults(quick=quick), told=say)
+    # In short: whole distributions take their time, `python -m benchmarks.failover`.
+    found["cluster"] = cluster.measure(quick=quick, rounds=3, replicas=(0,))
+    found["failover"] = failover.measure(quick=True, told=say)
     found["spark"] = spark.measure(500_000 if quick else 4_000_000, full=not quick, told=say)
     return found
 
@@ -141,6 +144,7 @@ def main() -> None:
     report = peers.measure(families, settings, told=say)
     verdicts, beside = targets(machine, mine, report.results), ratios(report.results)
     verdicts += delivery.verdicts(mine["delivery"])
+    verdicts += cluster.verdicts(mine["cluster"]) + failover.verdicts(mine["failover"])
     print(
         "\n".join(["TernMQ against its targets", *verdicts, "", "TernMQ beside its peers", *beside])
     )

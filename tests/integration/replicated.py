@@ -79,16 +79,16 @@ def make_pair(
     count: int = 2,
     settings: Mapping[str, str] | None = None,
     places: Sequence[Place] = (),
+    meta: Mapping[str, str] = QUICK,
 ) -> Pair:
     """Running, everybody in sync; the meta server in the first of the places."""
     registry = f"sqlite:///{folder}/registry.db"
     where = iter(places)
-    meta = nodes.meta_server(registry, environment=QUICK, place=next(where, None))
-    pair = Pair(meta)
+    pair = Pair(nodes.meta_server(registry, environment=meta, place=next(where, None)))
     for _ in range(count):
         environment = {**BROKER, **(settings or {})}
         broker = nodes.broker_server(
-            meta.url, GROUP, environment=environment, place=next(where, None)
+            pair.url, GROUP, environment=environment, place=next(where, None)
         )
         pair.brokers.append(broker)
     pair.wait_in_sync(count)

@@ -1,7 +1,8 @@
 """Settling rows: acks, retries and rejects, riding on a pull or on their own (Q13, D11).
 
 Acks and retries take effect at once and are noted as progress. A reject is a decision: the row is
-copied to the dead letters and marked when both are safe, and only then answered.
+copied to the dead letters and marked when both are safe, and only then answered. A request that
+fails many rows is settled in `Slices`.
 """
 
 import asyncio
@@ -17,12 +18,15 @@ from ternmq.broker.lane import NO_REASON, VANISHED, Why
 from ternmq.broker.lease import RetryRule
 from ternmq.broker.losses import deaths
 from ternmq.broker.notes import pack_failure
+from ternmq.broker.slices import Applied, Slices
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
+from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
 from ternmq.wire.commands import Acked, Command, Done, pack
+from ternmq.wire.frame import Frame
 
 log = get_logger()
 
@@ -38,17 +42,36 @@ class Settler:
         self._deliverer = deliverer
         self._undertaker = undertaker
         self._burying: set[asyncio.Task[None]] = set()
+        self._answering = Answering()
+        self._slices = Slices(self._apply)
         deliverer.on_expired = self.expire
         self.waits = Waits()
 
     def settle(self, member: Member, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
-        _, _, dying = self._apply(member, done)
+        _check(done)
+        dying = self._apply(member, done).dying
         if dying:
             self._bury(dying)
 
+    def settle_much(self, peer: Peer, frame: Frame, member: Member, done: Sequence[Done]) -> None:
+        """With an answer if one is wanted, when all of it is settled and every decision safe."""
+        _check(done)
+        self._answering.begin(peer, frame, self._settled(self._slices.add(member, done)))
+
+    async def _settled(self, settling: "asyncio.Future[Applied]") -> Acked:
+        settled, late, dying = await settling
+        if dying:
+            await self._bury(dying)
+        return Acked(settled=settled, late=late)
+
+    def leaves(self, member: Member) -> None:
+        """What it has said is settled before the rest of its rows goes back."""
+        self._slices.hurry(member)
+
     def answer(self, peer: Peer, correlation: int, member: Member, done: Sequence[Done]) -> None:
         """With an answer, once every decision in it is safe."""
+        _check(done)
         settled, late, dying = self._apply(member, done)
         if not dying:
             peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
@@ -92,14 +115,13 @@ class Settler:
         await self._bury(deaths)
 
     async def finish(self) -> None:
-        """Wait for burials that have begun."""
+        """Wait for what has begun, burials too."""
+        await self._slices.finish()
+        await self._answering.finish()
         if self._burying:
             await asyncio.wait(self._burying)
 
-    def _apply(self, member: Member, done: Sequence[Done]) -> tuple[int, int, list[Death]]:
-        for item in done:  # Before anything is done: all of it or none.
-            if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
-                raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
+    def _apply(self, member: Member, done: Sequence[Done]) -> Applied:
         settled = late = 0
         dying: list[Death] = []
         touched: dict[int, Group] = {}
@@ -153,7 +175,7 @@ class Settler:
                 self._deliverer.feed(group)
         for group in freed:
             self._freed(group)
-        return settled, late, dying
+        return Applied(settled, late, dying)
 
     def _freed(self, group: Group) -> None:
         """Something is not in flight any more, and that was waited for."""
@@ -194,6 +216,13 @@ class Settler:
             log.warning("dead letter not stored", reason=error.message)
         elif error is not None:
             log.error("dead letter failed by a bug", error=repr(error))
+
+
+def _check(done: Sequence[Done]) -> None:
+    """Before anything is done: all of it or none."""
+    for item in done:
+        if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
+            raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
 
 
 def groups_of(peer: Peer) -> list[Group]:
