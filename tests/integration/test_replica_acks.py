@@ -69,6 +69,39 @@ async def test_without_waiting_a_master_acknowledges_what_its_replica_lacks(
         await asyncio.to_thread(pair.wait_in_sync, 2)
 
 
+@pytest.mark.long
+async def test_what_a_former_master_has_for_itself_is_kept_aside(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Its checkpoint covers it, so it cannot be cut off."""
+    settings = {
+        "TERN_REPLICA_ACK": "none", "TERN_REPLICA_TIMEOUT_MS": "20000",
+        "TERN_CHECKPOINT_INTERVAL_MS": "100",
+    }  # fmt: skip
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    await asyncio.to_thread(pair.wait, "said in the registry", lambda it: not it.waits)
+    master = await asyncio.to_thread(pair.master)
+    replica = await asyncio.to_thread(pair.replica)
+    checkpoint = master.data_dir / "broker" / "checkpoint"
+    async with ternmq.connect(pair.url, app="test") as mq:
+        await mq.send("orders", b"both")
+        await eventually(lambda: _lag(pair.url) == 0, "the replica has it")
+        replica.kill()
+        await mq.send("orders", b"lost")
+        before = checkpoint.read_bytes()
+        await mq.send("orders", b"lost too")
+        await eventually(lambda: checkpoint.read_bytes() != before, "a checkpoint")
+        master.kill()
+        await asyncio.to_thread(replica.start)
+        await asyncio.to_thread(pair.wait_served, master)
+        await mq.send("orders", b"new")
+        await asyncio.to_thread(master.start)
+        await asyncio.to_thread(pair.wait_in_sync, 2)
+
+    assert "lacks messages that are here" in master.stderr_text()
+    assert [path.name for path in master.data_dir.iterdir() if ".aside-" in path.name]
+
+
 def _lag(url: str) -> int:
     lines: list[dict[str, int]] = json.loads(tern("broker", "list", "--json", url=url).out)
     return sum(line["lag"] for line in lines) if len(lines) == 2 else -1

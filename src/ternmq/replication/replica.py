@@ -54,6 +54,8 @@ class Replica:
         self._seldom = Seldom()
         self.base = b""
         """What to begin with anew, once the store is closed."""
+        self.diverged = False
+        """It has what its master lacks, as it may be where masters do not wait."""
 
     def _lag(self) -> int:
         if not self._follower.following:
@@ -63,7 +65,7 @@ class Replica:
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
         async with background(**self.role.loops(self._intake)):
-            while not self._site.stop.is_set() and not self.base:
+            while not self._site.stop.is_set() and not self.base and not self.diverged:
                 if self.role.failed is not None:
                     await self._stay_out(self.role.failed)
                     return None
@@ -117,6 +119,9 @@ class Replica:
                 return None
             if self._site.from_memory and isinstance(error, DiskFailed):
                 await self._site.leave_set()  # What it answered for may not be there.
+            if isinstance(error, Diverged) and not self._site.standing.waits:
+                self.diverged = True
+                return None
             outside = self._site.me not in self._site.standing.in_sync
             if isinstance(error, Diverged) or (outside and isinstance(error, Corrupt)):
                 await self._rest(DIVERGED_S)
@@ -247,8 +252,11 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, boo
             site.door.enter(replica.role)
             site.begun(replica.role.scrape)
             if await site.leave_if_damaged(holding.report):
-                return None, b"", await _useless(site, trade, replica.role)
-            return await replica.run(), replica.base, False
+                return None, b"", await _useless(site, trade, replica.role, "damaged")
+            leads = await replica.run()
+            if replica.diverged:
+                return None, b"", await _useless(site, trade, replica.role, "diverged")
+            return leads, replica.base, False
         finally:
             site.ended()
             site.door.leave(stopping=site.stop.is_set())
@@ -257,13 +265,13 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, boo
         await loop.run_in_executor(None, holding.close)
 
 
-async def _useless(site: Site, trade: Trade, role: Copying) -> bool:
-    """Damaged: until it can be moved aside, or the server stops (False)."""
-    while not site.stop.is_set():
+async def _useless(site: Site, trade: Trade, role: Copying, what: str) -> bool:
+    """Until it can be moved aside; or (False) the server stops, or somebody wants it to lead."""
+    while not site.stop.is_set() and site.standing.master != site.me:
         reason = await why_not(site, trade)
         if not reason:
             return True
-        role.trouble = f"damaged, and not moved aside: {reason}"
+        role.trouble = f"{what}, and not moved aside: {reason}"
         with suppress(TimeoutError):
             async with asyncio.timeout(DIVERGED_S):
                 await site.stop.wait()

@@ -135,3 +135,14 @@ def test_a_drain_is_over_when_the_last_member_is_forgotten() -> None:
     fewer = forgotten(group, TWO.id, alive=False, accept_loss=False)
     assert fewer.draining
     assert not forgotten(fewer, ONE.id, alive=False, accept_loss=True).draining
+
+
+def test_where_the_master_did_not_wait_nobody_stays_in_the_set_of_its_successor() -> None:
+    """Nobody knows who has what: the others come in again when they have what it has."""
+    wide = [ONE.id, TWO.id, THREE.id]
+    said = resynced(GROUP, epoch=4, in_sync=wide, version=9, waits=False)
+
+    assert not said.waits
+    assert led(said, TWO.id, epoch=5).in_sync == [TWO.id]
+    assert led(said, ONE.id, epoch=5).in_sync == wide, "it has not changed"
+    assert resynced(said, epoch=4, in_sync=wide, version=9).waits
