@@ -101,10 +101,16 @@ class BrokerMembers:
         await self._links.refresh()
         if standing.claims and not accept_loss:
             member = standing.members[0].id  # Meta says what is known of each.
-        chosen = find_member(standing, member) if member else self._candidate(standing)
+        chosen = find_member(standing, member) if member else await self._candidate(standing)
         if chosen.address not in self._addresses() and (accept_loss or not standing.claims):
             raise Unavailable(
                 f"{chosen.name} is not running as far as meta knows; start it, then promote it"
+            )
+        if await self._status(chosen.address) is None:
+            # It may have died a moment ago; as master it would take the others out of the set.
+            raise Unavailable(
+                f"{chosen.name} does not answer at {chosen.address}: nothing was changed. Start "
+                "it, or promote another member"
             )
         wanted = GroupLead(
             broker_group=group, kind=kind, member_id=chosen.id, force=force, accept_loss=accept_loss
@@ -142,11 +148,14 @@ class BrokerMembers:
         )  # fmt: skip
         return await self._links.ask_meta(Command.MEMBER_FORGET, wanted, Standing)
 
-    def _candidate(self, standing: Standing) -> Member:
-        """In sync, running, and not the master."""
+    async def _candidate(self, standing: Standing) -> Member:
+        """In sync, running, and not the master; one that answers if there is one."""
         others = [each for each in standing.members if each.id != standing.master]
         in_sync = [each for each in others if each.id in standing.in_sync]
         running = [each for each in in_sync if each.address in self._addresses()]
+        for each in running:
+            if await self._status(each.address) is not None:
+                return each
         if running:
             return running[0]
         said = "; ".join(self._unfit(standing, each) for each in others) or "it has no other member"

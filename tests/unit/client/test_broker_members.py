@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ternmq
+from ternmq.client import broker_members
 from ternmq.core.clock import SystemClock
 from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import remote_directory
@@ -42,6 +43,7 @@ class Server:
         self.id, self.name = secrets.token_hex(8), name
         self.address, self.epoch, self.lag = "", 0, 0
         self.handovers: list[str] = []
+        self.silent = False
         self._stack = AsyncExitStack()
         self._serving: asyncio.Task[None] | None = None
 
@@ -55,6 +57,8 @@ class Server:
         if frame.command == Command.HANDOVER:
             self.handovers.append(unpack(frame.payload, Handover).member_id)
             self._handing = asyncio.create_task(self._hand_over(peer, frame))
+            return
+        if self.silent:
             return
         status = Status(
             node=self.name, role="broker", state="ok", address=self.address, data_dir="",
@@ -183,6 +187,18 @@ async def test_a_master_that_is_gone_is_replaced_by_who_is_in_sync_and_running(
         assert [route.address for route in at.routes.current().away] == [two.address]
         left = await mq.admin.forget_member("main", "two", accept_loss=True)
         assert left.in_sync == [] and at.routes.current().away == []
+
+
+async def test_a_member_that_does_not_answer_is_not_promoted_although_it_counts_as_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_members, "STATUS_S", 0.3)
+    async with cluster(tmp_path) as (at, mq, (one, two, _)):
+        two.silent = True  # Killed a moment ago: meta does not know yet.
+        with pytest.raises(ternmq.Unavailable, match="two does not answer at"):
+            await mq.admin.promote("main", force=True)
+        held = at.service.standing("main")
+        assert held is not None and held.master == one.id and two.id in held.in_sync
 
 
 async def test_a_handover_is_asked_of_the_master_and_over_when_the_other_one_serves(
