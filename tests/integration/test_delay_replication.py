@@ -168,8 +168,11 @@ async def test_a_hand_over_is_a_short_pause_and_no_error(node_factory: NodeFacto
             assert done.paused_ms < 1_000
             await pair.wait_led_by(pair.other(before))
             await pair.wait_in_sync(2)
+        with pytest.raises(ternmq.BadRequest, match="cannot be drained"):
+            await mq.admin.drain(NAME, kind="delay")  # There is no other.
         stop.set()
         await sending
+        assert (await mq.admin.drain_progress(NAME, kind="delay")).draining is False
         assert Counter(await arrived(mq, "over", len(sent), 30)) == Counter(sent)
         await settled(mq, "over", (len(sent), 0, len(sent), 0))
 

@@ -1,7 +1,6 @@
 """`tern broker`: a broker as a process of its own, which there are, and who leads."""
 
 import dataclasses
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,8 @@ from ternmq.cli.options import (
     ConfigFile,
     Host,
     Json,
+    Kind,
+    KindFlag,
     LogJson,
     MetaUrl,
     MetricsPort,
@@ -39,16 +40,6 @@ app = typer.Typer(
 app.add_typer(slots.app, name="slots")
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
-
-
-class Kind(StrEnum):
-    """Of a group."""
-
-    realtime = "realtime"
-    delay = "delay"
-
-
-KindFlag = Annotated[Kind, typer.Option("--kind", help="Brokers, or a delay server with replicas.")]
 
 
 @app.command()

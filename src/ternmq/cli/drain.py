@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.options import URL, Json, Url, use
+from ternmq.cli.options import URL, Json, Kind, KindFlag, Url, use
 from ternmq.cli.output import note, say, show_json
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ EVERY_S = 0.5
 
 
 def drain(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the broker group.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    kind: KindFlag = Kind.realtime,
     undo: Annotated[bool, typer.Option("--undo", help="Let producers come back.")] = False,
     wait: Annotated[
         bool, typer.Option(help="Wait until it is empty; else say what is left.")
@@ -30,23 +31,26 @@ def drain(
     The order is kept in the registry: it holds over restarts until --undo. Ctrl-C ends the waiting,
     not the draining. Consumers, transactions and delayed messages on their way are waited for.
     """
-    last = use(url, lambda mq: _drain(mq, group, undo=undo, wait=wait and not undo))
+    last = use(url, lambda mq: _drain(mq, group, kind, undo=undo, wait=wait and not undo))
     safe = last.empty and wait
+    what = "delay server" if kind is Kind.delay else "broker group"
     if as_json:
         show_json(_fields(last) | {"safe_to_stop": safe})
     elif undo:
-        say(f"broker group {group} takes messages again")
+        say(f"{what} {group} takes messages again")
     elif safe:
         stays = f"; {last.dead_letters} dead letters stay there" if last.dead_letters else ""
-        say(f"broker group {group} is empty: safe to stop{stays}")
+        say(f"{what} {group} is empty: safe to stop{stays}")
     else:
-        say(f"broker group {group} is being drained: {_left(last)}")
+        say(f"{what} {group} is being drained: {_left(last)}")
 
 
-async def _drain(mq: "Client", group: str, *, undo: bool, wait: bool) -> "DrainProgress":
+async def _drain(
+    mq: "Client", group: str, kind: Kind, *, undo: bool, wait: bool
+) -> "DrainProgress":
     said = ""
     before: DrainProgress | None = None
-    found = await mq.admin.drain(group, undo)
+    found = await mq.admin.drain(group, undo, kind.value)
     while wait and not found.done_after(before):
         if _left(found) != said:
             said = _left(found)
@@ -54,7 +58,10 @@ async def _drain(mq: "Client", group: str, *, undo: bool, wait: bool) -> "DrainP
         await asyncio.sleep(EVERY_S)
         before = found
         # Slots that were on their way at first are moved when they have arrived.
-        found = await (mq.admin.drain if found.slots else mq.admin.drain_progress)(group)
+        if found.slots:
+            found = await mq.admin.drain(group)
+        else:
+            found = await mq.admin.drain_progress(group, kind.value)
     return found
 
 
@@ -71,6 +78,7 @@ def _left(found: "DrainProgress") -> str:
             (found.half, "open transactions"),
             (found.delayed, "on their way from delay servers"),
             (found.untaken, "to be taken by delay servers"),
+            (found.pending, "not due yet"),
             (found.slots, "order-key slots"),
         )
         if count

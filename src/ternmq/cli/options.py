@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -46,6 +47,16 @@ ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file with settings
 LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")]
 
 T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """Of a group."""
+
+    realtime = "realtime"
+    delay = "delay"
+
+
+KindFlag = Annotated[Kind, typer.Option("--kind", help="Of brokers, or a delay server.")]
 
 
 def use(

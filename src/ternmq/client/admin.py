@@ -14,7 +14,7 @@ import msgspec
 
 from ternmq.client.broker_members import BrokerMembers, BrokerState
 from ternmq.client.delays import Delays
-from ternmq.client.draining import DrainProgress, look
+from ternmq.client.draining import DrainProgress, look, look_delay
 from ternmq.client.everyone import Everyone, Missing, named, not_answered
 from ternmq.client.half import HalfWanted, half_id, make_half_find
 from ternmq.client.links import Links
@@ -431,18 +431,23 @@ class Admin:
             group, member, accept_loss=accept_loss, kind=kind
         )
 
-    async def drain(self, broker_group: str, undo: bool = False) -> DrainProgress:
-        """Let producers move away from a broker group, for good or until `undo`; what is there is
-        still handed out. `drain_progress` says when it is safe to stop."""
-        wanted = GroupDrain(broker_group=broker_group, draining=not undo)
+    async def drain(
+        self, broker_group: str, undo: bool = False, kind: GroupKind = "realtime"
+    ) -> DrainProgress:
+        """Let producers move away from a broker group (a delay server: kind "delay"), for good or
+        until `undo`; what is there is still handed out. `drain_progress` says when it is safe to
+        stop."""
+        wanted = GroupDrain(broker_group=broker_group, kind=kind, draining=not undo)
         await self._links.ask_meta(Command.GROUP_DRAIN, wanted, Standing)
-        if not undo and (await self.placement()).owners:
+        if kind == "realtime" and not undo and (await self.placement()).owners:
             await self.balance_slots(leaving=[broker_group])
-        return await self.drain_progress(broker_group)
+        return await self.drain_progress(broker_group, kind)
 
-    async def drain_progress(self, broker_group: str) -> DrainProgress:
+    async def drain_progress(
+        self, broker_group: str, kind: GroupKind = "realtime"
+    ) -> DrainProgress:
         """What a broker group still holds that somebody waits for."""
-        return await look(self._links, broker_group)
+        return await (look_delay if kind == "delay" else look)(self._links, broker_group)
 
     async def routes(self) -> list[Route]:
         """Which servers clients are told to use; asked anew."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ternmq.client.everyone import AWAY, Missing
 from ternmq.client.links import Links
-from ternmq.core.errors import BadRequest, TernError, TopicNotFound
+from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
 from ternmq.wire.commands import (
     Command,
     GroupFind,
@@ -22,6 +22,7 @@ from ternmq.wire.commands import (
     Topics,
 )
 from ternmq.wire.dead import DeadFind, DeadOpen
+from ternmq.wire.delays import DelayLedger, DelayLedgerQuery
 from ternmq.wire.halves import HalfFind, HalfOpens
 
 DEAD_PREFIX = "%dead."
@@ -43,6 +44,8 @@ class DrainProgress:
     """Messages that delay servers decided to bring here, and have not brought."""
     untaken: int = 0
     """Delayed messages of transactions that delay servers have to take from here, and have not."""
+    pending: int = 0
+    """Of a delay server: messages that are not due yet."""
     slots: int = 0
     """Order-key slots that lie here, or that wait for what is here."""
     dead_letters: int = 0
@@ -58,7 +61,7 @@ class DrainProgress:
     def left(self) -> int:
         """All that is waited for."""
         messages = self.ready + self.in_flight + self.waiting_retry
-        return messages + self.half + self.delayed + self.untaken + self.slots
+        return messages + self.half + self.delayed + self.untaken + self.pending + self.slots
 
     @property
     def empty(self) -> bool:
@@ -110,6 +113,28 @@ async def look(links: Links, broker_group: str) -> DrainProgress:
         log_end=status.log_end,
         groups={name: count for count, name in open_lines[:NAMED_MAX]},
         missing=missing,
+    )
+
+
+async def look_delay(links: Links, name: str) -> DrainProgress:
+    """The same of a delay server: what it still has to send."""
+    await links.refresh()
+    routes = [route for route in links.routes() if route.kind == "delay"]
+    here = [route for route in routes if route.broker_group == name]
+    if not here and name not in links.away("delay"):
+        names = ", ".join(sorted({route.broker_group for route in routes})) or "none"
+        raise BadRequest(f"there is no delay server {name!r}; there are: {names}")
+    draining = any(route.draining for route in here)
+    try:
+        link = links.server(name, "delay")
+        status = await links.ask(link, Command.STATUS, StatusQuery(), Status)
+        ledger = await links.ask(link, Command.DELAY_LEDGER, DelayLedgerQuery(), DelayLedger)
+    except Unavailable as error:
+        missing = {name: error.message}
+        return DrainProgress(broker_group=name, draining=draining, missing=missing)
+    pending = sum(line.pending for line in ledger.lines)
+    return DrainProgress(
+        broker_group=name, draining=draining, pending=pending, log_end=status.log_end
     )
 
 

@@ -198,11 +198,13 @@ class Admin:
     ) -> Standing:
         return run(self._admin.forget_member(group, member, accept_loss, kind))
 
-    def drain(self, broker_group: str, undo: bool = False) -> DrainProgress:
-        return run(self._admin.drain(broker_group, undo))
+    def drain(
+        self, broker_group: str, undo: bool = False, kind: GroupKind = "realtime"
+    ) -> DrainProgress:
+        return run(self._admin.drain(broker_group, undo, kind))
 
-    def drain_progress(self, broker_group: str) -> DrainProgress:
-        return run(self._admin.drain_progress(broker_group))
+    def drain_progress(self, broker_group: str, kind: GroupKind = "realtime") -> DrainProgress:
+        return run(self._admin.drain_progress(broker_group, kind))
 
     def routes(self) -> list[Route]:
         return run(self._admin.routes())
