@@ -76,8 +76,11 @@ async def test_an_old_copy_of_the_registry_does_not_make_a_stale_replica_master(
     pair, master, replica = await widowed(node_factory, tmp_path)
     copy(tmp_path / "old.db", tmp_path / "registry.db")
     await asyncio.to_thread(pair.meta.start)
-    await asyncio.to_thread(master.start)
+    # It knows no better than the copy, which says that it is in sync; meta saw more.
     await asyncio.to_thread(replica.start)
+    refused = await cli("broker", "promote", GROUP, url=pair.url)
+    assert f"start 127.0.0.1-{master.port + 1}" in refused.err
+    await asyncio.to_thread(master.start)
     await asyncio.to_thread(pair.wait_in_sync, 2)
 
     assert await asyncio.to_thread(pair.master) is master

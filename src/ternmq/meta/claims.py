@@ -31,9 +31,10 @@ def is_foreign(held: Standing | None, claim: Claim | None) -> bool:
 
 
 def claimed(
-    held: Standing | None, empty: Standing, member: Member, claim: Claim | None
+    held: Standing | None, empty: Standing, member: Member | None, claim: Claim | None
 ) -> Standing:
-    """With what this member knows: as the group stood, if that is proven, else not decided."""
+    """With what this member knows (None: a meta server that saw the group): as the group stood, if
+    that is proven, else not decided."""
     standing = empty if held is None else held
     claims = list(standing.claims)
     if not claims and standing.epoch > 0 and standing.in_sync:
@@ -41,7 +42,9 @@ def claimed(
     if claim is not None:
         claims = [each for each in claims if each.member != claim.member] + [claim]
     known = {each.id: each for told in claims for each in told.held.members}
-    known |= {each.id: each for each in (*standing.members, member)}
+    known |= {each.id: each for each in standing.members}
+    if member is not None:
+        known[member.id] = member
     latest = _latest(claims)
     undecided = msgspec.structs.replace(
         latest,

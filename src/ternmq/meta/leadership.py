@@ -28,6 +28,7 @@ from ternmq.meta.standings import (
     resynced,
 )
 from ternmq.wire.standing import (
+    Claim,
     GroupJoin,
     GroupKind,
     GroupLead,
@@ -120,6 +121,22 @@ class Leadership:
             log.error("broker group not decided", reason=undecided_text(standing))
         return standing
 
+    def testify(self, seen: Standing) -> Standing:
+        """A meta server saw the group stand so once; an older copy of the registry is not believed
+        until its members have come."""
+        claim = Claim(member="", held=seen, accepted_epoch=seen.epoch)
+        empty = Standing(broker_group=seen.broker_group, kind=seen.kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            if (held is not None and held.claims) or not is_older(held, claim):
+                return None
+            log.error("the registry was restored from an old copy", group=seen.broker_group,
+                      registry_epoch=held.epoch if held else 0, epoch=seen.epoch)  # fmt: skip
+            self._raise_epochs(seen, seen.epoch)
+            return claimed(held, empty, None, claim)
+
+        return self._swap(seen, decide)
+
     def _skip_epochs(self, wanted: GroupJoin) -> None:
         """Before anything is decided: no epoch that a member may have heard of comes again."""
         held = self._registry.standing(wanted.broker_group, wanted.kind)
@@ -128,12 +145,16 @@ class Leadership:
         accepted = 0 if wanted.claim is None else wanted.claim.accepted_epoch
         if wanted.claim is None or (given >= accepted and not is_older(held, wanted.claim)):
             return
-        used = max(given, accepted)
         log.error(
             "the registry knows less than a member: it was lost, or restored from an old copy",
             group=wanted.broker_group, member=wanted.member.name,
             registry_epoch=0 if held is None else held.epoch, epoch=wanted.claim.held.epoch,
         )  # fmt: skip
+        self._raise_epochs(wanted, accepted)
+
+    def _raise_epochs(self, group: StandingChange, accepted: int) -> None:
+        key = epoch_key(group.broker_group, group.kind)
+        used = max(self._registry.last_epoch(key), accepted)
         self._registry.reserve(
             InUse(broker_group=key, topic_ids=frozenset(), group_id=0, epoch=used + EPOCHS_SKIPPED),
             now_ms=0,

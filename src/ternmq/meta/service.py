@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from ternmq.core.clock import Clock
@@ -254,6 +255,11 @@ class MetaService:
             broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
         return await self._standing(lambda: self._leadership.join(wanted))
+
+    async def testify(self, seen: Sequence[Standing]) -> None:
+        """Groups stood so once; where the registry knows less, its members have to prove it."""
+        for standing in seen:
+            await self._standing(partial(self._leadership.testify, standing))
 
     async def lead(
         self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",

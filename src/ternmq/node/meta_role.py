@@ -10,6 +10,7 @@ from pathlib import Path
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
+from ternmq.core.lifecycle import background
 from ternmq.core.release import release
 from ternmq.meta import registry_url
 from ternmq.meta.registry import Registry
@@ -18,6 +19,7 @@ from ternmq.meta.route_table import RouteTable
 from ternmq.meta.scrape import registry_figures
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.meta.service import MetaService, serving_directory
+from ternmq.meta.witness import Witness
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.rpc.figures import server_figures
@@ -48,11 +50,14 @@ async def serving_meta_role(
     config: NodeConfig, *, clock: Clock, open_registry: OpenRegistry | None = None
 ) -> AsyncIterator[Meta]:
     """Names first, then listen."""
-    async with serving_directory(
-        open_registry or registry_opener(config),
-        clock=clock,
-        dead_after_ms=config.server_dead_after_ms,
-    ) as directory:
+    async with (
+        serving_directory(
+            open_registry or registry_opener(config),
+            clock=clock,
+            dead_after_ms=config.server_dead_after_ms,
+        ) as directory,
+        _witnessing(directory, config, real=open_registry is None),
+    ):
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
             node=socket.gethostname(),
@@ -74,6 +79,21 @@ async def serving_meta_role(
             config.host, config.meta_port, handler, limits=limits, clock=clock
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
+
+
+@asynccontextmanager
+async def _witnessing(
+    service: MetaService, config: NodeConfig, *, real: bool
+) -> AsyncIterator[None]:
+    """Hold what was seen against the registry, then write down what is seen."""
+    if not real:  # A registry of a test, on no disk.
+        yield
+        return
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    witness = Witness(service, config.data_dir / "standings-seen")
+    await witness.testify()
+    async with background(witness=witness.run):
+        yield
 
 
 def first_version(clock: Clock) -> int:
