@@ -46,7 +46,7 @@ CHECKPOINT = Checkpoint(
     topics=[KnownTopic(id=12, name="t", accepted=13, dispatched=14, cancelled=15)],
     dropping=[16],
     taken=[(18, 19, 20)],
-    decided_to=21, decision_safe=22, begun=23,
+    decided_to=21, decision_safe=22, begun=23, gone_before=24, hour_floor=25,
 )  # fmt: skip
 
 JOURNAL = {
@@ -117,7 +117,9 @@ def test_a_checkpoint_has_these_bytes() -> None:
 
 def test_a_checkpoint_of_before_it_said_how_far_decisions_were_is_read() -> None:
     (hour,) = CHECKPOINT.hours
-    taken = msgspec.structs.replace(CHECKPOINT, decided_to=0, decision_safe=0, begun=0)
+    taken = msgspec.structs.replace(
+        CHECKPOINT, decided_to=0, decision_safe=0, begun=0, gone_before=0, hour_floor=0
+    )
     decided = msgspec.structs.replace(taken, taken=[])
     old = msgspec.structs.replace(decided, hours=[msgspec.structs.replace(hour, decided=0)])
 

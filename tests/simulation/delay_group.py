@@ -16,7 +16,7 @@ from ternmq.delay.journal import Deciding
 from ternmq.delay.store import DelayStore
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.simulation.test_delay_crashes import Killed, Life
-from tests.unit.delay.following import advance, checkpoint, derive, follow, logs, stream
+from tests.unit.delay.following import advance, checkpoint, derive, follow, logs, parting, stream
 
 SEGMENT_SIZE = 4096
 
@@ -114,7 +114,7 @@ class GroupLife(Life):
                 member.store = self.open_member(member)
                 assert member.store.report.sound
                 member.follows = 0
-            if member.follows != self.epoch:
+            if member.follows != self.epoch or self.too_old(member.store):
                 self.follow(member)
             self.copy(member)
             self.in_sync.add(number)
@@ -126,14 +126,19 @@ class GroupLife(Life):
         store = member.store
         assert store is not None
         empty = all(log.end == log.start_offset == 0 for log in logs(store))
-        too_old = any(
-            mine.end < theirs.start_offset
-            for mine, theirs in zip(logs(store), logs(self.store), strict=True)
-        )
-        if too_old or (empty and self.random.random() < 0.5) or self.random.random() < 0.03:
+        if (
+            self.too_old(store)
+            or (empty and self.random.random() < 0.5)
+            or self.random.random() < 0.03
+        ):
             store = self.begin_anew(member)
         follow(self.store, store)
         member.follows = self.epoch
+
+    def too_old(self, replica: DelayStore) -> bool:
+        """The master has trimmed what comes next."""
+        ends = zip(parting(self.store, replica), logs(self.store), strict=True)
+        return any(end < theirs.start_offset for end, theirs in ends)
 
     def begin_anew(self, member: Member) -> DelayStore:
         """An empty directory and a base."""

@@ -70,6 +70,10 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The journal below this was safe, and on disk."""
     begun: int = 0
     """The last epoch whose length of an hour is known here."""
+    gone_before: int = 0
+    """Every hour that is gone ended at or before this."""
+    hour_floor: int = 0
+    """No hour of this length starts before this."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

@@ -38,19 +38,19 @@ class Piece(NamedTuple):
     due_ms: np.ndarray
 
 
-def hour_of(due_ms: np.ndarray, stored_at_ms: int, hour_ms: int) -> np.ndarray:
-    """The start of the hour that each row belongs to."""
+def hour_of(due_ms: np.ndarray, stored_at_ms: int, hour_ms: int, floor_ms: int = 0) -> np.ndarray:
+    """The start of the hour that each row belongs to; none starts before `floor_ms`."""
     times = np.maximum(due_ms, stored_at_ms)
-    hours: np.ndarray = times - times % hour_ms
+    hours: np.ndarray = np.maximum(times - times % hour_ms, floor_ms)
     return hours
 
 
-def split(batch: bytes | memoryview, hour_ms: int) -> list[Piece]:
+def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Piece]:
     """The pieces of a stored batch, by hour."""
     view = BatchView(batch)
     stamped = view.stamp
     due_ms = due_times(view, stamped.received_at_ms)
-    hours = hour_of(due_ms, stamped.stored_at_ms, hour_ms)
+    hours = hour_of(due_ms, stamped.stored_at_ms, hour_ms, floor_ms)
     first = int(hours[0])
     size = max(view.size, view.body_size)  # What reading it costs, also when it is compressed.
     if bool((hours == first).all()) and not _too_wide(size, due_ms):

@@ -68,6 +68,8 @@ class ScheduleLog:
     def __init__(self, files: HourLog, *, hour_ms: int) -> None:
         self.files = files
         self.hour_ms = hour_ms
+        self.floor_ms = 0
+        """No hour of this length starts earlier: one of another length was there, and is gone."""
         self._tails: dict[int, _Tail] = {}
 
     def resume(self, hour: Hour) -> None:
@@ -117,7 +119,7 @@ class ScheduleLog:
         """Put the pieces that are missing with their hours; return how many."""
         counts: dict[int, int] = {}
         added = 0
-        for piece in split(batch, self.hour_ms):
+        for piece in split(batch, self.hour_ms, self.floor_ms):
             number = counts[piece.hour] = counts.get(piece.hour, 0) + 1
             tail = self._tails.get(piece.hour)
             if tail is not None and (

@@ -104,6 +104,8 @@ class DelayStore:
         self.settled_to = self.derived_to
         """The journal below this lies in dispatch logs, on disk."""
         self.begun = self.known.begun
+        self._gone_before = self.known.gone_before
+        self.schedule_log.floor_ms = self.known.hour_floor
         self._broken: TernError | None = None
         self._kept = KeptRecords(self.schedule_files)
 
@@ -130,7 +132,7 @@ class DelayStore:
         store.catch_up()
         if not suffix and hour_ms != store.known.hour_ms:
             # What follows is cut differently, so what is done must never be done again.
-            store.schedule_log.hour_ms = hour_ms
+            store._use_hours(hour_ms)
             store.settle()
             store.checkpoint(store.snapshot())
         return store
@@ -244,11 +246,20 @@ class DelayStore:
 
     def _apply(self, kind: Kind, hour: int, decision: Decision) -> None:
         if kind is Kind.BEGUN and decision.first_sequence > self.begun:
-            self.schedule_log.hour_ms = decision.value
+            self._use_hours(decision.value)
             self.begun = decision.first_sequence
-        elif kind is Kind.GONE and not self.led:
-            self.stored_at_ms = max(self.stored_at_ms, decision.value)
-            self._leave(hour)
+        elif kind is Kind.GONE:
+            self._gone_before = max(self._gone_before, decision.value)
+            if not self.led:
+                self.stored_at_ms = max(self.stored_at_ms, decision.value)
+                self._leave(hour)
+
+    def _use_hours(self, hour_ms: int) -> None:
+        """Hours are of this length from here on. A longer one may not begin where a shorter one
+        began that is gone: its files may still be there, or not, from member to member."""
+        if hour_ms != self.schedule_log.hour_ms:
+            self.schedule_log.hour_ms = hour_ms
+            self.schedule_log.floor_ms = self._gone_before
 
     def _leave(self, start: int) -> None:
         """An hour is gone: its counts are kept, its files go with the next checkpoint."""
@@ -357,6 +368,7 @@ class DelayStore:
             dropping=sorted(self.dropping),
             taken=[(*producer, upto) for producer, upto in self.taken.items()],
             decided_to=self.settled_to, decision_safe=self.decisions.derivable, begun=self.begun,
+            gone_before=self._gone_before, hour_floor=self.schedule_log.floor_ms,
         )  # fmt: skip
 
     def behind(self, now: Checkpoint) -> list[int]:

@@ -23,15 +23,19 @@ def lead(store: DelayStore, epoch: int) -> None:
     store.catch_up()
 
 
-def follow(master: DelayStore, replica: DelayStore) -> None:
-    """Cut off what the master does not have, and take over its tables."""
-    ends = [
+def parting(master: DelayStore, replica: DelayStore) -> list[int]:
+    """Up to where both have the same of each log."""
+    return [
         mine.end
         if mine.end == mine.start_offset
         else common_end(replica.tables()[log], mine.end, master.tables()[log], theirs.end)
         for log, (mine, theirs) in enumerate(zip(logs(replica), logs(master), strict=True))
     ]
-    replica.truncate(*ends)
+
+
+def follow(master: DelayStore, replica: DelayStore) -> None:
+    """Cut off what the master does not have, and take over its tables."""
+    replica.truncate(*parting(master, replica))
     replica.adopt_epochs({log: list(table) for log, table in master.tables().items()})
 
 

@@ -42,10 +42,11 @@ class Bench:
             self.disk, DelayPaths(Path("/delay")), clock=self.clock, hour_ms=self.hour_ms,
             segment_size=2**22, min_free=0, suffix=self.suffix,
         )  # fmt: skip
-        self.begin()
+        if not self.suffix:
+            self.begin()
 
     def begin(self) -> None:
-        """Serve what the store has."""
+        """Serve what the store has; a member comes to lead before."""
         self.engine = Engine(self.store, hour_ms=self.hour_ms, fragments=8)
         self.engine.tick(self.clock.now_ms(), self.clock.monotonic())  # Rates count from here.
 

@@ -456,3 +456,38 @@ async def test_a_standby_whose_journal_is_damaged_gives_up() -> None:
     await asyncio.wait([running])
     await standby.close()
     assert "checksum" in replica.failed.message
+
+
+def test_a_longer_hour_does_not_begin_where_a_shorter_one_is_gone() -> None:
+    """Its files may still be there on one member, and be removed on another."""
+    bench = Bench(suffix=True, hour_ms=MINUTE_MS)
+    lead(bench.store, 1)
+    bench.begin()
+    disk = SimulatedDisk()
+    replica = open_replica(bench, disk)
+    follow(bench.store, replica)
+    bench.send([START_MS + 100])
+    bench.prepare()
+    bench.tick(0.5)
+    bench.send_out()
+    bench.clock.turn(120)
+    for _ in range(3):
+        bench.checkpoint()
+    copy(bench.store, replica)
+    assert replica.dropping == {START_MS}
+
+    other = Bench(suffix=True, disk=disk)
+    lead(other.store, 2)
+    other.begin()
+    other._sent = bench._sent
+    other.send([START_MS + 1_000])
+    other.prepare()
+    (hour,) = other.engine.hours.values()
+    assert START_MS < hour.start <= START_MS + 120_500
+    assert hour.rows == 1
+    other.tick(1)
+    assert other.send_out() == [START_MS + 1_000]
+    bench.kill()
+    follow(other.store, bench.store)
+    copy(other.store, bench.store)
+    assert list(bench.store.hours) == [hour.start]
