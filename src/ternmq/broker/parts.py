@@ -387,6 +387,7 @@ class Parts:
         server_figures(out, status, self.listener)
         log_figures(out, status.role, self.store.messages)
         out.add("tern_read_bytes_total", self.fetcher.read_size)
+        out.add("tern_diverged_messages", 0)
         for alarm in TROUBLES:
             out.add("tern_broker_alarms", alarm == trouble, alarm)
         self.scraper.halves(out, self.admin.halves())
