@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ternmq.core.errors import TernError
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.positions import Place
-from ternmq.sync import connect
+from ternmq.sync import Client, connect
 from tests.integration.processes import Node, NodeFactory, wait_until
 from tests.integration.replicated import GROUP, make_pair
+from tests.integration.test_failover_order import kill
 from tests.integration.test_spark_streams import Batches, start
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -110,3 +112,50 @@ def test_what_a_replica_has_a_little_later_is_waited_for(
         os.kill(replica.pid, signal.SIGCONT)
 
         assert sum(map(len, here.read(place, 0, 2, [], replica=True))) == 2
+
+
+def test_a_spark_stream_and_sink_carry_on_when_the_master_changes(
+    spark: SparkSession, node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """P1, P2: every row once, though masters die under the reading and the writing."""
+    pair = make_pair(node_factory, tmp_path, settings={"TERN_REPLICA_LOST": "continue"})
+    seen: Batches = []
+    with connect(pair.url, app="shop") as mq:
+        sent = feed(mq, 0)
+        reading = start(spark, pair.meta, tmp_path / "c", seen, subscribe="orders", ends=False)
+        source = spark.readStream.format("tern").options(
+            url=pair.url, subscribe="orders", startingOffsets="earliest"
+        )
+        writing = (
+            source.load().select("body").writeStream.format("tern")
+            .options(url=pair.url, topic="copies", checkpointLocation=str(tmp_path / "sink"))
+            .trigger(processingTime="200 milliseconds").start()
+        )  # fmt: skip
+        try:
+            wait_until(lambda: sum(map(len, seen)) >= sent, "the first rows", seconds=90)
+            for _ in range(2):
+                sent = feed(mq, sent)
+                kill(pair)
+                sent = feed(mq, sent)
+                pair.wait_in_sync(2)
+            wait_until(lambda: sum(map(len, seen)) >= sent, "all rows", seconds=90)
+            wait_until(lambda: count(mq) >= sent, "all copies", seconds=90)
+            assert reading.exception() is None and writing.exception() is None
+        finally:
+            for query in (reading, writing):
+                query.stop()
+        copies = Counter(message.body for message in mq.read("copies"))
+    assert sum(map(len, seen)) == sent
+    assert copies == Counter(b"%d" % number for number in range(sent))
+
+
+def feed(mq: Client, sent: int) -> int:
+    mq.send_many("orders", [b"%d" % (sent + number) for number in range(500)])
+    return sent + 500
+
+
+def count(mq: Client) -> int:
+    try:
+        return sum(1 for _ in mq.read("copies"))
+    except TernError:
+        return 0
