@@ -1,10 +1,10 @@
 """Consumers of order keys, as processes of their own, and the check that order held.
 
-    python -m tests.integration.ordered_load URL LOG NAME
+    python -m tests.integration.ordered_load URL LOG NAME SECONDS
 
 Takes part in the ordered group `billing` of `orders` and writes `begin NAME KEY NUMBER` and `end
 NAME KEY NUMBER` into a log that all of them share: its lines are in the order in which things
-happened. Several keys are in hand at a time, each for some milliseconds. With the producers of
+happened. Several keys are in hand at a time, each for up to SECONDS. With the producers of
 `slot_load`, whose messages are `KEY NUMBER`, `OrderedLoad` starts them all and says what was wrong:
 a key in two hands, a message too early, one missing, or one that came again behind a later one.
 """
@@ -29,14 +29,14 @@ ROOT = Path(__file__).parents[2]
 HANDLING_S = 0.01
 
 
-async def consume(url: str, log: int, name: str) -> None:
+async def consume(url: str, log: int, name: str, handling_s: float) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 
     async def handle(message: ternmq.Message) -> None:
         line = f"{name} {message.body.decode()} {message.sequence}\n"
         os.write(log, f"begin {line}".encode())
-        await asyncio.sleep(random.random() * HANDLING_S)
+        await asyncio.sleep(random.random() * handling_s)
         os.write(log, f"end {line}".encode())
         message.ack()
 
@@ -71,15 +71,22 @@ class OrderedLoad:
             self._start("slot_load", self._url, name, str(KEYS), pipe=subprocess.PIPE)
         )
 
-    def consume(self, name: str) -> None:
-        arguments = (self._url, str(self._log), name)
-        self._consumers.append(self._start("ordered_load", *arguments, pipe=subprocess.DEVNULL))
+    def consume(self, name: str, handling_s: float = HANDLING_S) -> int:
+        """Returns the process id."""
+        arguments = (self._url, str(self._log), name, str(handling_s))
+        process = self._start("ordered_load", *arguments, pipe=subprocess.DEVNULL)
+        self._consumers.append(process)
+        return process.pid
 
     def _start(self, module: str, *arguments: str, pipe: int | None) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [sys.executable, "-m", f"tests.integration.{module}", *arguments],
             stdin=pipe, stdout=pipe, stderr=self._err, env=clean_environment(), cwd=ROOT,
         )  # fmt: skip
+
+    def begun(self, name: str) -> list[str]:
+        """The keys that one consumer got messages of."""
+        return [key for word, own, key, *_ in self._lines() if (word, own) == ("begin", name)]
 
     def _lines(self) -> list[list[str]]:
         return [line.split() for line in self._log.read_text().splitlines()]
@@ -159,9 +166,9 @@ async def ordered_load(url: str, folder: Path) -> AsyncIterator[OrderedLoad]:
 
 
 def main() -> None:
-    url, path, name = sys.argv[1:]
+    url, path, name, seconds = sys.argv[1:]
     log = os.open(path, os.O_WRONLY | os.O_APPEND)
-    asyncio.run(consume(url, log, name))
+    asyncio.run(consume(url, log, name, float(seconds)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 
 import ternmq
 from ternmq.core.slots import SLOTS
-from tests.integration.ordered_load import ordered_load
+from tests.integration.ordered_load import OrderedLoad, ordered_load
 from tests.integration.processes import NodeFactory, tern
 from tests.integration.replicated import Pair, add_group, make_pair
+from tests.integration.test_draining import begin
 from tests.integration.test_slots import settled
-from tests.integration.verifiable import balanced
+from tests.integration.verifiable import balanced, eventually
 
 CONTINUE = {"TERN_REPLICA_LOST": "continue"}
 
@@ -105,3 +107,49 @@ async def test_slots_that_move_while_a_master_changes_keep_their_order_and_arriv
             await asyncio.to_thread(victim.wait_in_sync, 2)
         await load.finish()
         await agreeing(east.url)
+
+
+@pytest.mark.long
+async def test_a_promoted_master_gives_nobody_what_a_silent_consumer_may_be_working_on(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Design 5: until its lease has passed; other keys go on meanwhile."""
+    settings = {**CONTINUE, "TERN_LEASE_MS": "15000"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    load = OrderedLoad(pair.url, tmp_path)
+    try:
+        async with ternmq.connect(pair.url, app="test") as mq:
+            await mq.send("orders", b"held 0", order_key="held")
+            red = load.consume("red", 1_000)
+            await eventually(lambda: load.begun("red") == ["held"], "a message", seconds=30)
+            os.kill(red, signal.SIGSTOP)
+            first = await asyncio.to_thread(pair.master)
+            first.kill()
+            await asyncio.to_thread(pair.wait_served, first)
+            served = time.monotonic()
+            load.consume("blue")
+            for key in ("held", "free"):
+                await mq.send("orders", f"{key} 1".encode(), order_key=key)
+            await eventually(lambda: load.begun("blue") == ["free"], "another key", seconds=14)
+            await eventually(lambda: "held" in load.begun("blue"), "the key", seconds=40)
+            assert time.monotonic() - served > 14
+    finally:
+        load.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+async def test_a_drained_group_is_safe_to_stop_though_its_master_died_meanwhile(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    east = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=CONTINUE)
+    west = await asyncio.to_thread(add_group, node_factory, east, "west", settings=CONTINUE)
+    async with ordered_load(east.url, tmp_path) as load:
+        draining = begin(east.url, tmp_path / "drain.err")
+        await asyncio.to_thread(kill, west)
+        out, _ = await asyncio.to_thread(draining.communicate, timeout=120)
+        assert b'"safe_to_stop": true' in out, (tmp_path / "drain.err").read_text()
+        for broker in west.brokers:
+            broker.kill()
+        await load.more(200)
+        await load.finish()

@@ -6,13 +6,15 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.integration.namespaces import Network, Place, network
+from tests.integration.ordered_load import OrderedLoad, ordered_load
 from tests.integration.processes import BrokerServer, NodeFactory
 from tests.integration.replicated import Pair, accounted, make_pair, more
 from tests.integration.verifiable import Verifier, eventually, verifying
@@ -36,12 +38,35 @@ def cut(net: Network, place: Place, how: str) -> None:
             other.stop_talking_to(place)
 
 
-@contextmanager
-def loaded(pair: Pair, folder: Path) -> Iterator[Verifier]:
+@dataclass(slots=True)
+class Loads:
+    """Messages of any kind, and order keys with an ordered group."""
+
+    plain: Verifier
+    ordered: OrderedLoad
+
+    async def at_work(self) -> None:
+        await eventually(lambda: self.plain.at_work, "load", seconds=60)
+        await self.ordered.more(50)
+
+    async def more(self) -> None:
+        await more(self.plain, seconds=60)
+
+    async def check(self, pair: Pair) -> None:
+        """Everything came out, each key in order and in one hand; the ledgers agree."""
+        await self.ordered.finish()
+        await accounted(pair, self.plain, seconds=60)
+
+
+@asynccontextmanager
+async def loaded(pair: Pair, folder: Path) -> AsyncIterator[Loads]:
     with verifying(pair.url, "load", folder / "load") as load:
         load.produce("a")
         load.consume("b", "g")
-        yield load
+        async with ordered_load(pair.url, folder) as ordered:
+            loads = Loads(load, ordered)
+            await loads.at_work()
+            yield loads
 
 
 @pytest.mark.long
@@ -62,17 +87,16 @@ async def test_a_master_that_is_cut_off_acknowledges_nothing_its_successor_lacks
         pair = await asyncio.to_thread(
             make_pair, node_factory, tmp_path, settings=settings, places=places
         )
-        with loaded(pair, tmp_path) as load:
-            await eventually(lambda: load.at_work, "load", seconds=60)
+        async with loaded(pair, tmp_path) as load:
             first = await asyncio.to_thread(pair.master)
             cut(net, place_of(net, first), how)
             await asyncio.to_thread(pair.wait_served, first)
             if alone:
-                await more(load, seconds=60)
+                await load.more()
             net.heal()
             await asyncio.to_thread(pair.wait_in_sync, 2)
-            await more(load, seconds=60)
-            await accounted(pair, load, seconds=60)
+            await load.more()
+            await load.check(pair)
         node_factory.finish()
 
 
@@ -91,21 +115,20 @@ async def test_a_replica_without_space_is_left_behind_and_catches_up(
         with small_disk(replica.data_dir, "192m"):
             await asyncio.to_thread(replica.start)
             await asyncio.to_thread(pair.wait_in_sync, 2)
-            with loaded(pair, tmp_path) as load:
-                await eventually(lambda: load.at_work, "load", seconds=60)
+            async with loaded(pair, tmp_path) as load:
                 filler = replica.data_dir / "filler"
                 fill(filler)
                 await asyncio.to_thread(pair.wait_in_sync, 1)
-                await more(load, seconds=60)
+                await load.more()
                 filler.unlink()
                 await asyncio.to_thread(pair.wait_in_sync, 2)
                 first = await asyncio.to_thread(pair.master)
                 first.kill()
                 await asyncio.to_thread(pair.wait_served, first)
-                await more(load, seconds=60)
+                await load.more()
                 await asyncio.to_thread(first.start)
                 await asyncio.to_thread(pair.wait_in_sync, 2)
-                await accounted(pair, load, seconds=60)
+                await load.check(pair)
             node_factory.finish()
 
 
@@ -142,16 +165,15 @@ async def test_faults_of_every_kind_one_after_the_other_lose_nothing(
         pair = await asyncio.to_thread(
             make_pair, node_factory, tmp_path, settings=CONTINUE, places=places
         )
-        with loaded(pair, tmp_path) as load:
-            await eventually(lambda: load.at_work, "load", seconds=60)
+        async with loaded(pair, tmp_path) as load:
             for _ in range(6):
                 broker = chance.choice(pair.brokers)
                 how = chance.choice(("both ways", "unplugged", "kill", "stand still"))
                 await asyncio.to_thread(_harm, net, broker, how)
-                await more(load, seconds=60)  # The other one goes on, as master or alone.
+                await load.more()  # The other one goes on, as master or alone.
                 await asyncio.to_thread(_help, net, broker, how)
                 await asyncio.to_thread(pair.wait_in_sync, 2)
-            await accounted(pair, load, seconds=60)
+            await load.check(pair)
         node_factory.finish()
 
 
