@@ -10,6 +10,7 @@ blackhole routes in the namespace that sends them, so a cut may be one-way; `unp
 namespace off the bridge, away from everybody. Everything goes when the block ends.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
+
+_TURN = itertools.count()
 
 
 def _ip(*arguments: str, check: bool = True) -> None:
@@ -76,7 +79,7 @@ def network(*names: str) -> Iterator[Network]:
     """Namespaces of these names, joined, while the block runs."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
-    pid = os.getpid()
+    pid = os.getpid() * 10 + next(_TURN) % 10  # What one test left does not hinder the next.
     bridge, subnet = f"ternbr{pid % 1_000_000}", f"10.{100 + pid // 250 % 100}.{pid % 250}"
     places = {
         name: Place(f"tern-{pid}-{name}", f"{subnet}.{number}")
@@ -93,6 +96,8 @@ def network(*names: str) -> Iterator[Network]:
         for place in places.values():
             _ip("netns", "del", place.name, check=False)
         _ip("link", "del", bridge, check=False)
+        for number in range(1, len(names) + 1):  # Servers that still run keep their namespace.
+            _ip("link", "del", f"tern{pid % 1_000_000}v{number}", check=False)
 
 
 def _join(place: Place, bridge: str, cable: str) -> None:

@@ -65,9 +65,7 @@ async def test_with_all_defaults_a_dead_master_is_replaced_within_15_seconds(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
     """Producers and consumers carry on; the verifiable ones end at any exception."""
-    pair = await asyncio.to_thread(
-        make_pair, node_factory, tmp_path, settings=CONTINUE, meta={}
-    )
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=CONTINUE, meta={})
     with verifying(pair.url, "load", tmp_path / "load") as load:
         load.produce("a")
         load.consume("b", "g")

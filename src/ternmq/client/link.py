@@ -32,7 +32,16 @@ def back_off(failures: int) -> float:
 class Link:
     """The only connection of this client to one server."""
 
-    def __init__(self, find: Callable[[], Awaitable[str]], hello: Hello, *, timeout: float) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[str]],
+        hello: Hello,
+        *,
+        timeout: float,
+        check: Callable[[Connection], TernError | None] = lambda connection: None,
+    ) -> None:
+        """`check` says what is wrong with who answers there."""
+        self._check = check
         self._find = find
         self._hello = hello
         self._timeout = timeout
@@ -76,6 +85,10 @@ class Link:
         try:
             address = await self._find()
             connection = await Connection.open(address, self._hello, timeout=self._timeout)
+            wrong = self._check(connection)
+            if wrong is not None:
+                connection.abort()
+                raise wrong
         except TernError:
             self._failures += 1
             self._open_after = loop.time() + back_off(self._failures - 1)

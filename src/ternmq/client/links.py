@@ -17,7 +17,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.slots import slot_of
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
-from ternmq.rpc.connection import request
+from ternmq.rpc.connection import Connection, request
 from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
 from ternmq.wire.placement import Home, Placement
 
@@ -142,9 +142,18 @@ class Links:
             async def find() -> str:
                 return await self._address(group, kind)
 
-            link = self._servers[kind, group] = Link(find, self.hello, timeout=self.timeout)
+            link = Link(find, self.hello, timeout=self.timeout, check=self._leading)
+            self._servers[kind, group] = link
             link.watchers.append(self._forget_routes)
         return link
+
+    def _leading(self, connection: Connection) -> TernError | None:
+        """Routes may be a moment old: a server that led until now would answer from what it has,
+        which may be less than was told before."""
+        if connection.welcome.epoch > 0:
+            return None
+        self._forget_routes()
+        return Unavailable(f"{connection.address} does not lead its broker group now")
 
     def reader(self, group: str) -> Link:
         """The link to a replica of a broker group; to its master while there is none."""

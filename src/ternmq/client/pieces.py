@@ -1,8 +1,9 @@
 """A range of a topic's sequence as pieces: what one READ answers after the other.
 
 While a piece is being looked at, the next one is already asked for; never more than one ahead. A
-lost connection is opened again, since reading twice does no harm. `columns` leaves the others at
-the broker. Nothing is leased, the broker keeps nothing of a reader.
+lost connection is opened again, since reading twice does no harm; so is one to a server that does
+not lead any more. `columns` leaves the others at the broker. Nothing is leased, the broker keeps
+nothing of a reader.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.client.link import Link, back_off
-from ternmq.core.errors import ProtocolError, Unavailable
+from ternmq.core.errors import NotMaster, ProtocolError, Unavailable
 from ternmq.core.units import MIB
 from ternmq.wire.commands import DELIVERED, Command, Read, pack
 
@@ -102,7 +103,7 @@ class Pieces:
             try:
                 connection = await self._link.get()
                 return memoryview(await connection.call(Command.READ, request))
-            except Unavailable:
+            except (NotMaster, Unavailable):
                 failures += 1
                 if loop.time() > give_up:
                     raise

@@ -2,7 +2,8 @@
 
 One client per process and url, kept for the process's life: Spark reuses its Python workers, and a
 connection opened for each task would cost more than a small task. Spark asks for the end of a
-stream some thirty times a second: `recent_bounds` remembers the answer for a moment.
+stream some thirty times a second: `recent_bounds` remembers the answer for a moment. A broker group
+whose master changes is waited for (`OUTAGE_S`): a query must not end for that.
 """
 
 import time
@@ -13,12 +14,13 @@ from ternmq.batch.envelope import Envelope
 from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
 from ternmq.client.detached import Detached, DetachedEnding
+from ternmq.client.link import back_off
 from ternmq.client.pieces import Piece, Pieces
-from ternmq.core.errors import TopicNotFound
+from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.commands import Command, Seek, Sought, Start
+from ternmq.wire.commands import Command, Record, Seek, Sought, Start, T
 from ternmq.wire.dead import DeadDone
 from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
 
@@ -26,6 +28,8 @@ REMEMBER_S = 0.1
 IDS_REMEMBER_S = 1.0
 ROWS_MAX = 50_000
 PAGE_SIZE = MIB
+OUTAGE_S = 30.0
+"""Twice what a failover takes."""
 REPLICA_WAIT_MS = 500
 REPLICA_STILL_MAX = 10
 """After so many waits without a row the master is asked."""
@@ -197,11 +201,22 @@ class Cluster:
             yield page
 
     def _deliveries(self, broker_group: str, position: int, end: int = 0) -> DeliveriesPage:
-        links = self._client.links
         request = DeliveriesRead(position=position, size_max=PAGE_SIZE, end=end)
-        return loop_thread().run(
-            links.ask(links.broker(broker_group), Command.READ_DELIVERIES, request, DeliveriesPage)
-        )
+        return self._ask(broker_group, Command.READ_DELIVERIES, request, DeliveriesPage)
+
+    def _ask(self, broker_group: str, command: Command, record: Record, answer: type[T]) -> T:
+        """For what may be asked again; also while nobody leads that group."""
+        links = self._client.links
+        give_up, failures = time.monotonic() + OUTAGE_S, 0
+        while True:
+            try:
+                asking = links.ask(links.broker(broker_group), command, record, answer)
+                return loop_thread().run(asking)
+            except (NotMaster, Unavailable):
+                failures += 1
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(back_off(failures))
 
     def groups_with_dead_letters(self) -> list[str]:
         prefix = "%dead."
@@ -249,12 +264,9 @@ class Cluster:
         return loop_thread().run(self._client.look_detached(name, broker_group))
 
     def _seek(self, place: Place, start: Start, size: int = 0) -> Sought | None:
-        links = self._client.links
         seek = Seek(topic=place.topic, start=start, size=size)
         try:
-            return loop_thread().run(
-                links.ask(links.broker(place.broker_group), Command.SEEK, seek, Sought)
-            )
+            return self._ask(place.broker_group, Command.SEEK, seek, Sought)
         except TopicNotFound:
             return None
 

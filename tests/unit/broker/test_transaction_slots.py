@@ -81,6 +81,9 @@ async def test_what_is_staged_before_a_move_comes_before_what_is_sent_after_it(
         tx = mq.transaction()
         await tx.send("orders", b"staged", order_key=EVEN)
         await mq.admin.move_slots("west", range(0, SLOTS, 2))
+        async with asyncio.timeout(20):
+            while mq.slot_owner("orders", EVEN) != "west":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         receipt = await mq.send("orders", b"after", order_key=EVEN)
         assert receipt.broker_group == "west"
         await tx.send("orders", b"staged there", order_key=EVEN)

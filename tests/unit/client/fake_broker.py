@@ -136,7 +136,7 @@ class FakeBroker:
             raise self.refusal
         return Welcome(
             protocol=PROTOCOL_VERSION, version="0", role="broker", node="fake",
-            broker_group="" if self.delay_groups else "main",
+            broker_group="" if self.delay_groups else "main", epoch=1,
         )  # fmt: skip
 
     def lost(self, peer: Peer) -> None:

@@ -48,7 +48,9 @@ class Server:
         self._serving: asyncio.Task[None] | None = None
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        return Welcome(protocol=PROTOCOL_VERSION, version="0", role="broker", node=self.name)
+        return Welcome(
+            protocol=PROTOCOL_VERSION, version="0", role="broker", node=self.name, epoch=1
+        )
 
     def lost(self, peer: Peer) -> None:
         pass
