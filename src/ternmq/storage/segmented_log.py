@@ -12,10 +12,11 @@ Every log of TernMQ is one of these. Rules that recovery relies on:
 5. A file whose name was removed can still be written and synced, and is lost with the process. So
    after a sync its name is looked at, and `look` does that from time to time where nobody writes.
 
-Threads: one writer (write, sync, cut, drop), any number of readers. `bases` is replaced, never
-changed, and open files are kept alive by whoever reads them. Does not know what a record is.
+Threads: one writer (write, sync, cut), one that drops, any number of readers. `bases` is replaced,
+never changed, and open files are kept alive by whoever reads them. Does not know what a record is.
 """
 
+import threading
 from bisect import bisect_right
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class SegmentedLog:
         self.records_max = records_max
         self.files_open_max = files_open_max
         self.bases: list[int] = paths.bases(disk.names(directory), paths.LOG_SUFFIX)
+        self._renaming = threading.Lock()  # Who drops the oldest may be another thread.
         self._files: dict[int, File] = {}
         self.failed: TernError | None = None
         self.count = 0  # Records in the active segment; set by recovery.
@@ -166,7 +168,8 @@ class SegmentedLog:
         if file.size:
             file.truncate(0)
         self._files[base] = self._active = file
-        self.bases = [*self.bases, base]
+        with self._renaming:
+            self.bases = [*self.bases, base]
         try:
             self.disk.sync_dir(self.directory)
         except (DiskFull, DiskFailed) as error:
@@ -295,12 +298,13 @@ class SegmentedLog:
 
     def drop_before(self, offset: int) -> int:
         """Remove whole sealed segments that end at or before `offset`; return how many."""
-        bases = self.bases
-        keep = 0
-        while keep + 1 < len(bases) and bases[keep + 1] <= offset:
-            keep += 1
-        if keep:
+        with self._renaming:
+            bases = self.bases
+            keep = 0
+            while keep + 1 < len(bases) and bases[keep + 1] <= offset:
+                keep += 1
             self.bases = bases[keep:]
+        if keep:
             for base in bases[:keep]:
                 self._files.pop(base, None)
                 self.disk.unlink(paths.segment(self.directory, base))
