@@ -4,16 +4,20 @@ The whole broker, meta and client code is the real one; only loop, network, disk
 registry's availability are simulated (`world`). `run.py` runs many seeds and replays one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from ternmq.broker import parts
 from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registry import Registry
 from ternmq.node.broker_alone import serving_broker_alone
 from ternmq.node.delay_alone import serving_delay_alone
 from ternmq.node.meta_alone import serving_meta_alone
+from ternmq.storage.config import StorageConfig
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.cluster_later import Later
@@ -29,6 +33,8 @@ from tests.simulation.world.world import World
 PORTS = 7700
 DELAYS = "later"
 CLOCKS_DRIFT_S = 0.1
+BATCH_ROWS = 24
+"""More messages share no batch here."""
 SETTLED_WITHIN_S = 900.0
 BEGIN_WITHIN_S = 60.0
 RUN_THEIR_COURSE_S = 120.0
@@ -78,6 +84,7 @@ class Cluster:
         self.load.groups = list(self.members)
         field.metas = [add(name, self._meta) for name in metas]
         field.servers = [member for members in self.members.values() for member in members]
+        field.brokers = list(field.servers)
         field.servers += self._build_delays()
         field.clients = [
             *(add(f"producer{number}", self.load.produce) for number in range(2)),
@@ -151,7 +158,7 @@ class Cluster:
     def run(self) -> Outcome:
         """Raises AssertionError when a rule is broken."""
         try:
-            with self.world.entered():
+            with self.world.entered(), segments_of(self.shape.segment_batches):
                 self._run()
         finally:
             self._registry.end()
@@ -170,19 +177,31 @@ class Cluster:
         world.run_for(self.shape.lasts)
         world.run(lambda: world.now >= self._field.busy_until, RUN_THEIR_COURSE_S, "faults")
         self._nemesis.heal()
+        journal.unreadable = BATCH_ROWS * len(self._field.flips)
         world.run_for(2.0)
         journal.over = True
         world.run(lambda: load.verdict == "ok", SETTLED_WITHIN_S, "everything settled")
         world.run(self._all_in_sync, IN_SYNC_WITHIN_S, "all members in step")
         world.run_for(2.0)
         for group in self.load.groups:
-            check_members(self.members[group])
+            check_members(self.members[group], self._field.flips)
 
     def _all_in_sync(self) -> bool:
         return all(
             len(standing.in_sync) >= len(self.members[standing.broker_group])
             for standing in self._registry.now()
         )
+
+
+@contextmanager
+def segments_of(batches: int) -> Iterator[None]:
+    """Logs of brokers begin a new file after so many batches; no setting goes as low."""
+    small = partial(StorageConfig, segment_batches_max=batches, pull_segment_size=64 * 1024)
+    setattr(parts, "StorageConfig", small)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(parts, "StorageConfig", StorageConfig)  # noqa: B010
 
 
 def simulate(seed: int, tell: Callable[[str], None] | None = None, **wanted: Any) -> Outcome:

@@ -25,6 +25,8 @@ class Shape:
     """Faults that happen; empty: all kinds."""
     operated: bool
     """Somebody lets other members lead now and then, and moves order-key slots."""
+    segment_batches: int
+    """So many batches make a file of the message log."""
     transactions: bool
     delays: int
     """Members of the group of delay servers; 0: there is none."""
@@ -50,6 +52,7 @@ def drawn(chance: Random) -> Shape:
         hurry=choice((2, 10)),
         faults=choice((0, 2, 4, 8, 16)),
         operated=chance.random() < (0.4 if len(members) == 1 else 0.8),
+        segment_batches=choice((5, 50, 1_000_000)),
         transactions=chance.random() < 0.4,
         delays=choice((0, 0, 0, 1, 2)),
     )

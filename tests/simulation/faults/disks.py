@@ -1,5 +1,7 @@
 """Disks and the registry: slow, failing, full, exchanged; away, or without an answer."""
 
+from pathlib import Path
+
 from tests.simulation.faults.field import Field, Kinds
 from tests.simulation.world.machine import Machine
 
@@ -16,7 +18,7 @@ class DiskFaults:
         return {
             "slow disk": (2, self._slow_disk), "break disk": (2, self._break_disk),
             "fill disk": (1, self._fill_disk), "lose disk": (2, self._lose_disk),
-            "lose registry": (2, self._lose_registry),
+            "lose registry": (2, self._lose_registry), "flip": (2, self._flip),
         }  # fmt: skip
 
     def _lose_disk(self) -> str:
@@ -32,6 +34,38 @@ class DiskFaults:
         machine.lose_disk()
         self._field.later(away, machine.start)
         return f"the disk of {machine.name} is gone, a new one after {away:.3f}"
+
+    def _flip(self) -> str:
+        """One bit of the logs of one member turns over while it is off and another one is in sync;
+        once in a run. Found at the start, it must not lead and copies everything anew; in
+        bytes that no start reads it stays, until somebody reads them."""
+        groups = [group for group in self._field.replicated() if group[0] in self._field.brokers]
+        if self._disks_lost or not groups:
+            return "no bit flips"
+        machine = self._random.choice(self._random.choice(groups))
+        machine.cut_power()
+        self._field.later(self._field.some_time(), machine.start)
+        path = self._some_log(machine)
+        if path is None:
+            return f"power cut {machine.name}, no bit flips"
+        self._disks_lost = True
+        self._field.careful_until = self._field.world.now + self._field.shape.dead_s * 2 + 5
+        offset = self._random.randrange(len(machine.disk.read(path)))
+        machine.disk.flip(path, offset, self._random.randrange(8))
+        self._field.flips.add((machine.name, path.parent.name, int(path.stem) + offset))
+        return f"power cut {machine.name}, and a bit flips in {path.name} at {offset}"
+
+    def _some_log(self, machine: Machine) -> Path | None:
+        """One of its log files with something in it."""
+        home = Path("/") / machine.name / "broker"
+        found = [
+            home / log / name
+            for log in ("message", "message", "pull")
+            if machine.disk.exists(home / log)
+            for name in machine.disk.names(home / log)
+            if name.endswith(".log") and machine.disk.read(home / log / name)
+        ]
+        return self._random.choice(found) if found else None
 
     def _slow_disk(self) -> str:
         machine = self._random.choice(self._field.servers)

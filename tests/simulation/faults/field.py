@@ -23,10 +23,14 @@ class Field:
     registry: SharedRegistry
     shape: Shape
     servers: list[Machine] = field(default_factory=list)
+    brokers: list[Machine] = field(default_factory=list)
+    """Those of the servers that are brokers."""
     metas: list[Machine] = field(default_factory=list)
     clients: list[Machine] = field(default_factory=list)
     failed: dict[Machine, None] = field(default_factory=dict)
     """Servers whose disk failed: their operator starts them again."""
+    flips: set[tuple[str, str, int]] = field(default_factory=set)
+    """Bits that turned over: machine, log, offset of the byte."""
     over: bool = False
     jumped: Callable[[Machine], None] = lambda machine: None
     """Hears whose clock is set."""
