@@ -164,7 +164,7 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     """The journal. With a suffix all that lies in dispatch logs is safe, the rest as known."""
     known, epochs, files = found.known, found.history.epochs, found.dispatch_files
     segments = SegmentedLog(found.disk, found.paths.decisions, segment_size=SEGMENT_SIZE)
-    if (known.hours or known.topics) and segments.end == 0 and not epochs.pulls.epochs:
+    if (known.hours or known.topics) and segments.end == 0 and not epochs.last:
         # Of before there was a journal: whoever copies this one needs the hours' files too.
         segments.begin_at(AFTER_THE_OLD)
     redo_cut(segments, epochs.pull_cut)
