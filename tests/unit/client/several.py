@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from ternmq import connect
 from ternmq.core.clock import SystemClock
 from ternmq.core.config import build
 from ternmq.node.broker_alone import serving_broker_alone
@@ -21,13 +22,16 @@ class Several:
         self._running: dict[str, AsyncExitStack] = {}
 
     async def add(self, name: str) -> None:
-        """Start a broker group, or start it again."""
+        """Start a broker group, or start it again; returns when clients are sent to it."""
         config = build(
             {"data_dir": self._folder / name, "ports": free_ports(), "broker_group": name}
         )
         stack = AsyncExitStack()
         await stack.enter_async_context(serving_broker_alone(config, self.url, clock=SystemClock()))
         self._running[name] = stack
+        async with connect(self.url) as mq:
+            while name not in mq.links.masters():
+                await mq.links.refresh()
 
     async def stop(self, name: str) -> None:
         await self._running.pop(name).aclose()
