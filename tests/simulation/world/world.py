@@ -10,6 +10,7 @@ callbacks, log events that speak of a bug.
 import gc
 import os
 import random
+import resource
 import socket
 import sys
 import traceback
@@ -30,6 +31,7 @@ TRACE_KEPT = 400
 EVENTS_MAX = 3_000_000
 LOOK_S = 0.05
 """How often is looked whether what is waited for has happened."""
+NOTHING_USED = resource.struct_rusage(range(16))
 
 
 class Stuck(AssertionError):
@@ -164,6 +166,9 @@ class World:
         random._urandom = os.urandom = ids.randbytes  # type: ignore[attr-defined]
         os.getpid = lambda: self.current.machine.pid if self.current else 1
         socket.gethostname = lambda: self.current.machine.name if self.current else "world"
+        usage = (resource.getrusage, resource.getpagesize)  # STATUS tells what a process uses.
+        resource.getrusage = lambda who: NOTHING_USED
+        resource.getpagesize = lambda: 0
         structlog.configure(processors=[self._log])  # type: ignore[list-item]
         collecting = gc.isenabled()
         gc.disable()  # When something is collected must not depend on what ran before.
@@ -174,6 +179,7 @@ class World:
             self._bury_all()
             random.setstate(kept[0])
             random._urandom, os.urandom, os.getpid, socket.gethostname = kept[1:]  # type: ignore[attr-defined]
+            resource.getrusage, resource.getpagesize = usage
             structlog.reset_defaults()
             gc.unfreeze()
             if collecting:
