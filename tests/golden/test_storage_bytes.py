@@ -267,10 +267,14 @@ def test_a_golden_index_is_read_back() -> None:
 def test_the_base_epochs_and_member_files() -> None:
     assert epoch_table.decode(golden("epochs_v1.hex")) == EPOCHS
     assert base_state.decode(golden("base_v1.hex")) == BASE
-    assert member.encode("0123456789abcdef", 7, b"how it stood") == golden("member_v2.hex")
+    known = member.Content("0123456789abcdef", 7, b"how it stood")
+    assert member.encode(known) == golden("member_v2.hex")
+    damaged = known._replace(damaged=True)
+    assert member.decode(member.encode(damaged), Path("member")) == damaged
+    assert member.encode(damaged)[12:16] == b"\x01\x00\x00\x00"
     for name, record in (("member_v1.hex", b""), ("member_v2.hex", b"how it stood")):
         found = member.decode(golden(name), Path("member"))
-        assert found == ("0123456789abcdef", 7, record)
+        assert found == ("0123456789abcdef", 7, record, False)
 
 
 def test_the_floor_file() -> None:

@@ -169,3 +169,84 @@ async def test_a_replica_that_was_away_for_longer_than_retention_begins_anew(
         await mq.send("orders", b"taken by both")
         read = [message.body async for message in mq.read("orders", from_="replica")]
         assert read[-1] == b"taken by both"
+
+
+async def sealed(pair: Pair) -> BrokerServer:
+    """A master that has nothing in memory, and NUMBERS in a segment that no start reads again."""
+    await filled(pair)
+    async with ternmq.connect(pair.url, app="test") as mq:
+        for _ in range(20):
+            await mq.send_many("large", [os.urandom(100_000) for _ in range(10)])
+    before = await asyncio.to_thread(pair.master)
+    await asyncio.to_thread(before.stop)
+    await asyncio.to_thread(pair.wait_served, before)
+    await asyncio.to_thread(before.start)
+    await asyncio.to_thread(pair.wait_in_sync, 2)
+    return await asyncio.to_thread(pair.master)
+
+
+def turn_over(broker: BrokerServer, body: str) -> None:
+    """One bit of a stored message is another one."""
+    first = broker.data_dir / "broker" / "message" / f"{0:020d}.log"
+    with first.open("r+b") as file:
+        at = file.read().index(body.encode())
+        file.seek(at)
+        file.write(bytes([body.encode()[0] ^ 1]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["read", "pull"])
+async def test_a_master_that_meets_damage_makes_room_for_one_that_has_the_message_whole(
+    node_factory: NodeFactory, tmp_path: Path, how: str
+) -> None:
+    settings = {"TERN_SEGMENT_SIZE": "8MiB", "TERN_COLD_READS": "master"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    master = await sealed(pair)
+    member = await asyncio.to_thread(member_of, pair, master)
+    turn_over(master, NUMBERS[25])
+    async with ternmq.connect(pair.url, app="test") as mq:
+        if how == "read":
+            assert await bodies(mq, "orders") == NUMBERS
+        else:
+            got: set[str] = set()
+            async with asyncio.timeout(60), mq.consumer("orders", group="all") as consumer:
+                async for message in consumer:
+                    got.add(message.body.decode())
+                    await message.ack()
+                    if len(got) == len(NUMBERS):
+                        break
+            assert got == set(NUMBERS)
+        await asyncio.to_thread(
+            wait_until, lambda: bool(kept(master)) and member in pair.standing().in_sync,
+            "a new copy", seconds=40,
+        )  # fmt: skip
+        assert await asyncio.to_thread(pair.master) is not master
+        read = [message.body.decode() async for message in mq.read("orders", from_="replica")]
+        assert read == NUMBERS
+        await mq.send("orders", b"taken by both")
+
+
+@pytest.mark.long
+async def test_a_replica_that_meets_damage_leaves_the_set_until_it_has_a_new_copy(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Killed in between it knows what it found; alone it does not move anything."""
+    settings = {"TERN_SEGMENT_SIZE": "8MiB", "TERN_ASIDE_MAX": "0"}
+    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
+    await sealed(pair)
+    replica = await asyncio.to_thread(pair.replica)
+    turn_over(replica, NUMBERS[25])
+    async with ternmq.connect(pair.url, app="test") as mq:
+        try:
+            read = [message.body.decode() async for message in mq.read("orders", from_="replica")]
+            assert read == NUMBERS, "from the master, in the end"
+        except ternmq.Unavailable:
+            pass
+        await asyncio.to_thread(pair.wait_in_sync, 1)
+        replica.kill()
+        await asyncio.to_thread(replica.start)
+        told = "this member leaves the set"
+        await asyncio.to_thread(wait_until, lambda: told in replica.stderr_text(), told, seconds=20)
+        assert len((await asyncio.to_thread(pair.standing)).in_sync) == 1
+        assert kept(replica) == []
+        assert await asyncio.to_thread(pair.master) is not replica

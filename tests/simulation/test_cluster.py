@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ternmq.testing.disk import SimulatedFile
+from tests.simulation import cluster
 from tests.simulation.cluster import simulate
 
 SEEDS, CHUNKS = 200, 20
@@ -42,6 +43,20 @@ def replayed(seed: int, *, hash_seed: str) -> str:
     )  # fmt: skip
     [outcome] = [line for line in ran.stdout.splitlines() if line.startswith("Outcome(")]
     return outcome
+
+
+@pytest.mark.parametrize("seed", [35, 43, 70, 71, 88])
+def test_a_bit_that_turns_over_on_one_of_three_members_costs_no_message(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """In segments that no start reads: these seeds lose messages if who reads them passes over
+    what is damaged."""
+    monkeypatch.setattr(cluster, "BATCH_ROWS", 0)
+    only = ("flip", "flip", "kill server")
+    outcome = simulate(
+        seed, members=(3,), only=only, faults=4, delays=0, segment_batches=5, hurry=2
+    )
+    assert any("a bit flips" in fault for fault in outcome.faults)
 
 
 def test_another_seed_gives_other_events() -> None:

@@ -292,6 +292,9 @@ class Deliverer:
         handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
         try:
             batches = self._fetcher.now(entries) or await self._fetcher.later(entries)
+        except Unavailable as error:  # Not lost: another member has them.
+            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+            return
         except TernError as error:
             log.error("stored messages cannot be read", reason=error.message)
             await self._answer_readable(waiter, handouts)
@@ -308,6 +311,9 @@ class Deliverer:
                 try:
                     batches += await self._fetcher.later([piece.entry])
                     slices.append(piece)
+                except Unavailable as error:
+                    waiter.member.peer.fail(_PULL, waiter.correlation, error)
+                    return
                 except TernError as error:
                     self._lose(handout.group, piece, error)
             kept.append(handout._replace(slices=slices))

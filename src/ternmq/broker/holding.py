@@ -107,6 +107,7 @@ class BrokerHolding:
         return known.epoch
 
     def serving(self, site: Site, leader: Leader) -> "BrokerServing":
+        self._store.messages.judge = site.judge
         parts = Parts(
             site.config, self._store, site.directory, site.clock, site.disk,
             safety=leader, url=self._url,
@@ -120,6 +121,7 @@ class BrokerHolding:
         return BrokerServing(parts, self._unnamed, promoted=site.promoted)
 
     def copying(self, site: Site) -> BrokerCopying:
+        self._store.messages.judge = site.judge
         copying = BrokerCopying(site, self._store)
         self._lacked = copying.count_lacked
         return copying

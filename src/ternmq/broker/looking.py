@@ -12,7 +12,7 @@ from typing import Any
 from ternmq.batch.view import BatchView
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups
-from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.storage.consume_entry import Entry
@@ -22,6 +22,7 @@ log = get_logger()
 
 SCAN_ROWS = 50_000  # How far is looked in one go.
 SCAN_SIZE = 4 * MIB
+AGAIN_S = 1.0
 
 
 class Looker:
@@ -72,6 +73,9 @@ class Looker:
     async def _read_ahead(self, group: Group, entry: Entry) -> None:
         try:
             self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
+        except Unavailable:  # Not lost: another member of the broker group has it.
+            self._loop.call_later(AGAIN_S, self._feed, group)
+            return
         except TernError as error:
             log.error("messages cannot be looked at", topic=group.topic, reason=error.message)
             self._pass_damaged(group, entry)

@@ -1,8 +1,9 @@
 """Stateless reading by sequence: browse, replay, broadcast, Spark. No lease, no trace of a reader.
 
 Answers whole batches from the given sequence on, the first one cut where it begins earlier. Only
-what is safe is seen. A reader at the end may wait for more. Batches that are damaged are passed
-over, as removed ones are: the reader sees a gap in the sequences, the log of the broker says why.
+what is safe is seen. A reader at the end may wait for more. Batches that are damaged, here and
+everywhere, are passed over, as removed ones are: the reader sees a gap in the sequences, the log of
+the broker says why.
 """
 
 import asyncio

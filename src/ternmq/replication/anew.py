@@ -40,6 +40,8 @@ async def move(site: Site, trade: Trade) -> None:
     await site.record.note(left)
     loop, now_ms = asyncio.get_running_loop(), site.clock.now_ms()
     place = await loop.run_in_executor(None, move_aside, site.disk, trade.home, now_ms)
+    await site.record.note_damaged(False)
+    site.damaged = False
     log.warning("data moved aside; everything is copied anew from the master", aside=str(place))
 
 

@@ -259,6 +259,15 @@ class Leader:
             raise NotInSync("no replica is in sync and connected; start one, then hand over")
         return wanted or max(ready, key=lambda member: sum(copies[member].ends.values()))
 
+    def step_down(self, reason: str) -> bool:
+        """Let another one lead, if one could at once."""
+        try:
+            self.successor("")
+        except NotInSync:
+            return False
+        self._end(reason)
+        return True
+
     def pause(self, paused: bool) -> None:
         """Let messages wait, while another one is about to lead."""
         self._handing_over = paused

@@ -106,17 +106,19 @@ async def lead(site: Site, trade: Trade, standing: Standing) -> None:
         leader = _leader(site, holding, standing)
         role = MasterRole(site, leader)
         site.door.enter(role)
-        site.heard = leader.learn
+        site.heard, site.hurt = leader.learn, leader.step_down
         await site.record.note(site.standing)
         leader.learn(site.standing)
         async with background(replicas=leader.run):
             if await _settled(site, holding, leader):
                 await _serve(site, trade, role, leader, holding.serving(site, leader))
             leader.end()
-        if leader.disk_failed:
+        if site.damaged:
+            await site.leave_if_damaged(holding.report)
+        elif leader.disk_failed:
             await site.leave_set()
     finally:
-        site.heard = lambda standing: None
+        site.heard, site.hurt = lambda standing: None, lambda reason: True
         site.door.leave(stopping=site.stop.is_set())
         await loop.run_in_executor(None, holding.close)
 

@@ -107,7 +107,8 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
     loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
     disk.mkdir(config.data_dir)
     member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
-    await loop.run_in_executor(None, finish_aside, disk, trade.home)
+    if await loop.run_in_executor(None, finish_aside, disk, trade.home):
+        await loop.run_in_executor(None, member.note_damaged, False)
     record = GroupRecord(member)
     record.check(trade.home, config.broker_group, trade.kind)
     forgetful = await loop.run_in_executor(None, trade.forgetful)

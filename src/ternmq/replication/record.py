@@ -57,10 +57,16 @@ class GroupRecord:
                 )
             self.known = known
 
+    async def note_damaged(self, damaged: bool) -> None:
+        """Whether this member's data is known to be damaged; on disk when it returns."""
+        async with self._writing:
+            await _in_thread(self._member.note_damaged, damaged)
+
     def claim(self, *, data_epoch: int, ends: list[int], lacks: bool = False) -> Claim | None:
         """What this disk says, for a registry that may know less."""
         if self.known is None:
             return None
+        lacks = lacks or (self._member.damaged and has_company(self.known, self._member.id))
         return Claim(
             member=self._member.id, held=self.known, accepted_epoch=self._member.accepted_epoch,
             data_epoch=data_epoch, ends=ends, lacks=lacks,
@@ -80,6 +86,11 @@ class GroupRecord:
     def _is_news(self, standing: Standing) -> bool:
         known = self.known
         return known is None or known.line != standing.line or _order(known) < _order(standing)
+
+
+def has_company(standing: Standing, me: str) -> bool:
+    """Others have everything, so that nothing is lost without this member's data."""
+    return standing.in_sync not in ([], [me])
 
 
 async def _in_thread(work: Callable[..., Any], *arguments: object) -> Any:

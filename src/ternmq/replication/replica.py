@@ -65,7 +65,7 @@ class Replica:
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
         async with background(**self.role.loops(self._intake)):
-            while not self._site.stop.is_set() and not self.base and not self.diverged:
+            while not self._over():
                 if self.role.failed is not None:
                     await self._stay_out(self.role.failed)
                     return None
@@ -76,6 +76,10 @@ class Replica:
                 if won is not None:
                     return won
         return None
+
+    def _over(self) -> bool:
+        site = self._site
+        return bool(site.stop.is_set() or self.base or self.diverged or site.unfit)
 
     async def _stay_out(self, failed: TernError) -> None:
         """Neither follow nor lead until a restart."""
@@ -158,7 +162,7 @@ class Replica:
         try:
             while True:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if tasks[0].done() or site.stop.is_set() or self._is_other(site.standing):
+                if tasks[0].done() or self._over() or self._is_other(site.standing):
                     break
                 site.changed.clear()
                 tasks[1] = asyncio.ensure_future(site.changed.wait())
@@ -251,9 +255,10 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, boo
         try:
             site.door.enter(replica.role)
             site.begun(replica.role.scrape)
-            if await site.leave_if_damaged(holding.report):
+            damaged = await site.leave_if_damaged(holding.report)
+            leads = None if damaged else await replica.run()
+            if damaged or (site.unfit and await site.leave_if_damaged(holding.report)):
                 return None, b"", await _useless(site, trade, replica.role, "damaged")
-            leads = await replica.run()
             if replica.diverged:
                 return None, b"", await _useless(site, trade, replica.role, "diverged")
             return leads, replica.base, False
@@ -267,7 +272,9 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, boo
 
 async def _useless(site: Site, trade: Trade, role: Copying, what: str) -> bool:
     """Until it can be moved aside; or (False) the server stops, or somebody wants it to lead."""
-    while not site.stop.is_set() and site.standing.master != site.me:
+    while not site.stop.is_set() and (site.standing.master != site.me or site.unfit):
+        if site.unfit:
+            await site.leave_set()
         reason = await why_not(site, trade)
         if not reason:
             return True

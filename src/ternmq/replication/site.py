@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig, ReplicaAck
-from ternmq.core.errors import TernError
+from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
 from ternmq.replication.door import Door
-from ternmq.replication.record import GroupRecord
+from ternmq.replication.record import GroupRecord, has_company
 from ternmq.rpc.server import Listener
 from ternmq.storage.disk import Disk
 from ternmq.storage.member import MemberFile
@@ -55,6 +55,11 @@ class Site:
     """Told of it."""
     join: Callable[[], Awaitable[Standing]] = field(init=False)
     """Once more, with what this disk says."""
+    hurt: Callable[[str], bool] = lambda reason: True
+    """What the role of now does about damage; False: nobody could take over at present."""
+    damaged: bool = False
+    """Bytes that were safe do not match their checksum, as somebody found who read them."""
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _figures: Source | None = None
     _noting: set["asyncio.Task[None]"] = field(default_factory=set)
 
@@ -102,15 +107,45 @@ class Site:
         """Ask that a member (else this one) leads at a new epoch."""
         return await self.directory.lead(self.group, member or self.me, kind=self.kind, force=force)
 
+    def judge(self, error: Corrupt) -> TernError:
+        """What to say of stored bytes that do not match their checksum; any thread. While others
+        have them nobody is told that they are lost: this member makes room for those."""
+        if not has_company(self.standing, self.me):
+            return error
+        self._loop.call_soon_threadsafe(self._found, error.message)
+        return Unavailable(
+            "stored messages are damaged on this server; another member of its broker group has "
+            "them and takes over, try again"
+        )
+
+    def _found(self, reason: str) -> None:
+        if not self.damaged and self.hurt(reason):
+            log.error("stored messages are damaged here, others have them", reason=reason)
+            self.damaged = True
+            self.changed.set()
+
+    @property
+    def unfit(self) -> bool:
+        """Its data is known to be damaged, and others have everything."""
+        return (self.damaged or self.member.damaged) and has_company(self.standing, self.me)
+
     async def leave_if_damaged(self, report: RecoveryReport) -> bool:
         """A store that lost what was safe must not lead, nor answer for what it has, while others
-        have it. True: it is so, and this member is out of the set."""
-        if report.sound or self.standing.in_sync in ([], [self.me]):
+        have it. True: it is so, and this member is out of the set, or tried to be."""
+        if not has_company(self.standing, self.me):
+            self.damaged = False  # Nobody has what it lacks.
+            return False
+        if report.sound and not self.unfit:
             return False
         log.error(
             "what was acknowledged is damaged here and others have it; this member leaves the set",
             member=self.me,
         )
+        self.damaged = True
+        try:
+            await self.record.note_damaged(True)
+        except TernError as error:
+            log.error("that this member is damaged is not noted", reason=error.message)
         await self.leave_set()
         return True
 

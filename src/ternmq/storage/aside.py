@@ -30,10 +30,10 @@ def move_aside(disk: Disk, home: Path, now_ms: int) -> Path:
     return home.parent / name
 
 
-def finish_aside(disk: Disk, home: Path) -> None:
-    """Do, or do again, what the file `aside` says, if there is one; blocks."""
+def finish_aside(disk: Disk, home: Path) -> bool:
+    """Do, or do again, what the file `aside` says; blocks. False: there is none."""
     if not disk.exists(home / INTENT):
-        return
+        return False
     target = home.parent / disk.read(home / INTENT).decode()
     disk.mkdir(target)
     for name in disk.names(home):
@@ -43,3 +43,4 @@ def finish_aside(disk: Disk, home: Path) -> None:
     disk.sync_dir(home)
     disk.unlink(home / INTENT)
     disk.sync_dir(home)
+    return True

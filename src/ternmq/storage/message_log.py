@@ -17,6 +17,7 @@ What is written and not safe is the suffix, see `suffix`.
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,6 +113,8 @@ class MessageLog:
         self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
         self._free_checked_at = float("-inf")
         self._free_known_to = source.end
+        self.judge: Callable[[Corrupt], TernError] = lambda error: error
+        """What to raise where bytes that were safe do not match their checksum; any thread."""
 
     @property
     def start_offset(self) -> int:
@@ -364,7 +367,10 @@ class MessageLog:
             raise _bad(offset, size)  # Rows without bytes: they are lost.
         assert offset + size <= self.safe_offset, "not safe yet"
         data = self._log.read(offset, size)
-        check_batches(data, offset)
+        try:
+            check_batches(data, offset)
+        except Corrupt as error:
+            raise self.judge(error) from error
         return data
 
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
@@ -373,8 +379,12 @@ class MessageLog:
             raise _bad(offset, size)
         assert offset + size <= self.safe_offset, "not safe yet"
         data = self._log.read_nowait(offset, size)
-        if data is not None:
-            check_batches(data, offset)
+        try:
+            check_batches(data or b"", offset)
+        except Corrupt as error:
+            if self.judge(error) is error:
+                raise
+            return None  # Whoever may wait is told.
         return data
 
 

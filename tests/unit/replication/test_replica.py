@@ -24,7 +24,7 @@ class Site(SimpleNamespace):
         super().__init__(
             standing=MINE, me=ME.id, stop=asyncio.Event(), changed=asyncio.Event(), hello=None,
             member=SimpleNamespace(accepted_epoch=MINE.epoch), answers=list(answers),
-            from_memory=False,
+            from_memory=False, unfit=False,
         )  # fmt: skip
 
     async def lead(self) -> Standing:

@@ -45,7 +45,8 @@ def test_a_crash_at_any_step_leaves_all_of_it_in_one_place_after_the_next_start(
             move_aside(disk, HOME, AT_MS)
         except PowerCut:
             disk.crash(step)
-            finish_aside(disk, HOME)
+            begun = disk.exists(HOME / "aside")
+            assert finish_aside(disk, HOME) is begun
         else:
             return
         places = [HOME] if not asides(disk, HOME) else [HOME.parent / asides(disk, HOME)[0]]

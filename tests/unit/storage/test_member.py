@@ -62,6 +62,25 @@ def test_how_the_group_stood_is_there_after_a_crash_once_it_was_noted() -> None:
     assert member.record == b"in company", "not known to be on disk"
 
 
+def test_that_its_data_is_damaged_is_there_after_a_crash_until_it_is_taken_back() -> None:
+    disk = SimulatedDisk()
+    member = MemberFile.open(disk, DATA)
+    assert member.accept(3, b"in company") and not member.damaged
+    disk.faults.fail_sync(1)
+    with pytest.raises(DiskFailed):
+        member.note_damaged(True)
+    assert not member.damaged, "not known to be on disk"
+    member.note_damaged(True)
+    disk.crash(1)
+    member = MemberFile.open(disk, DATA)
+    assert member.accept(4) and member.damaged
+    member.note_damaged(False)
+    disk.crash(1)
+    after = MemberFile.open(disk, DATA)
+    assert (after.id, after.accepted_epoch, after.damaged) == (member.id, 4, False)
+    assert after.record == b"in company"
+
+
 def test_a_damaged_member_file_is_not_guessed_at() -> None:
     disk = SimulatedDisk()
     MemberFile.open(disk, DATA)

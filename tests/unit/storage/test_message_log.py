@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.batch.layout import check_whole, read_stamp
-from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
+from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Unavailable
 from ternmq.storage.config import StorageConfig
 from tests.unit.storage.making import (
     DATA,
@@ -116,6 +116,19 @@ def test_reading_checks_every_byte() -> None:
             store.messages.read_nowait(0, store.messages.safe_offset)
         disk.flip(MESSAGE_0, at)
     store.messages.read(0, size)
+
+
+def test_whoever_knows_others_says_what_damage_means() -> None:
+    disk, store, maker = fresh()
+    maker.put(store)
+    size = store.messages.safe_offset
+    disk.flip(MESSAGE_0, size - 1)
+    store.messages.judge = lambda error: Unavailable("others have it")
+    with pytest.raises(Unavailable):
+        store.messages.read(0, size)
+    assert store.messages.read_nowait(0, size) is None, "for a thread to find out"
+    with pytest.raises(Corrupt):
+        store.messages.read(0, 0)  # Known to be lost since the start: no news.
 
 
 def test_a_full_disk_refuses_a_group_and_the_next_one_works_when_space_is_back() -> None:

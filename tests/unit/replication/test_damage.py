@@ -1,0 +1,124 @@
+"""What a member does about stored bytes that do not match their checksum, without files."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
+from ternmq.replication.record import has_company
+from ternmq.replication.site import Site
+from ternmq.storage.report import Hole, RecoveryReport
+from ternmq.wire.standing import Standing
+
+DAMAGE = Corrupt("does not match its checksum")
+SOUND = RecoveryReport()
+ALONE = Standing(broker_group="main", version=5, epoch=7, master="me", in_sync=["me"])
+PAIR = Standing(broker_group="main", version=5, epoch=7, master="me", in_sync=["me", "you"])
+OUTSIDE = Standing(broker_group="main", version=5, epoch=7, master="you", in_sync=["you"])
+
+
+class Steps:
+    """The disk and the registry; writes down what they are told."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.member = SimpleNamespace(id="me", damaged=False, accepted_epoch=7)
+        self.failing = False
+
+    async def note_damaged(self, damaged: bool) -> None:
+        if self.failing:
+            raise DiskFailed("no")
+        self.member.damaged = damaged
+        self.done.append("noted")
+
+    async def note(self, standing: Standing) -> None:
+        pass
+
+    async def leave_in_sync(self, group: str, me: str, epoch: int, *, kind: str) -> Standing:
+        self.done.append("left")
+        return OUTSIDE
+
+
+def site(steps: Steps, standing: Standing) -> Site:
+    parts: Any = {
+        "config": SimpleNamespace(broker_group="main"), "directory": steps, "clock": None,
+        "disk": None, "member": steps.member, "record": steps, "hello": None, "door": None,
+    }  # fmt: skip
+    return Site(kind="realtime", standing=standing, **parts)
+
+
+@pytest.mark.parametrize(
+    ("standing", "company"),
+    [(ALONE, False), (PAIR, True), (OUTSIDE, True), (Standing(broker_group="main"), False)],
+)
+def test_company_is_whoever_else_has_everything(standing: Standing, company: bool) -> None:
+    assert has_company(standing, "me") is company
+
+
+async def test_what_others_have_is_not_called_lost() -> None:
+    told: list[str] = []
+    here = site(Steps(), PAIR)
+
+    def hurt(reason: str) -> bool:
+        told.append(reason)
+        return True
+
+    here.hurt = hurt
+    said = await asyncio.to_thread(here.judge, DAMAGE)
+    assert isinstance(said, Unavailable) and said.retryable
+    await asyncio.sleep(0)
+    assert told == [DAMAGE.message]
+    assert here.unfit and here.changed.is_set()
+
+
+async def test_what_nobody_else_has_is_lost_and_changes_nothing() -> None:
+    steps = Steps()
+    here = site(steps, ALONE)
+    assert here.judge(DAMAGE) is DAMAGE
+    await asyncio.sleep(0)
+    assert not here.damaged
+    steps.member.damaged = True  # Noted when it had company.
+    assert not here.unfit
+    assert not await here.leave_if_damaged(RecoveryReport(holes=[_hole()]))
+    assert steps.done == []
+
+
+async def test_nobody_steps_down_while_nobody_can_take_over_and_nothing_is_called_lost() -> None:
+    here = site(Steps(), PAIR)
+    here.hurt = lambda reason: False
+    assert isinstance(here.judge(DAMAGE), Unavailable)
+    await asyncio.sleep(0)
+    assert not here.damaged and not here.unfit
+
+
+@pytest.mark.parametrize("how", ["found by a reader", "noted before a restart", "found at start"])
+async def test_a_damaged_member_notes_it_before_it_leaves(how: str) -> None:
+    steps = Steps()
+    here = site(steps, PAIR)
+    here.damaged = how == "found by a reader"
+    steps.member.damaged = how == "noted before a restart"
+    report = RecoveryReport(holes=[_hole()]) if how == "found at start" else SOUND
+    assert await here.leave_if_damaged(report)
+    assert steps.done == ["noted", "left"] and here.unfit
+    assert await here.leave_if_damaged(SOUND), "until it is moved aside"
+
+
+async def test_a_member_that_cannot_note_it_leaves_all_the_same() -> None:
+    steps = Steps()
+    steps.failing = True
+    here = site(steps, PAIR)
+    here.damaged = True
+    assert await here.leave_if_damaged(SOUND)
+    assert steps.done == ["left"] and here.unfit
+
+
+async def test_a_whole_member_stays() -> None:
+    steps = Steps()
+    assert not await site(steps, PAIR).leave_if_damaged(SOUND)
+    assert steps.done == []
+
+
+def _hole() -> Hole:
+    return Hole(log="message", offset=0, size=10, reason="test")
