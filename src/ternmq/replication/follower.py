@@ -2,7 +2,8 @@
 
 One connection at a time. It ends when the connection is lost, the master says that it is none, or
 something here fails; whoever runs it decides what is next. Before FOLLOW the epoch is accepted,
-durably: from then on the masters of earlier epochs get no answer from this member.
+durably: from then on the masters of earlier epochs get no answer from this member. What is written
+is synced before FOLLOW, too: a log whose sync failed is never answered for, so it does not follow.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class Follower:
         connection.on_lost = lambda error: None if lost.done() else lost.set_result(error)
         self._connection, self._misfit = connection, None
         try:
-            await self._intake.alone(lambda: None)
+            await self._intake.settle()  # The first answer is for all that is written.
             asked = follow()
             self._epoch = asked.epoch
             followed = await request(connection, Command.FOLLOW, asked, Followed, timeout=ANSWER_S)

@@ -93,6 +93,11 @@ class Intake:
     def ends(self) -> dict[int, int]:
         return {number: target.end for number, target in self._logs.items()}
 
+    def settle(self) -> asyncio.Future[None]:
+        """Everything that is written is on disk when this is done. Raises where a sync failed, now
+        or ever: those bytes can be read here, and a power cut takes them."""
+        return self.alone(self._sync)
+
     def restart(self, answer: Answer) -> None:
         """A master is followed from where the logs end."""
         assert not self._busy, "wait until the writer is idle"
@@ -170,6 +175,10 @@ class Intake:
             error = error or _try(write)
         self._loop.call_soon_threadsafe(self._wrote, groups, error)
 
+    def _sync(self) -> None:
+        for target in self._logs.values():
+            target.sync()
+
     def _run_alone(self, job: Job, future: asyncio.Future[None]) -> None:
         self._loop.call_soon_threadsafe(self._ran, future, _try(job))
 
@@ -192,10 +201,6 @@ class Intake:
         self._syncing = None
         ends, life = self.ends(), self._life
 
-        def sync() -> None:
-            for target in self._logs.values():
-                target.sync()
-
         def answer(done: asyncio.Future[None]) -> None:
             if done.cancelled() or life != self._life:
                 return
@@ -207,7 +212,7 @@ class Intake:
                     self._answer(number, end)
 
         if not self._failed.done():
-            self.alone(sync).add_done_callback(answer)
+            self.settle().add_done_callback(answer)
 
     def _ran(self, future: asyncio.Future[None], error: TernError | None) -> None:
         self._busy = False

@@ -1,0 +1,156 @@
+"""What a replica tells its master when it comes: a real message log on a simulated disk, and a
+master that only listens."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ternmq.core.errors import DiskFailed, TernError, Unavailable
+from ternmq.replication import follower as module
+from ternmq.replication.follower import Follower
+from ternmq.replication.intake import Intake
+from ternmq.rpc.connection import Connection
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.store import Store
+from ternmq.testing.disk import SimulatedDisk
+from ternmq.wire.replicating import (
+    MESSAGES,
+    REPLICATE,
+    REPLICATE_SYNC,
+    REPLICATED,
+    Follow,
+    Followed,
+)
+from tests.unit.storage.making import Maker, open_store
+
+EPOCH = 1
+
+
+class Master:
+    """Takes part in every call of a follower; one of it is one connection."""
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+        self.asked = 0
+        self.on_push: Any = None
+        self.on_lost: Any = None
+
+    def send(self, command: int, payload: bytes) -> None:
+        self.answers.append(REPLICATED.unpack(payload)[1])
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Master:
+    listening = Master()
+
+    async def connect(*args: Any, **options: Any) -> Master:
+        return listening
+
+    async def answer(*args: Any, **options: Any) -> Followed:
+        listening.asked += 1
+        return Followed(epoch=EPOCH, logs=[])
+
+    monkeypatch.setattr(Connection, "open", connect)
+    monkeypatch.setattr(module, "request", answer)
+    return listening
+
+
+async def keeps_all(followed: Followed) -> None:
+    """Nothing has to be cut."""
+
+
+def some_bytes() -> bytes:
+    """A log that a master might have."""
+    store = open_store(SimulatedDisk(), StorageConfig(min_free=0), epoch=EPOCH)
+    staged = store.messages.stage([Maker().append(1, rows=2)])
+    store.messages.write(staged)
+    return store.messages.read_raw(0, 1 << 20)
+
+
+def a_replica(disk: SimulatedDisk) -> tuple[Store, Intake]:
+    store = open_store(disk, StorageConfig(min_free=0), epoch=0, suffix=True)
+    logs: dict[int, Any] = {MESSAGES: store.messages}
+    return store, Intake(logs, on_safe=lambda number, found: None)
+
+
+async def take(intake: Intake, data: bytes, flags: int) -> None:
+    """It came over a connection that is lost by now."""
+    intake.restart(lambda number, end: None)
+    head = REPLICATE.pack(EPOCH, 0, 0, 0, MESSAGES, flags)
+    intake.take(bytearray(head) + data, EPOCH)
+    await intake.alone(lambda: None)
+
+
+async def come(intake: Intake, master: Master) -> TernError:
+    """Follow until the master has heard of the log, or the replica gives up; how that ends."""
+    asked = Follow(broker_group="main", member="11" * 8, epoch=EPOCH, logs=[])
+    hello: Any = None
+    follower = Follower(intake, hello, prepare=keeps_all)
+    following = asyncio.ensure_future(follower.run("there:1", lambda: asked))
+    async with asyncio.timeout(10):
+        while not master.answers and not following.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        if master.on_lost is not None and not following.done():
+            master.on_lost(Unavailable("gone"))
+        with pytest.raises(TernError) as ended:
+            await following
+    await intake.close()
+    return ended.value
+
+
+async def test_a_replica_that_comes_again_tells_only_what_is_on_its_disk(master: Master) -> None:
+    disk, data = SimulatedDisk(), some_bytes()
+    store, intake = a_replica(disk)
+    await take(intake, data, 0)
+    assert store.messages.synced_offset == 0, "written only"
+
+    await come(intake, master)
+
+    assert master.answers == [len(data)]
+    assert store.messages.synced_offset == len(data)
+
+
+async def test_a_replica_whose_sync_failed_follows_nobody_until_a_restart(master: Master) -> None:
+    """What the sync left out can be read all the same, until the power is cut."""
+    disk, data = SimulatedDisk(), some_bytes()
+    store, intake = a_replica(disk)
+    disk.faults.fail_sync(1)
+    await take(intake, data, REPLICATE_SYNC)
+    assert (store.messages.synced_offset, store.messages.end) == (0, len(data))
+
+    ended = await come(intake, master)
+
+    assert isinstance(ended, DiskFailed)
+    assert (master.asked, master.answers) == (0, [])
+    disk.crash(1)
+    store, intake = a_replica(disk)
+    assert store.messages.end == 0
+    await take(intake, data, REPLICATE_SYNC)
+    await come(intake, master)
+    assert master.answers == [len(data)]
+    assert store.messages.synced_offset == len(data)
+
+
+async def test_a_replica_started_again_after_a_failed_sync_answers_for_what_survives(
+    master: Master,
+) -> None:
+    """Killed, it still sees what the sync left out: the start writes it once more."""
+    disk, data = SimulatedDisk(), some_bytes()
+    _, intake = a_replica(disk)
+    disk.faults.fail_sync(1)
+    await take(intake, data, REPLICATE_SYNC)
+    await intake.close()
+    disk.restart()
+
+    _, intake = a_replica(disk)
+    await come(intake, master)
+
+    assert master.answers == [len(data)]
+    disk.crash(1)
+    store, intake = a_replica(disk)
+    assert store.messages.read_raw(0, len(data)) == data
+    await intake.close()
