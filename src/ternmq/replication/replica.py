@@ -139,8 +139,8 @@ class Replica:
         site = self._site
         if site.me not in site.standing.in_sync or not site.config.failover:
             return None
-        if self._is_other(site.standing):
-            return None  # Another leads already.
+        if site.standing.master and self._is_other(site.standing):
+            return None  # Another leads already; with no master it has left again.
         try:
             return await site.lead()
         except MasterAlive:

@@ -45,3 +45,18 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
     follower = Replica(site, SimpleNamespace(logs={}), copying)
     assert await follower.run() is won
     assert site.answers == [] and copying.trouble == "still away"
+
+
+async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica, "AGAIN_S", 0.001)
+    won = Standing(broker_group="main", version=8, epoch=9, master=ME.id, in_sync=[ME.id])
+    site: Any = Site(won)
+    site.config = SimpleNamespace(failover=True)
+    site.standing = Standing(
+        broker_group="main", version=7, epoch=8, master="", in_sync=[ME.id], members=[ME]
+    )
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
+    async with asyncio.timeout(5):
+        assert await Replica(site, SimpleNamespace(logs={}), copying).run() is won
