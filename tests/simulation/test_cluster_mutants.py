@@ -90,8 +90,28 @@ def answers_before_it_is_on_disk(patch: Patch) -> None:
     patch.setattr(Intake, "take", take)
 
 
-AIMED = {"members": (3,), "hurry": 2, "faults": 4, "lasts": 8.0, "sends": 25, "metas": 1}
+def answers_for_what_a_failed_sync_left_out(patch: Patch) -> None:
+    """A replica that comes again says to have all that it can read."""
+
+    async def settle(intake: Intake) -> None:
+        while True:
+            await intake.alone(lambda: None)
+            if not intake._busy:
+                return
+
+    patch.setattr(Intake, "settle", settle)
+
+
+AIMED: dict[str, Any] = {
+    "members": (3,),
+    "hurry": 2,
+    "faults": 4,
+    "lasts": 8.0,
+    "sends": 25,
+    "metas": 1,
+}
 ALONE = {"only": ("exile",), "members": (2,), "replica_lost": "continue"}
+FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
 
@@ -106,6 +126,7 @@ def check_found(shape: dict[str, Any]) -> None:
         (acks_without_replicas, {"only": ("ambush",)}),
         (counts_a_change_as_made_when_it_is_sent, ALONE),
         (lets_anybody_lead, {"only": ("straggler",)}),
+        (answers_for_what_a_failed_sync_left_out, FAILING),
     ],
 )
 def test_a_known_bug_is_found(
@@ -114,6 +135,11 @@ def test_a_known_bug_is_found(
     mutant(monkeypatch)
 
     check_found(shape)
+
+
+def test_syncs_that_failed_before_a_blackout_cost_nothing() -> None:
+    for seed in range(3):
+        simulate(seed, **AIMED | FAILING)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ By chance alone these come too rarely to find a master that acknowledges too ear
 from tests.simulation.faults.field import Field, Kinds
 from tests.simulation.world.machine import Machine
 
+FAILING = "failing blackout"
 SILENT_S = 14.0
 """After this a connection that carries nothing is given up, and a new one not waited for."""
 
@@ -18,10 +19,13 @@ class Ambush:
         self._random = field.world.random
 
     def kinds(self) -> Kinds:
-        return {
+        kinds: Kinds = {
             "ambush": (3, self._ambush), "exile": (3, self._exile),
             "straggler": (2, self._straggler), "blackout": (2, self._blackout),
         }  # fmt: skip
+        if FAILING in self._field.shape.only:  # By chance it is "break disk", then "blackout".
+            kinds[FAILING] = (1, self._failing_blackout)
+        return kinds
 
     def _ambush(self) -> str:
         """Replicas get nothing for a moment, not long enough to be late; then the master is gone
@@ -99,17 +103,25 @@ class Ambush:
     def _blackout(self) -> str:
         """All in-sync members lose power while the disks of replicas are slow; the master comes
         back last."""
+        return self._lights_out("slow", 300.0)
+
+    def _failing_blackout(self) -> str:
+        """The same after syncs of the replicas have failed: what those left out must not count,
+        however often a replica comes again."""
+        return self._lights_out("fail_syncs", 0.5)
+
+    def _lights_out(self, trouble: str, rate: float) -> str:
         groups = self._field.replicated()
         if not groups:
             return "no blackout"
         members = self._random.choice(groups)
         for other in members[1:]:
-            other.troubles.slow = 300.0
+            setattr(other.troubles, trouble, rate)
         moment = self._field.shape.late_s * self._random.uniform(0.1, 0.9)
         away = self._until_another_leads(heard=True)
         self._field.takes(moment + away)
         self._field.later(moment, self._all_off, members, away)
-        return f"{members[0].name} and its replicas lose power after {moment:.3f}"
+        return f"{members[0].name} and its replicas lose power after {moment:.3f}: {trouble}"
 
     def _all_off(self, members: list[Machine], away: float) -> None:
         for member in members:
