@@ -37,8 +37,7 @@ log = get_logger()
 ORDERED_RETRY = "fixed:1s"
 LEASE_GROUP_BITS = 24
 LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
-LEASES_SKIPPED = 1 << 20  # More than are given out in the seconds before a master dies.
-LEASES_FORGOTTEN_MAX = 1 << 20
+LEASES_FORGOTTEN_MAX = 1 << 20  # More than are given out in the seconds before a master dies.
 """Hand-outs are progress: a crash may forget so many of them, and their numbers."""
 LANE_KINDS = frozenset(
     {
@@ -195,10 +194,6 @@ class Groups:
         also when this life ends before it has written down one of its own."""
         forgotten = LEASES_FORGOTTEN_MAX
         self._lease = max(self._lease + forgotten, epoch * forgotten)
-
-    def skip_leases(self) -> None:
-        """Another master may have given out more of them than is known here."""
-        self._lease += LEASES_SKIPPED
 
     def given_out(self, lease: int) -> bool:
         """Was there ever a lease of this number? Peers may make them up."""

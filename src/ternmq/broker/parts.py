@@ -308,7 +308,7 @@ class Parts:
     async def start(self, unnamed: frozenset[int], *, promoted: bool = False) -> None:
         """Replay the groups. After a promotion the consumers of the master before may still be at
         work: what they hold waits as long as their leases, until it is known that a group is not
-        ordered; and leases whose record never came here are not given out again."""
+        ordered."""
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.
         names = {topic_id: f"{UNNAMED}{topic_id}" for topic_id in unnamed}
         names |= {topic.id: topic.name for topic in self._directory.topics()}
@@ -316,8 +316,6 @@ class Parts:
         if promoted:
             grace_ms = max(grace_ms, self._config.lease_ms)
         await self.upkeep.replay(names, grace_ms)
-        if promoted:
-            self.groups.skip_leases()
         await self.slots.start()
         for topic in self._directory.topics():
             if topic.settings.consume_paused:
