@@ -123,6 +123,7 @@ async def test_kill_9_of_the_master_loses_nothing_and_repeats_nothing(
         assert await mq.cancel(far[2]) is CancelResult.CANCELLED
 
 
+@pytest.mark.long
 async def test_a_master_that_stood_still_sends_nothing_that_was_cancelled_meanwhile(
     node_factory: NodeFactory,
 ) -> None:

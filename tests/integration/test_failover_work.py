@@ -38,6 +38,7 @@ async def publish(mq: ternmq.Client, batch: bytes) -> tuple[int, bool]:
             return base, bool(flags & PUBLISHED_DUPLICATE)
 
 
+@pytest.mark.long
 async def test_with_failover_off_a_person_promotes_and_a_repeated_publish_is_recognised(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:

@@ -46,8 +46,8 @@ def test_a_cluster_is_ready_takes_messages_stops_and_goes_on_where_it_was(
     assert not [pid for pid in before if alive(pid)]
     logs = sorted(path.name for path in (cluster.data_dir / "logs").iterdir())
     assert logs == [
-        "delay-1.log", "group-1-a.log", "group-1-b.log", "group-2-a.log", "group-2-b.log",
-        "meta-1.log",
+        "delay-1-b.log", "delay-1.log", "group-1-a.log", "group-1-b.log", "group-2-a.log",
+        "group-2-b.log", "meta-1.log",
     ]  # fmt: skip
     cluster.arguments = ()
     cluster.start()

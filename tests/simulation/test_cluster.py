@@ -63,6 +63,7 @@ def test_another_seed_gives_other_events() -> None:
     assert simulate(1).digest != simulate(2).digest
 
 
+@pytest.mark.long
 def test_a_disk_that_only_says_that_it_has_synced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation can fail: with syncs that do nothing, messages are missed soon."""
     monkeypatch.setattr(SimulatedFile, "sync", lambda file: None)

@@ -81,13 +81,11 @@ def serve(
 
 
 @app.command("list")
-def list_brokers(url: Url = URL, as_json: Json = False) -> None:
-    """Every server of every broker group and delay server: role, epoch, state, address, lag."""
+def list_brokers(kind: KindFlag = Kind.realtime, url: Url = URL, as_json: Json = False) -> None:
+    """Every server of every broker group (of delay servers: --kind delay): role, epoch, state,
+    address, lag."""
 
-    async def job(mq: "Client") -> "list[BrokerState]":
-        return [*await mq.admin.brokers(), *await mq.admin.brokers("delay")]
-
-    lines = use(url, job)
+    lines = use(url, lambda mq: mq.admin.brokers(kind.value))
     if as_json:
         show_json([dataclasses.asdict(line) for line in lines])
         return

@@ -17,7 +17,7 @@ from ternmq.client.link import back_off
 from ternmq.client.links import Links
 from ternmq.client.plan import Plan, Sink
 from ternmq.client.subscription import Subscription
-from ternmq.core.errors import TernError
+from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.commands import Start
 
@@ -43,7 +43,8 @@ class Memberships:
 
     async def start(self) -> None:
         """Join everywhere; raises what keeps the consumer out. While broker groups are known and
-        none lets it in, it waits as a running one would, for a time."""
+        none lets it in, it waits as a running one would, for a time; not for a disk, which nobody
+        but a person makes room on."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + max(START_S, self._plan.timeout)
         failures = 0
@@ -53,7 +54,8 @@ class Memberships:
                 break
             except TernError as error:
                 known = bool(self._links.masters() or self._links.away("realtime"))
-                if not (error.retryable and known) or loop.time() > give_up:
+                waits = error.retryable and not isinstance(error, DiskFull | DiskFailed)
+                if not (waits and known) or loop.time() > give_up:
                     raise
                 failures += 1
                 if failures == 1:
