@@ -1,0 +1,50 @@
+"""A server of a group as a process of its own: joined, listening, on the routes, with its figures.
+
+Parts start in the order written and stop in reverse: topics are known before a message can come,
+the server listens before it is on the routes, and it is off the routes before it stops.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Protocol
+
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.discovery.directory import ClusterDirectory
+from ternmq.discovery.registration import registered
+from ternmq.node.joining import joined
+from ternmq.node.metrics_page import serving_metrics
+from ternmq.replication.membership import MemberServer
+from ternmq.storage.disk import Disk
+from ternmq.wire.commands import Route
+
+
+class Serve(Protocol):
+    """Runs a server of one kind while a block runs."""
+
+    def __call__(
+        self, config: NodeConfig, *, directory: ClusterDirectory, address: str, clock: Clock,
+        disk: Disk | None, url: str,
+    ) -> AbstractAsyncContextManager[MemberServer]: ...  # fmt: skip
+
+
+@asynccontextmanager
+async def serving_member_alone(
+    config: NodeConfig, url: str, route: Route, *, app: str, serve: Serve, clock: Clock,
+    disk: Disk | None,
+) -> AsyncIterator[str]:  # fmt: skip
+    """Run one; yields its address once a meta server tells clients about it."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(joined(url, app))
+        server = await stack.enter_async_context(
+            serve(
+                config, directory=cluster.directory, address=route.address, clock=clock, disk=disk,
+                url=url,
+            )
+        )  # fmt: skip
+        registration = await stack.enter_async_context(
+            registered(cluster.addresses, cluster.hello, route, member=server.member)
+        )
+        server.watch(lambda epoch: registration.say(epoch=epoch))
+        await stack.enter_async_context(serving_metrics(config, [server.figures], clock=clock))
+        yield route.address
