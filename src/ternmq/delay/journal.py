@@ -19,7 +19,8 @@ from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.journal_record import HEADER, JournalFormat, Noted, pack, parse
 from ternmq.storage.disk import Buffer
-from ternmq.storage.receiving import Received, Receiving
+from ternmq.storage.followed_log import FollowedLog
+from ternmq.storage.receiving import Received
 from ternmq.storage.segment import Plan
 from ternmq.storage.segmented_log import SegmentedLog
 
@@ -49,43 +50,23 @@ class StagedDecisions:
     written: bool = False
 
 
-class Journal:
+class Journal(FollowedLog):
     """Appends decisions, gives back what is safe."""
 
     def __init__(
         self, source: SegmentedLog, files: HourLog, *, safe_offset: int | None = None
     ) -> None:
         """Without `safe_offset` everything in the log is safe."""
-        self._log = source
+        super().__init__(source, JournalFormat(), safe_offset)
         self._files = files
         self._places: dict[int, int] = {}
         """Where the next record of an hour goes, of hours about which was decided here."""
         self._in_flight: StagedDecisions | None = None
-        self._receiving = Receiving(JournalFormat(), source.end)
-        self.safe_offset = source.end if safe_offset is None else safe_offset
-
-    @property
-    def start_offset(self) -> int:
-        return self._log.start
-
-    @property
-    def end(self) -> int:
-        """Everything below is written."""
-        return self._log.end
-
-    @property
-    def synced_offset(self) -> int:
-        """Everything below is on disk."""
-        return self._log.synced
 
     @property
     def derivable(self) -> int:
         """Everything below is safe, and no power cut takes it away here."""
         return min(self.safe_offset, self._log.synced)
-
-    @property
-    def failed(self) -> TernError | None:
-        return self._log.failed
 
     # Appending
 
@@ -153,15 +134,6 @@ class Journal:
         assert self._in_flight is None, "a master does not receive"
         self._receiving.add(offset, data)
 
-    @property
-    def received_end(self) -> int:
-        """Where the next bytes of the master have to begin."""
-        return self._receiving.end
-
-    def take(self) -> Received | None:
-        """Everything received since the last time, to be written; None if there is nothing."""
-        return self._receiving.take()
-
     def write_received(self, received: Received, *, sync: bool) -> None:
         """Put what was received on disk; blocks. When this raises, none of it is there and
         `forget_received` has to follow."""
@@ -179,11 +151,6 @@ class Journal:
     def advance(self, to: int) -> None:
         """What is written below `to` is safe."""
         self.safe_offset = max(self.safe_offset, min(to, self._log.end))
-
-    def read_raw(self, offset: int, size: int) -> bytes:
-        """Up to `size` written bytes as they lie there, unchecked; any thread. None at the end.
-        Raises `Corrupt` before the start."""
-        return self._log.read_some(offset, size)
 
     def cut(self, to: int) -> None:
         """Cut off the suffix from `to` on; blocks. Use `DelayStore.truncate`."""

@@ -44,11 +44,12 @@ from ternmq.storage.append import Append, Ending, Staged
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume_entry import RECORD, WITHOUT_SEQUENCE
 from ternmq.storage.disk import Buffer
+from ternmq.storage.followed_log import FollowedLog
 from ternmq.storage.halves import HalfTable
 from ternmq.storage.index import MessageIndex
 from ternmq.storage.message_format import Collector, MessageFormat
 from ternmq.storage.producers import ProducerTable, Stored
-from ternmq.storage.receiving import Received, Receiving
+from ternmq.storage.receiving import Received
 from ternmq.storage.segment import Plan
 from ternmq.storage.segmented_log import SegmentedLog
 from ternmq.storage.suffix import Suffix, ends_of
@@ -83,7 +84,7 @@ class Derived:
     halves: HalfTable | None = None
 
 
-class MessageLog:
+class MessageLog(FollowedLog):
     """Appends and reads batches."""
 
     def __init__(
@@ -97,17 +98,15 @@ class MessageLog:
         safe_offset: int | None = None,
     ) -> None:
         """Without `safe_offset` everything in the log is safe."""
-        self._log = source
+        super().__init__(source, MessageFormat(), safe_offset)
         self._consume, self._producers = derived.consume, derived.producers
         self._index, self._halves = derived.index, derived.halves
         self._clock = clock
         self.epoch = epoch
         self._config = config
         self._sync_each = config.flush == "sync"
-        self.safe_offset = source.end if safe_offset is None else safe_offset
         self.stored_at_ms = 0  # Of the last batch; the next one's is never less.
         self._in_flight: Staged | None = None
-        self._receiving = Receiving(MessageFormat(), source.end)
         self._suffix = Suffix(source)
         self._synced_at = clock.monotonic()
         self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
@@ -115,25 +114,6 @@ class MessageLog:
         self._free_known_to = source.end
         self.judge: Callable[[Corrupt], TernError] = lambda error: error
         """What to raise where bytes that were safe do not match their checksum; any thread."""
-
-    @property
-    def start_offset(self) -> int:
-        return self._log.start
-
-    @property
-    def end(self) -> int:
-        """Everything below is written."""
-        return self._log.end
-
-    @property
-    def synced_offset(self) -> int:
-        """Everything below is on disk."""
-        return self._log.synced
-
-    @property
-    def failed(self) -> TernError | None:
-        """Set after an fsync error: nothing can be appended until a restart; reads go on."""
-        return self._log.failed
 
     @property
     def idle(self) -> bool:
@@ -293,15 +273,6 @@ class MessageLog:
         assert self._in_flight is None, "a master does not receive"
         self._suffix.hold(self._receiving.add(offset, data))
 
-    @property
-    def received_end(self) -> int:
-        """Where the next bytes of the master have to begin."""
-        return self._receiving.end
-
-    def take(self) -> Received | None:
-        """Everything received since the last time, to be written; None if there is nothing."""
-        return self._receiving.take()
-
     def write_received(self, received: Received, *, sync: bool) -> None:
         """Put what was received on disk, or with `sync=False` into the operating system; blocks.
         When this raises, none of it is there and `forget_received` has to follow."""
@@ -345,11 +316,6 @@ class MessageLog:
                 first, rows = found.get(fields[0], (fields[1], 0))
                 found[fields[0]] = first, rows + fields[4]
         return found
-
-    def read_raw(self, offset: int, size: int) -> bytes:
-        """Up to `size` written bytes as they lie there, unchecked, maybe fewer; any thread. None
-        at the end. Raises `Corrupt` before the start."""
-        return self._log.read_some(offset, size)
 
     def cut(self, to: int) -> None:
         """Cut off the suffix from `to` on; blocks. Use `Store.truncate`, which can be redone."""

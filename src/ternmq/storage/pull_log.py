@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.errors import Corrupt
 from ternmq.storage.disk import Buffer
+from ternmq.storage.followed_log import FollowedLog
 from ternmq.storage.pull_page import PullPage, read_page
 from ternmq.storage.pull_record import (
     FIELDS,
@@ -37,7 +38,7 @@ from ternmq.storage.pull_record import (
     encode,
     encoded_size,
 )
-from ternmq.storage.receiving import Received, Receiving
+from ternmq.storage.receiving import Received
 from ternmq.storage.recovery import Gap, Visit, scan
 from ternmq.storage.segment import Plan
 from ternmq.storage.segmented_log import SegmentedLog
@@ -77,7 +78,7 @@ Damaged = Callable[[list[Gap], list[int]], None]
 """Told of bytes that cannot be read, and of groups that have records but none that makes them."""
 
 
-class PullLog:
+class PullLog(FollowedLog):
     """Appends and replays pull records."""
 
     def __init__(
@@ -92,7 +93,7 @@ class PullLog:
         safe_offset: int | None = None,
     ) -> None:
         """Without `safe_offset` everything in the log is safe."""
-        self._log = source
+        super().__init__(source, PullFormat(), safe_offset)
         self._clock = clock
         self._flush_interval_ms = flush_interval_ms
         self._keep = keep
@@ -104,26 +105,6 @@ class PullLog:
         self._synced_at = clock.monotonic()
         self._needed: dict[int, dict[int, int]] = {}
         self._waiting: deque[Needed] = deque()  # Of the suffix.
-        self._receiving = Receiving(PullFormat(), source.end)
-        self.safe_offset = source.end if safe_offset is None else safe_offset
-
-    @property
-    def start_offset(self) -> int:
-        return self._log.start
-
-    @property
-    def end(self) -> int:
-        """Everything below is written."""
-        return self._log.end
-
-    @property
-    def synced_offset(self) -> int:
-        """Everything below is on disk: retention and the like may rely on it."""
-        return self._log.synced
-
-    @property
-    def failed(self) -> TernError | None:
-        return self._log.failed
 
     # Appending
 
@@ -186,15 +167,6 @@ class PullLog:
         assert self._in_flight is None, "a master does not receive"
         self._waiting += _telling(self._receiving.add(offset, data))
 
-    @property
-    def received_end(self) -> int:
-        """Where the next bytes of the master have to begin."""
-        return self._receiving.end
-
-    def take(self) -> Received | None:
-        """Everything received since the last time, to be written; None if there is nothing."""
-        return self._receiving.take()
-
     def write_received(self, received: Received, *, sync: bool) -> None:
         """Put what was received on disk; blocks. When this raises, none of it is there and
         `forget_received` has to follow."""
@@ -218,11 +190,6 @@ class PullLog:
         while self._waiting and self._waiting[0].offset < to:
             self._note(self._waiting.popleft())
         self.safe_offset = max(self.safe_offset, to)
-
-    def read_raw(self, offset: int, size: int) -> bytes:
-        """Up to `size` written bytes as they lie there, unchecked; any thread. None at the end.
-        Raises `Corrupt` before the start."""
-        return self._log.read_some(offset, size)
 
     def cut(self, to: int) -> None:
         """Cut off the suffix from `to` on; blocks. Use `Store.truncate`, which can be redone."""
