@@ -18,10 +18,9 @@ from ternmq.batch.half import (
 )
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
-from ternmq.storage import base_state, checkpoint, epoch_table, floor, member, pull_record
-from ternmq.storage.base_state import BaseState
-from ternmq.storage.checkpoint import Checkpoint
-from ternmq.storage.consume_entry import (
+from ternmq.storage import bootstrap
+from ternmq.storage.bootstrap import BaseState
+from ternmq.storage.consume.entry import (
     ENTRY,
     RECORD,
     Entry,
@@ -29,15 +28,19 @@ from ternmq.storage.consume_entry import (
     check_entries,
     checksums,
 )
-from ternmq.storage.consume_runs import pack
-from ternmq.storage.consume_table import INDEX, Contents, Table, write_table
-from ternmq.storage.consume_tail import pack_block, read_tail
-from ternmq.storage.epoch_table import Epoch, Epochs, EpochTable
-from ternmq.storage.halves import HalfTable
-from ternmq.storage.index_file import IDS, KEYS, IndexFile, write_index
-from ternmq.storage.index_rows import PLACE, Columns, hash_values, ranges_of
-from ternmq.storage.producers import ProducerTable, Stored
-from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.storage.consume.runs import pack
+from ternmq.storage.consume.table_file import INDEX, Contents, Table, write_table
+from ternmq.storage.consume.tail_file import pack_block, read_tail
+from ternmq.storage.files import checkpoint, log_start, member
+from ternmq.storage.files.checkpoint import Checkpoint
+from ternmq.storage.index.index_file import IDS, KEYS, IndexFile, write_index
+from ternmq.storage.index.rows import PLACE, Columns, hash_values, ranges_of
+from ternmq.storage.log import leader_epochs
+from ternmq.storage.log.leader_epochs import Epoch, Epochs, EpochTable
+from ternmq.storage.messages.producers import ProducerTable, Stored
+from ternmq.storage.messages.transactions import HalfTable
+from ternmq.storage.pull import record as pull_record
+from ternmq.storage.pull.record import Kind, PullRecord
 from ternmq.testing.disk import SimulatedDisk
 
 GOLDEN = Path(__file__).parent
@@ -110,11 +113,11 @@ BASE = BaseState(
 
 
 def base() -> bytes:
-    return base_state.encode(BASE)
+    return bootstrap.encode(BASE)
 
 
 def epochs() -> bytes:
-    return epoch_table.encode(EPOCHS)
+    return leader_epochs.encode(EPOCHS)
 
 
 def index() -> bytes:
@@ -265,8 +268,8 @@ def test_a_golden_index_is_read_back() -> None:
 
 
 def test_the_base_epochs_and_member_files() -> None:
-    assert epoch_table.decode(golden("epochs_v1.hex")) == EPOCHS
-    assert base_state.decode(golden("base_v1.hex")) == BASE
+    assert leader_epochs.decode(golden("epochs_v1.hex")) == EPOCHS
+    assert bootstrap.decode(golden("base_v1.hex")) == BASE
     known = member.Content("0123456789abcdef", 7, b"how it stood")
     assert member.encode(known) == golden("member_v2.hex")
     damaged = known._replace(damaged=True)
@@ -278,10 +281,10 @@ def test_the_base_epochs_and_member_files() -> None:
 
 
 def test_the_floor_file() -> None:
-    known = floor.Floor(5304, {42: 108, 5: 6})
+    known = log_start.Floor(5304, {42: 108, 5: 6})
 
-    assert floor.encode(known) == golden("floor_v1.hex")
-    assert floor.decode(golden("floor_v1.hex")) == known
+    assert log_start.encode(known) == golden("floor_v1.hex")
+    assert log_start.decode(golden("floor_v1.hex")) == known
 
 
 def test_golden_half_and_control_batches_are_read_back() -> None:

@@ -13,7 +13,7 @@ from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.delivery_rows import events
 from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.pipeline.trace import TraceJob, trace, write
-from ternmq.storage.pull_record import Kind
+from ternmq.storage.pull.record import Kind
 from ternmq.sync import connect
 from ternmq.wire.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until

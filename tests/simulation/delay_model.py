@@ -4,7 +4,7 @@ from random import Random
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.view import BatchView
-from ternmq.storage.producers import ProducerTable, Stored
+from ternmq.storage.messages.producers import ProducerTable, Stored
 from ternmq.testing import TurnedClock
 
 Key = tuple[tuple[int, int], int, int]

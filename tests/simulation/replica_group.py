@@ -13,11 +13,11 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.half import HalfInfo, pack_info
 from ternmq.core.errors import DiskFailed, DiskFull
 from ternmq.core.ids import ProducerId
-from ternmq.storage.append import Append, Ending, HalfMark, Staged
-from ternmq.storage.base_state import install_base
+from ternmq.storage.bootstrap import install_base
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.epoch_table import common_end
-from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.storage.log.append import Append, Ending, HalfMark, Staged
+from ternmq.storage.log.leader_epochs import common_end
+from ternmq.storage.pull.record import Kind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import DATA, Maker, TurnedClock, open_store

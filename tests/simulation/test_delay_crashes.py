@@ -32,8 +32,8 @@ from ternmq.delay.listing import search
 from ternmq.delay.loader import look_ahead_ms
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.store import Deciding, DelayStore
-from ternmq.storage.append import Append
-from ternmq.storage.producers import durable_start
+from ternmq.storage.log.append import Append
+from ternmq.storage.messages.producers import durable_start
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.simulation.delay_model import Group, Message, Model

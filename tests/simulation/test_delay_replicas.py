@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ternmq.delay import opening, wal
-from ternmq.storage.disk import Disk
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.segmented_log import SegmentedLog
 from tests.simulation.delay_group import SEGMENT_SIZE, GroupLife
 
 STEPS = 50

@@ -16,9 +16,9 @@ every look:
 import pytest
 
 from ternmq.core.errors import Corrupt
-from ternmq.storage import paths
-from ternmq.storage.append import Append
-from ternmq.storage.epoch_table import common_end
+from ternmq.storage.files import paths
+from ternmq.storage.log.append import Append
+from ternmq.storage.log.leader_epochs import common_end
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from tests.simulation.replica_group import TOPICS, Down, Group, Member, same

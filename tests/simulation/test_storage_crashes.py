@@ -19,9 +19,9 @@ from random import Random
 import pytest
 
 from ternmq.core.errors import DiskFailed, DiskFull
-from ternmq.storage.append import Append
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.storage.log.append import Append
+from ternmq.storage.pull.record import Kind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import Maker, TurnedClock, open_store

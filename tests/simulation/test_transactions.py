@@ -31,10 +31,10 @@ from ternmq.broker.transactions import Transactions
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Fenced, TernError, TransactionEnded, TransactionNotFound
 from ternmq.core.ids import ProducerId
-from ternmq.storage.append import Append
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.halves import Outcome
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.log.append import Append
+from ternmq.storage.messages.transactions import Outcome
 from ternmq.storage.store import Store
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk

@@ -20,7 +20,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire import commands as wire
 from ternmq.wire.policies import MemberPause
 from ternmq.wire.replaying import GroupRetried, GroupRetry

@@ -7,7 +7,7 @@ gives the same lane (`replay.apply`). Plain values; nothing here acts.
 from typing import NamedTuple
 
 from ternmq.broker.notes import Note
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 
 Piece = tuple[int, int, int]  # first, end, attempt
 BY_POLICY = 1 << 62  # Marks a RETRY or KILLED record whose delay came from the group's policy.

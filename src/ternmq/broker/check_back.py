@@ -20,8 +20,8 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.halves import HalfTable, Transaction
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.transactions import HalfTable, Transaction
 from ternmq.wire.commands import Command, Empty, HalfLine, pack
 from ternmq.wire.halves import HalfCheck, HalfFind, HalfOpen, HalfOpens
 

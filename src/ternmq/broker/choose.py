@@ -20,8 +20,8 @@ from ternmq.broker.notes import NOTES_PER_PULL, Note
 from ternmq.broker.ranking import Ranking
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
 
 log = get_logger()
 

@@ -28,8 +28,8 @@ from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
 from ternmq.replication.safety import Alone, Safety, pass_on
-from ternmq.storage.message_log import Append, Staged
-from ternmq.storage.pull_log import PullRecord, StagedPulls
+from ternmq.storage.messages.message_log import Append, Staged
+from ternmq.storage.pull.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
 from ternmq.wire.replicating import MESSAGES, PULLS
 

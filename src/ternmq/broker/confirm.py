@@ -20,8 +20,8 @@ from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, 
 from ternmq.core.ranges import RangeSet
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
-from ternmq.storage.pull_log import Kind
-from ternmq.storage.pull_record import RANGES_MAX
+from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import RANGES_MAX
 from ternmq.wire.commands import Command, pack, unpack
 from ternmq.wire.confirming import Confirm, Confirmed, State
 from ternmq.wire.frame import Frame

@@ -35,9 +35,9 @@ from ternmq.core.ids import (
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.peer import Peer
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
-from ternmq.storage.producers import ProducerTable, durable_start
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.producers import ProducerTable, durable_start
 from ternmq.wire.commands import Topic
 from ternmq.wire.replaying import GroupReplay, GroupReplayed, ReplayOpen, ReplayOpened
 

@@ -23,8 +23,8 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
-from ternmq.storage.append import Append, committed
-from ternmq.storage.aside import asides
+from ternmq.storage.files.set_aside import asides
+from ternmq.storage.log.append import Append, committed
 from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import Command, pack, unpack

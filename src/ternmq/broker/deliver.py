@@ -40,8 +40,8 @@ from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Una
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
 from ternmq.core.units import MIB
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
 from ternmq.wire.commands import DELIVERED, Command, LeftOut, Pull
 
 log = get_logger()

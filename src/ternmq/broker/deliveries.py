@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ternmq.broker.fetch import Fetcher
 from ternmq.broker.groups import Group, Groups
 from ternmq.core.units import MIB
-from ternmq.storage.pull_log import PullLog
+from ternmq.storage.pull.pull_log import PullLog
 from ternmq.wire.deliveries import DeliveriesNames, DeliveriesPage, DeliveriesRead
 
 SIZE_MAX = 4 * MIB

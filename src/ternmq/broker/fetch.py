@@ -15,8 +15,8 @@ from typing import TypeVar
 from ternmq.batch.half import restamped
 from ternmq.batch.layout import Buffer
 from ternmq.core.units import MIB
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.message_log import Append, MessageLog
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.message_log import Append, MessageLog
 
 T = TypeVar("T")
 CACHE_SIZE = 64 * MIB

@@ -4,7 +4,7 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.core.errors import BadRequest
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.own_topics import LATER_PREFIX
-from ternmq.storage.search import FOUND_MAX, Search, Wanted
+from ternmq.storage.messages.search import FOUND_MAX, Search, Wanted
 from ternmq.wire.finding import Find, FoundPlace, FoundPlaces
 
 _NO_END = 2**63 - 1

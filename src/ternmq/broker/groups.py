@@ -26,7 +26,7 @@ from ternmq.broker.unacked import STATES, Unacked
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
-from ternmq.storage.pull_log import Kind, PullRecord
+from ternmq.storage.pull.pull_log import Kind, PullRecord
 from ternmq.wire.commands import GroupSettings, LedgerLine
 
 if TYPE_CHECKING:

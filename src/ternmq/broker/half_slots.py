@@ -8,8 +8,8 @@ from ternmq.batch.layout import Column, Part
 from ternmq.batch.view import BatchView
 from ternmq.broker.fetch import Fetcher
 from ternmq.core.slots import slot_of
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.halves import HalfTable
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.transactions import HalfTable
 
 
 class HalfSlots:

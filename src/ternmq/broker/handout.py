@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ternmq.batch.envelope import ErrorRow
 from ternmq.broker.groups import Group
 from ternmq.broker.notes import Note
-from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume.entry import Entry
 
 
 class Slice(NamedTuple):

@@ -15,7 +15,7 @@ from ternmq.broker.order import Order
 from ternmq.core.log import get_logger
 from ternmq.core.ranges import RangeSet
 from ternmq.core.slots import slot_of
-from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume.entry import Entry
 
 log = get_logger()
 

@@ -19,13 +19,13 @@ from ternmq.replication.site import Site
 from ternmq.replication.trade import CopiedLog, Loops, Router
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.storage import checkpoint, unclean
-from ternmq.storage.base_state import install_base
-from ternmq.storage.disk import Disk
-from ternmq.storage.epoch_table import Starts
-from ternmq.storage.glance import log_end
-from ternmq.storage.paths import LOG_SUFFIX, Paths, bases, segment
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.bootstrap import install_base
+from ternmq.storage.files import checkpoint, unclean
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
+from ternmq.storage.log.glance import log_end
+from ternmq.storage.log.leader_epochs import Starts
+from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.store import Store
 from ternmq.wire.commands import ServerRole
 from ternmq.wire.replicating import MESSAGES, PULLS

@@ -24,7 +24,7 @@ from ternmq.broker.losses import was_alone
 from ternmq.broker.notes import Note, pack_failure
 from ternmq.broker.places import Line, Places
 from ternmq.core.ranges import RangeSet
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 
 __all__ = ["BY_POLICY", "Change", "Lane", "Lease", "Line", "Piece", "RetryRule", "Settled", "Wait"]
 

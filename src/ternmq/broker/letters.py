@@ -18,9 +18,9 @@ from ternmq.broker.fetch import Fetcher
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.ids import ProducerId, new_producer_id
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
-from ternmq.storage.message_log import Append
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.message_log import Append
 from ternmq.wire.commands import Topic
 
 APP = "%broker"

@@ -15,8 +15,8 @@ from ternmq.broker.groups import Group, Groups
 from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
 
 log = get_logger()
 

@@ -27,7 +27,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.commands import Join, Joined, Renew, Renewed, Start, Topic
 
 log = get_logger()

@@ -19,7 +19,7 @@ import msgspec
 from ternmq.broker.fetch import Fetcher
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB
-from ternmq.storage.pull_log import PullLog
+from ternmq.storage.pull.pull_log import PullLog
 
 NOTES_MAX = 100_000
 NOTES_PER_PULL = 256

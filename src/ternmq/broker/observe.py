@@ -17,8 +17,8 @@ from ternmq.broker.groups import Group, Groups
 from ternmq.broker.topics import Topics
 from ternmq.core.log import get_logger
 from ternmq.discovery.own_topics import refused_topic
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
 from ternmq.wire.commands import GroupFind
 from ternmq.wire.figures import (
     AllGroupFigures,

@@ -17,8 +17,8 @@ from ternmq.broker.slots import Slots
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.rpc.peer import Peer
-from ternmq.storage.message_log import Append
-from ternmq.storage.search import Search
+from ternmq.storage.messages.message_log import Append
+from ternmq.storage.messages.search import Search
 from ternmq.wire.finding import KnownRow, PublishedOnce
 from ternmq.wire.frame import Frame
 

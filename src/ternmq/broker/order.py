@@ -24,8 +24,8 @@ from heapq import heapify, heappop, heappush
 from ternmq.broker.change import Change
 from ternmq.broker.lane import Lane
 from ternmq.core.ranges import RangeSet
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.pull.pull_log import Kind
 
 LOOK_AHEAD = 10_000
 NONE = RangeSet()

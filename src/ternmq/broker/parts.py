@@ -58,12 +58,12 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.storage.append import committed
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.disk import Disk
-from ternmq.storage.figures import log_figures
-from ternmq.storage.message_log import Append
-from ternmq.storage.retention import RetentionRules
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.append import committed
+from ternmq.storage.log.retention_rules import RetentionRules
+from ternmq.storage.messages.figures import log_figures
+from ternmq.storage.messages.message_log import Append
 from ternmq.storage.store import Store
 from ternmq.wire import commands as wire
 from ternmq.wire.figures import TopicFiguresFind

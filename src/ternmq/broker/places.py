@@ -21,7 +21,7 @@ from ternmq.broker.losses import Losses
 from ternmq.broker.notes import NOTES_MAX, Note
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 
 
 class Line(NamedTuple):

@@ -36,8 +36,8 @@ from ternmq.core.errors import (
 )
 from ternmq.discovery.own_topics import refused_topic
 from ternmq.rpc.peer import Peer
-from ternmq.storage.message_log import Append
-from ternmq.storage.producers import ProducerTable
+from ternmq.storage.messages.message_log import Append
+from ternmq.storage.messages.producers import ProducerTable
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic
 from ternmq.wire.frame import Frame
 

@@ -7,7 +7,7 @@ from ternmq.broker.groups import Group, Groups
 from ternmq.broker.looking import Looker, passing
 from ternmq.broker.ranks import Ranks
 from ternmq.core.ranges import RangeSet
-from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume.entry import Entry
 
 
 class Ranking:

@@ -18,7 +18,7 @@ from itertools import groupby
 from ternmq.broker.change import Piece
 from ternmq.broker.lane import Lane
 from ternmq.core.ranges import RangeSet
-from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume.entry import Entry
 
 WINDOW = 10_000
 

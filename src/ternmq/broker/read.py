@@ -23,8 +23,8 @@ from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.own_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
-from ternmq.storage.consume_entry import Entry
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
 from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought, Topic
 
 log = get_logger()

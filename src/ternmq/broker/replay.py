@@ -9,7 +9,7 @@ from ternmq.broker.change import BY_POLICY, Change
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import NEVER, Lease
 from ternmq.broker.notes import Note
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 
 
 def apply(

@@ -25,8 +25,8 @@ from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.own_topics import LATER_PREFIX, REFUSED_PREFIX
-from ternmq.storage.disk import Disk
-from ternmq.storage.retention import (
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.retention_rules import (
     Moment,
     RetentionRules,
     Segment,

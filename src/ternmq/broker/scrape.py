@@ -19,7 +19,7 @@ from ternmq.broker.topics import DEAD_PREFIX, RESERVED
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.commands import HalfLine, Topic
 
 SLICE = 100

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from ternmq.broker.topics import Topics
-from ternmq.storage.consume_entry import Entry, Location
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry, Location
 from ternmq.wire.commands import Seek, Sought, Start
 
 WEIGHED_ROWS_MAX = 200_000

@@ -13,7 +13,7 @@ from ternmq.core.config import NodeConfig
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
 from ternmq.replication.membership import MemberServer, Place, serving_member
-from ternmq.storage.disk import Disk, RealDisk
+from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.wire.commands import BROKER
 
 

@@ -27,7 +27,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.seldom import Seldom
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
-from ternmq.storage.consume_log import ConsumeLog
+from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.commands import Topic
 from ternmq.wire.placement import Place, Placement, SlotsFind, SlotsOpen
 

@@ -33,8 +33,8 @@ from ternmq.core.errors import (
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
-from ternmq.storage.append import Append, Ending, HalfMark
-from ternmq.storage.halves import HalfTable, Outcome, Transaction
+from ternmq.storage.log.append import Append, Ending, HalfMark
+from ternmq.storage.messages.transactions import HalfTable, Outcome, Transaction
 from ternmq.wire.frame import Frame
 from ternmq.wire.halves import Action, DetachedEnd, HalfEnd, HalfEnded, HalfPlace, HalfStored
 

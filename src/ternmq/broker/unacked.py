@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from ternmq.broker.change import Change, Piece
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 from ternmq.wire.confirming import State
 
 KEPT_MAX = 4096  # Ranges.

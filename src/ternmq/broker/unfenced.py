@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from ternmq.batch.half import detached_key
 from ternmq.broker.transactions import Transactions
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
-from ternmq.storage.halves import HalfTable, Outcome, Transaction
+from ternmq.storage.messages.transactions import HalfTable, Outcome, Transaction
 from ternmq.wire.halves import DetachedEnd, HalfEnded, State
 
 ROLLED_BACK_AT_ONCE = 1_000

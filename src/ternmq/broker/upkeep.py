@@ -20,8 +20,8 @@ from ternmq.broker.settle import Settler
 from ternmq.broker.snapshot import pieces_of
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.storage.pull_log import Kind, PullRecord
-from ternmq.storage.pull_record import RECORD_SIZE_MAX, encoded_size
+from ternmq.storage.pull.pull_log import Kind, PullRecord
+from ternmq.storage.pull.record import RECORD_SIZE_MAX, encoded_size
 from ternmq.storage.store import Store
 
 log = get_logger()

@@ -30,8 +30,8 @@ from crc32c import crc32c
 
 from ternmq.core.errors import BadConfig, BufferFull, Corrupt, DiskFull
 from ternmq.core.units import KIB, MIB
-from ternmq.storage.disk import Disk, RealDisk, write_all
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.files.disk import Disk, RealDisk, write_all
+from ternmq.storage.log.segmented_log import SegmentedLog
 
 HEAD = struct.Struct("<IIIB3x")
 MAGIC = 0x4C505354  # "TSPL"

@@ -32,8 +32,8 @@ from ternmq.delay.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.replication.safety import Safety
 from ternmq.rpc.peer import Peer
-from ternmq.storage.append import Append, Staged
-from ternmq.storage.message_log import MessageLog
+from ternmq.storage.log.append import Append, Staged
+from ternmq.storage.messages.message_log import MessageLog
 from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic, TopicSettings
 from ternmq.wire.frame import Frame
 from ternmq.wire.replicating import MESSAGES

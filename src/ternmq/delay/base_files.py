@@ -16,7 +16,7 @@ from ternmq.delay import checkpoint as checkpoint_file
 from ternmq.delay.checkpoint import Checkpoint, KnownTopic
 from ternmq.delay.installing import DISPATCH, SCHEDULE, BaseFile, Installing, Manifest, encode
 from ternmq.delay.store import DelayStore
-from ternmq.storage.message_format import MessageFormat
+from ternmq.storage.consume.batch_scan import MessageFormat
 
 __all__ = ["Base", "BaseFile", "Installing"]
 

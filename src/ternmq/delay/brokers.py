@@ -39,7 +39,7 @@ from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.dispatch_log import Decision
-from ternmq.storage.producers import durable_start
+from ternmq.storage.messages.producers import durable_start
 from ternmq.wire.commands import DISPATCHER, Command
 
 log = get_logger()

@@ -51,7 +51,7 @@ from crc32c import crc32c
 
 from ternmq.core.errors import Corrupt
 from ternmq.core.units import MIB, align8
-from ternmq.storage.disk import Buffer
+from ternmq.storage.files.disk import Buffer
 
 MAGIC = b"DISP"
 HEADER = struct.Struct("<4sIIBBHQQqQQQQqII")

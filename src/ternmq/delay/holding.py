@@ -28,11 +28,11 @@ from ternmq.replication.site import Site
 from ternmq.replication.trade import CopiedLog, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.storage import epoch_table
-from ternmq.storage.disk import Disk
-from ternmq.storage.epoch_table import Starts
-from ternmq.storage.glance import log_end
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log import leader_epochs
+from ternmq.storage.log.glance import log_end
+from ternmq.storage.log.leader_epochs import Starts
+from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.commands import Command, ServerRole
 from ternmq.wire.replicating import DECISIONS, MESSAGES, BaseOpen
 from ternmq.wire.standing import GroupKind
@@ -68,7 +68,7 @@ class DelayTrade:
             return 0
         path = self._paths.epochs
         try:
-            return max(1, epoch_table.decode(self._disk.read(path)).last)
+            return max(1, leader_epochs.decode(self._disk.read(path)).last)
         except (Corrupt, DiskFailed):  # Of a release before there were epochs.
             return 1
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.delay.paths import hour_name, hours_in
-from ternmq.storage import recovery
-from ternmq.storage.disk import Buffer, Disk, File, removed, write_all
-from ternmq.storage.paths import Paths
-from ternmq.storage.recovery import Format, Gap, Visit
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.files.disk import Buffer, Disk, File, removed, write_all
+from ternmq.storage.files.paths import Paths
+from ternmq.storage.log import recovery
+from ternmq.storage.log.recovery import Format, Gap, Visit
+from ternmq.storage.log.recovery_report import RecoveryReport
 
 log = get_logger()
 

@@ -20,8 +20,8 @@ from crc32c import crc32c
 from ternmq.core.errors import AlreadyExists, Corrupt, ProtocolError
 from ternmq.delay import checkpoint as checkpoint_file
 from ternmq.delay.paths import DelayPaths, hour_name, hours_in
-from ternmq.storage.disk import Buffer, Disk, File, write_all
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.files.disk import Buffer, Disk, File, write_all
+from ternmq.storage.log.segmented_log import SegmentedLog
 
 MAGIC = b"DBAS"
 SCHEDULE, DISPATCH = "schedule", "dispatch"

@@ -18,11 +18,11 @@ from ternmq.delay.dispatch_log import HEADER as DISPATCH
 from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.journal_record import HEADER, JournalFormat, Noted, pack, parse
-from ternmq.storage.disk import Buffer
-from ternmq.storage.followed_log import FollowedLog
-from ternmq.storage.receiving import Received
-from ternmq.storage.segment import Plan
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.files.disk import Buffer
+from ternmq.storage.log.replica_input import Received
+from ternmq.storage.log.replicated_log import FollowedLog
+from ternmq.storage.log.segmented_log import SegmentedLog
+from ternmq.storage.log.write_plan import Plan
 
 SEGMENT_SIZE = 32 * MIB
 READ_SIZE = 4 * MIB

@@ -24,7 +24,7 @@ from ternmq.delay.dispatch_log import Decision
 from ternmq.delay.engine import Engine
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.hours import Hour
-from ternmq.storage.disk import File
+from ternmq.storage.files.disk import File
 
 log = get_logger()
 

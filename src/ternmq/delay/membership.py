@@ -11,8 +11,8 @@ from ternmq.core.log import get_logger
 from ternmq.delay.dispatch_log import Decision, Kind
 from ternmq.delay.journal import Deciding, Journal
 from ternmq.delay.wal import Wal
-from ternmq.storage.epoch_table import Starts
-from ternmq.storage.history import History
+from ternmq.storage.log.epoch_history import History
+from ternmq.storage.log.leader_epochs import Starts
 
 log = get_logger()
 

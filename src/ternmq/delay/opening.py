@@ -28,13 +28,13 @@ from ternmq.delay.journal import NOT_FOR_HOURS, SEGMENT_SIZE, Journal
 from ternmq.delay.journal_record import JournalFormat, parse
 from ternmq.delay.paths import DelayPaths, hour_name
 from ternmq.delay.wal import Marks, Wal, open_wal
-from ternmq.storage import recovery
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.disk import Disk
-from ternmq.storage.history import History, redo_cut
-from ternmq.storage.message_format import MessageFormat
-from ternmq.storage.report import RecoveryReport
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.consume.batch_scan import MessageFormat
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log import recovery
+from ternmq.storage.log.epoch_history import History, redo_cut
+from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.segmented_log import SegmentedLog
 
 log = get_logger()
 

@@ -18,8 +18,8 @@ Hours are named by number, never by a local time, so daylight saving changes not
 
 from pathlib import Path
 
-from ternmq.storage.paths import LOG_SUFFIX
-from ternmq.storage.paths import Paths as StoragePaths
+from ternmq.storage.files.paths import LOG_SUFFIX
+from ternmq.storage.files.paths import Paths as StoragePaths
 
 HOUR_DIGITS = 17  # Enough for every millisecond up to the year 9999, so that `ls` sorts by time.
 

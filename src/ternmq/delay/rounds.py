@@ -21,7 +21,7 @@ from ternmq.core.errors import DiskFailed, NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import start_worker
 from ternmq.replication.safety import Alone, Safety, pass_on
-from ternmq.storage.segment import Plan
+from ternmq.storage.log.write_plan import Plan
 
 log = get_logger()
 

@@ -19,7 +19,7 @@ from ternmq.delay.hour_index import Entry, by_due, entry_of
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.hours import Hour
 from ternmq.delay.schedule import Piece, place, split
-from ternmq.storage.message_format import MessageFormat
+from ternmq.storage.consume.batch_scan import MessageFormat
 
 log = get_logger()
 

@@ -38,9 +38,9 @@ from ternmq.delay.paths import DelayPaths, hour_name
 from ternmq.delay.schedule_log import Scheduled, ScheduleLog
 from ternmq.delay.wal import SEGMENT_SIZE_MAX
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.disk import Disk
-from ternmq.storage.epoch_table import MESSAGES, PULLS, Starts
-from ternmq.storage.message_log import MessageLog
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.leader_epochs import MESSAGES, PULLS, Starts
+from ternmq.storage.messages.message_log import MessageLog
 
 __all__ = ["Deciding", "DelayStore"]
 

@@ -31,7 +31,7 @@ from ternmq.delay.accept import Acceptor
 from ternmq.delay.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.discovery.own_topics import later_topic
-from ternmq.storage.producers import durable_start
+from ternmq.storage.messages.producers import durable_start
 from ternmq.wire.commands import Topic
 
 log = get_logger()

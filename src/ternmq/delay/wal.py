@@ -15,18 +15,18 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.checkpoint import Checkpoint
 from ternmq.delay.paths import DelayPaths
-from ternmq.storage import recovery
-from ternmq.storage.append import Append
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_entry import RECORD, Location
-from ternmq.storage.disk import Disk
-from ternmq.storage.epoch_table import Epochs
-from ternmq.storage.history import redo_cut
-from ternmq.storage.message_format import Collector, MessageFormat
-from ternmq.storage.message_log import Derived, MessageLog
-from ternmq.storage.producers import ProducerTable
-from ternmq.storage.report import RecoveryReport
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.consume.batch_scan import Collector, MessageFormat
+from ternmq.storage.consume.entry import RECORD, Location
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log import recovery
+from ternmq.storage.log.append import Append
+from ternmq.storage.log.epoch_history import redo_cut
+from ternmq.storage.log.leader_epochs import Epochs
+from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.segmented_log import SegmentedLog
+from ternmq.storage.messages.message_log import Derived, MessageLog
+from ternmq.storage.messages.producers import ProducerTable
 
 log = get_logger()
 

@@ -14,7 +14,7 @@ import msgspec
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.meta.service import MetaService
-from ternmq.storage.disk import RealDisk
+from ternmq.storage.files.disk import RealDisk
 from ternmq.wire.standing import Standing
 
 WRITE_S = 0.2

@@ -11,7 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.node.addresses import broker_route
 from ternmq.node.member_alone import serving_member_alone
-from ternmq.storage.disk import Disk
+from ternmq.storage.files.disk import Disk
 from ternmq.wire.commands import BROKER
 
 

@@ -10,7 +10,7 @@ from ternmq.core.config import NodeConfig
 from ternmq.delay.server import serving_delay
 from ternmq.node.addresses import delay_route
 from ternmq.node.member_alone import serving_member_alone
-from ternmq.storage.disk import Disk
+from ternmq.storage.files.disk import Disk
 from ternmq.wire.commands import DISPATCHER
 
 

@@ -16,7 +16,7 @@ from ternmq.metrics.samples import Source
 from ternmq.node.addresses import broker_route, delay_route, node_url
 from ternmq.node.meta_role import serving_meta_role
 from ternmq.node.metrics_page import serving_metrics
-from ternmq.storage.disk import Disk
+from ternmq.storage.files.disk import Disk
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from ternmq.discovery.registration import registered
 from ternmq.node.joining import joined
 from ternmq.node.metrics_page import serving_metrics
 from ternmq.replication.membership import MemberServer
-from ternmq.storage.disk import Disk
+from ternmq.storage.files.disk import Disk
 from ternmq.wire.commands import Route
 
 

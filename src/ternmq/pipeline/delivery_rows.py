@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ternmq.storage.pull_record import (
+from ternmq.storage.pull.record import (
     FIELDS,
     FRAME,
     NO_SESSION,

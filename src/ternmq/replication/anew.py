@@ -13,7 +13,7 @@ from ternmq.core.log import get_logger
 from ternmq.replication.site import Site
 from ternmq.replication.trade import Trade
 from ternmq.rpc.connection import Connection
-from ternmq.storage.aside import asides, move_aside
+from ternmq.storage.files.set_aside import asides, move_aside
 from ternmq.wire.standing import Standing
 
 OPEN_S = 3.0

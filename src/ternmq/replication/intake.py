@@ -18,7 +18,7 @@ from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
 from ternmq.rpc.buffers import Buffer
-from ternmq.storage.receiving import Received
+from ternmq.storage.log.replica_input import Received
 from ternmq.wire.replicating import REPLICATE, REPLICATE_SYNC
 
 SYNC_S = 0.5

@@ -29,7 +29,7 @@ from ternmq.replication.feed import Feed, Source
 from ternmq.replication.in_sync import InSync, Known, Proposal, Rules
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
-from ternmq.storage.epoch_table import common_end
+from ternmq.storage.log.leader_epochs import common_end
 from ternmq.wire.frame import Frame
 from ternmq.wire.replicating import MESSAGES, REPLICATED, Follow, Followed, LogHeld, LogPlan
 from ternmq.wire.standing import Standing, standing_of

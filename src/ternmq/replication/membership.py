@@ -26,9 +26,9 @@ from ternmq.replication.trade import Trade
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, listening
-from ternmq.storage.aside import finish_aside
-from ternmq.storage.disk import Disk
-from ternmq.storage.member import MemberFile
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.member import MemberFile
+from ternmq.storage.files.set_aside import finish_aside
 from ternmq.wire.commands import Hello
 from ternmq.wire.standing import Member, Standing, standing_of
 

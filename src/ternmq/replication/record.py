@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ternmq.core.errors import BadConfig, Corrupt, NotMaster
-from ternmq.storage.member import MemberFile
+from ternmq.storage.files.member import MemberFile
 from ternmq.wire.standing import Claim, GroupKind, Standing
 
 _encoder = msgspec.msgpack.Encoder()

@@ -29,7 +29,7 @@ from ternmq.replication.follower import Follower
 from ternmq.replication.intake import Intake
 from ternmq.replication.site import Site
 from ternmq.replication.trade import Copying, Holding, Trade
-from ternmq.storage.epoch_table import Starts
+from ternmq.storage.log.leader_epochs import Starts
 from ternmq.wire.replicating import MESSAGES, Follow, Followed, LogHeld
 from ternmq.wire.standing import Standing
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ternmq.core.errors import TernError
-from ternmq.storage.disk import Buffer
-from ternmq.storage.segment import Plan
+from ternmq.storage.files.disk import Buffer
+from ternmq.storage.log.write_plan import Plan
 
 _EVERYTHING = 2**63
 

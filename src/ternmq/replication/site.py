@@ -13,9 +13,9 @@ from ternmq.metrics.samples import Samples, Source
 from ternmq.replication.door import Door
 from ternmq.replication.record import GroupRecord, has_company
 from ternmq.rpc.server import Listener
-from ternmq.storage.disk import Disk
-from ternmq.storage.member import MemberFile
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.member import MemberFile
+from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.commands import Hello, Topic
 from ternmq.wire.standing import GroupKind, Standing
 

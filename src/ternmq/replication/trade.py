@@ -17,8 +17,8 @@ from ternmq.replication.leader import Leader
 from ternmq.replication.site import Site
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.storage.epoch_table import Starts
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.log.leader_epochs import Starts
+from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.commands import Command, ServerRole
 from ternmq.wire.frame import Frame
 from ternmq.wire.standing import GroupKind

@@ -18,29 +18,31 @@ from pathlib import Path
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
 from ternmq.core.log import get_logger
-from ternmq.storage import base_state, recovery, unclean
-from ternmq.storage import checkpoint as checkpoint_file
-from ternmq.storage import floor as floor_file
-from ternmq.storage.base_state import BaseState
-from ternmq.storage.checkpoint import Checkpoint
+from ternmq.storage import bootstrap
+from ternmq.storage.bootstrap import BaseState
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume_log import ConsumeLog
-from ternmq.storage.disk import Disk
-from ternmq.storage.epoch_table import Starts
-from ternmq.storage.floor import Floor
-from ternmq.storage.halves import SNAPSHOT_AFTER, HalfTable
-from ternmq.storage.history import History, redo_cut
-from ternmq.storage.index import MessageIndex
-from ternmq.storage.message_log import Derived, MessageLog
-from ternmq.storage.opening import Marks, Opening
-from ternmq.storage.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
-from ternmq.storage.producers import ProducerTable
-from ternmq.storage.pull_log import PullLog
-from ternmq.storage.pull_record import PullFormat
-from ternmq.storage.report import RecoveryReport
-from ternmq.storage.retention import Segment
-from ternmq.storage.search import Search
-from ternmq.storage.segmented_log import SegmentedLog
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.files import checkpoint as checkpoint_file
+from ternmq.storage.files import log_start as floor_file
+from ternmq.storage.files import unclean
+from ternmq.storage.files.checkpoint import Checkpoint
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.log_start import Floor
+from ternmq.storage.files.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
+from ternmq.storage.index.index import MessageIndex
+from ternmq.storage.loader import Marks, Opening
+from ternmq.storage.log import recovery
+from ternmq.storage.log.epoch_history import History, redo_cut
+from ternmq.storage.log.leader_epochs import Starts
+from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.retention_rules import Segment
+from ternmq.storage.log.segmented_log import SegmentedLog
+from ternmq.storage.messages.message_log import Derived, MessageLog
+from ternmq.storage.messages.producers import ProducerTable
+from ternmq.storage.messages.search import Search
+from ternmq.storage.messages.transactions import SNAPSHOT_AFTER, HalfTable
+from ternmq.storage.pull.pull_log import PullLog
+from ternmq.storage.pull.record import PullFormat
 
 log = get_logger()
 
@@ -101,7 +103,7 @@ class Store:
         """
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
         store._prepare()
-        base_state.finish_base(disk, store._paths)
+        bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
         store._open_messages(known, suffix=suffix)
@@ -318,7 +320,7 @@ class Store:
 
     def base_state(self) -> bytes:
         """What an empty replica needs of what is no longer in the logs; blocks, on the writer
-        thread, while nothing becomes safe. See `base_state.install_base`."""
+        thread, while nothing becomes safe. See `bootstrap.install_base`."""
         floor = self._floor  # Read once: retention may be at work.
         start = max(self.messages.start_offset, floor.offset)
         changes = self.halves.changes
@@ -328,7 +330,7 @@ class Store:
             producers=self.producers.snapshot(start), halves=self.halves.snapshot(start),
         )  # fmt: skip
         self.halves.changes = changes  # That was not for our own file.
-        return base_state.encode(state)
+        return bootstrap.encode(state)
 
     def drop_before(self, start: int) -> int:
         """A replica: remove whole segments that the master has removed, as far as nothing here

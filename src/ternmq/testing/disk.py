@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from ternmq.core.errors import DiskFailed, DiskFull
-from ternmq.storage.disk import Buffer, write_atomic
+from ternmq.storage.files.disk import Buffer, write_atomic
 
 SECTOR_SIZE = 512
 TOTAL_SIZE = 2**40

@@ -15,7 +15,7 @@ from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.config import build
 from ternmq.core.errors import BadConfig
 from ternmq.node.embedded import serving_node
-from ternmq.storage.disk import Disk
+from ternmq.storage.files.disk import Disk
 
 TRIES = 20
 

@@ -7,9 +7,9 @@ import pytest
 
 from ternmq.broker.commit import Committer
 from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError, Unavailable
-from ternmq.storage.append import Append
-from ternmq.storage.disk import Buffer
-from ternmq.storage.pull_log import Kind, PullRecord
+from ternmq.storage.files.disk import Buffer
+from ternmq.storage.log.append import Append
+from ternmq.storage.pull.pull_log import Kind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from ternmq.wire.replicating import MESSAGES, PULLS

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ternmq.broker import snapshot
 from ternmq.broker.lane import TICK_RANGES_MAX, Change, Lane, Lease, RetryRule
 from ternmq.broker.replay import apply
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 from ternmq.wire.commands import GroupSettings
 
 SESSION = b"s" * 16

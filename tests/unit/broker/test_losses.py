@@ -5,7 +5,7 @@ from ternmq.broker.change import Change
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import Lease, RetryRule
 from ternmq.broker.replay import apply
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 from ternmq.wire.commands import GroupSettings
 
 RULE = RetryRule("fixed:1s", 3)

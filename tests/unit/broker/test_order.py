@@ -3,7 +3,7 @@
 from ternmq.broker.lane import Lane
 from ternmq.broker.lease import Lease
 from ternmq.broker.order import Order
-from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume.entry import Entry
 
 
 def test_a_row_that_is_out_already_is_not_handed_out_when_it_becomes_the_first_of_its_key() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import ternmq
 from ternmq.core.errors import DiskFull
-from ternmq.storage.disk import RealDisk
+from ternmq.storage.files.disk import RealDisk
 from ternmq.testing import TurnedClock, node
 from tests.unit.broker.test_delivery import take
 

@@ -3,7 +3,7 @@
 from ternmq.broker import unacked
 from ternmq.broker.change import Change
 from ternmq.broker.unacked import KEPT_MAX, Unacked
-from ternmq.storage.pull_log import Kind
+from ternmq.storage.pull.pull_log import Kind
 
 
 def settled(kind: Kind, *ranges: tuple[int, int]) -> Change:

@@ -10,7 +10,7 @@ import ternmq
 from ternmq import TransactionEnded
 from ternmq.batch.encoder import Columns, Piece
 from ternmq.batch.layout import Column, Part, Type
-from ternmq.storage.halves import HalfTable
+from ternmq.storage.messages.transactions import HalfTable
 from ternmq.testing import node
 
 JOB = "query:7"

@@ -10,7 +10,7 @@ from ternmq.batch.layout import Encoding
 from ternmq.batch.picked import PickedView
 from ternmq.broker.handout import Slice
 from ternmq.broker.wrapping import PICK_ROWS_MAX, Wrapping
-from ternmq.storage.consume_entry import Entry
+from ternmq.storage.consume.entry import Entry
 from ternmq.testing import node
 from tests.unit.batch.making import a_batch
 

@@ -5,9 +5,9 @@ from ternmq.delay.installing import Installing
 from ternmq.delay.journal import Journal
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.store import DelayStore
-from ternmq.storage.disk import Disk
-from ternmq.storage.epoch_table import common_end
-from ternmq.storage.message_log import MessageLog
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.leader_epochs import common_end
+from ternmq.storage.messages.message_log import MessageLog
 
 Log = MessageLog | Journal
 

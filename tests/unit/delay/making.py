@@ -15,7 +15,7 @@ from ternmq.delay.engine import Engine, Work
 from ternmq.delay.loader import look_ahead_ms
 from ternmq.delay.paths import DelayPaths
 from ternmq.delay.store import Deciding, DelayStore
-from ternmq.storage.append import Append
+from ternmq.storage.log.append import Append
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import SimulatedDisk
 

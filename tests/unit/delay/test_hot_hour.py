@@ -20,8 +20,8 @@ from ternmq.delay.paths import DelayPaths
 from ternmq.delay.schedule_log import LOAD_SIZE, RECORDS_MAX
 from ternmq.delay.store import DelayStore
 from ternmq.delay.wheel import RUN_ROWS_MAX, Wheel
-from ternmq.storage.append import Append
-from ternmq.storage.disk import RealDisk
+from ternmq.storage.files.disk import RealDisk
+from ternmq.storage.log.append import Append
 from ternmq.testing import TurnedClock
 
 START_MS = 1_800_000_000_000

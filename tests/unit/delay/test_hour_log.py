@@ -9,8 +9,8 @@ from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.delay.dispatch_log import Decision, DispatchFormat, Kind, encode
 from ternmq.delay.hour_log import HourLog
 from ternmq.delay.paths import hour_name
-from ternmq.storage.paths import Paths
-from ternmq.storage.report import RecoveryReport
+from ternmq.storage.files.paths import Paths
+from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.testing.disk import SimulatedDisk
 
 DIRECTORY = Path("/d/dispatch")

@@ -16,8 +16,8 @@ from ternmq.delay.hour_log import FILES_OPEN_MAX, HourLog
 from ternmq.delay.loader import SYNC_FILES
 from ternmq.delay.paths import DelayPaths, hour_name
 from ternmq.delay.store import DelayStore
-from ternmq.storage.append import Append
-from ternmq.storage.disk import File
+from ternmq.storage.files.disk import File
+from ternmq.storage.log.append import Append
 from ternmq.testing.disk import SimulatedDisk, SimulatedFile
 from tests.unit.delay.making import START_MS, Bench
 

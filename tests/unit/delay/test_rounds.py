@@ -7,8 +7,8 @@ from functools import partial
 
 from ternmq.core.errors import DiskFull, NotMaster, ReadOnly, TernError, Unavailable
 from ternmq.delay.rounds import Pass, Rounds, Written
-from ternmq.storage.disk import Buffer
-from ternmq.storage.segment import Plan
+from ternmq.storage.files.disk import Buffer
+from ternmq.storage.log.write_plan import Plan
 
 
 class Others:

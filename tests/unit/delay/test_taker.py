@@ -18,7 +18,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import id_from_text
 from ternmq.delay import checkpoint
 from ternmq.delay.taker import Taker, producer_of
-from ternmq.storage.producers import DURABLE, ProducerTable
+from ternmq.storage.messages.producers import DURABLE, ProducerTable
 from ternmq.testing import TurnedClock, node
 
 JOB = "query:7"

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 import ternmq
 from ternmq.core.clock import SystemClock
-from ternmq.storage.checkpoint import decode
+from ternmq.storage.files.checkpoint import decode
 from ternmq.testing.node import node
 from ternmq.wire.commands import Start
 

@@ -9,7 +9,7 @@ import pytest
 from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
 from ternmq.replication.record import has_company
 from ternmq.replication.site import Site
-from ternmq.storage.report import Hole, RecoveryReport
+from ternmq.storage.log.recovery_report import Hole, RecoveryReport
 from ternmq.wire.standing import Standing
 
 DAMAGE = Corrupt("does not match its checksum")

@@ -9,7 +9,7 @@ import pytest
 
 from ternmq.core.errors import DiskFailed
 from ternmq.replication.intake import Intake
-from ternmq.storage.receiving import Received
+from ternmq.storage.log.replica_input import Received
 from ternmq.wire.replicating import REPLICATE, REPLICATE_SYNC
 
 

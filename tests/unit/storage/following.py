@@ -1,6 +1,6 @@
 """A replica's store that gets its bytes from a master's store, without a network between them."""
 
-from ternmq.storage.append import Append
+from ternmq.storage.log.append import Append
 from ternmq.storage.store import Store
 
 

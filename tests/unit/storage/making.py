@@ -5,10 +5,10 @@ from pathlib import Path
 from ternmq.batch.encoder import Origin, encode_bodies
 from ternmq.batch.layout import Encoding
 from ternmq.core.ids import ProducerId
-from ternmq.storage.append import Append, Staged
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.disk import Disk
-from ternmq.storage.pull_log import PullRecord
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.append import Append, Staged
+from ternmq.storage.pull.pull_log import PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 

@@ -8,8 +8,8 @@ import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, Diverged, ProtocolError
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.disk import RealDisk
-from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.storage.files.disk import RealDisk
+from ternmq.storage.pull.record import Kind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.following import advance, follow, stream

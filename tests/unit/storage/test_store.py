@@ -9,12 +9,12 @@ import pytest
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig
-from ternmq.storage import unclean
-from ternmq.storage.checkpoint import Checkpoint, decode
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.disk import RealDisk
-from ternmq.storage.paths import Paths
-from ternmq.storage.pull_record import Kind, PullRecord
+from ternmq.storage.files import unclean
+from ternmq.storage.files.checkpoint import Checkpoint, decode
+from ternmq.storage.files.disk import RealDisk
+from ternmq.storage.files.paths import Paths
+from ternmq.storage.pull.record import Kind, PullRecord
 from ternmq.storage.store import Known, Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import (

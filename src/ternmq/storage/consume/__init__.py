@@ -1,0 +1,1 @@
+"""The consume log: which batches hold which sequences of a topic."""

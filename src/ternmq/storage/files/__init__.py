@@ -1,0 +1,1 @@
+"""The disk and the small files of a data directory."""

@@ -1,0 +1,278 @@
+"""The disk as the storage sees it: a few verbs, two errors.
+
+Everything above talks to `Disk` and `File`, so tests hand in `ternmq.testing.SimulatedDisk`, which
+tears writes and loses what was not synced. `OSError` is translated here and nowhere else: no space
+(ENOSPC, EDQUOT, EFBIG) becomes `DiskFull`, everything else `DiskFailed`.
+
+A `RealFile` closes its descriptor when the last reference to it goes. A thread that reads keeps a
+reference, so a file can be dropped from a cache at any moment and no descriptor is reused under a
+reader. Never caches, never retries, never decides.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.storage.files.paths import temporary
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+
+class File(Protocol):
+    """One open file."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def gone(self) -> bool:
+        """Its name was removed, or is another file's: what is written here, nobody will find."""
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write at most IOV_MAX buffers; return how many bytes went in, maybe fewer than given."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read; fewer bytes than asked for mean the end of the file."""
+
+    def pread_nowait(self, size: int, offset: int) -> bytearray | None:
+        """Read if all of it is in the page cache, else None at once."""
+
+    def sync(self) -> None:
+        """Return when content and size are on the disk (fdatasync)."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of directories."""
+
+    def open(self, path: Path, *, create: bool) -> File: ...
+
+    def names(self, directory: Path) -> list[str]: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def mkdir(self, path: Path) -> None:
+        """Make a directory and its parents, durably; fine if it is there."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def sync_dir(self, directory: Path) -> None:
+        """Return when creations, renames and removals in here are on the disk."""
+
+    def write_atomic(self, path: Path, content: Buffer) -> None:
+        """Replace the file: after a crash the old content is there or the new, never a mixture."""
+
+    def read(self, path: Path) -> bytes: ...
+
+    def free(self, path: Path) -> tuple[int, int]:
+        """Bytes free for us, and those with what is used, of the file system that holds `path`, or
+        would, if it is gone."""
+
+
+def translated(error: OSError, doing: str, path: Path) -> TernError:
+    """Our error for an error of the operating system."""
+    reason = error.strerror or str(error)
+    if error.errno in _NO_SPACE:
+        return DiskFull(f"no space left while {doing} {path}: {reason}", errno=error.errno)
+    return DiskFailed(f"the disk failed while {doing} {path}: {reason}", errno=error.errno)
+
+
+class RealFile:
+    """A file descriptor and the path it came from, for error texts."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def size(self) -> int:
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise translated(error, "looking at", self.path) from error
+
+    @property
+    def gone(self) -> bool:
+        try:
+            return os.stat(self.path).st_ino != os.fstat(self._fd).st_ino  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            raise translated(error, "looking at", self.path) from error
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        try:
+            return os.pwritev(self._fd, buffers, offset)
+        except OSError as error:
+            raise translated(error, "writing", self.path) from error
+
+    def pread(self, size: int, offset: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size, offset)
+            while len(data) < size:
+                more = os.pread(self._fd, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        except OSError as error:
+            raise translated(error, "reading", self.path) from error
+
+    def pread_nowait(self, size: int, offset: int) -> bytearray | None:
+        data = bytearray(size)
+        try:
+            done = os.preadv(self._fd, [data], offset, _RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
+                return None
+            raise translated(error, "reading", self.path) from error
+        return data if done == size else None
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise translated(error, "syncing", self.path) from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise translated(error, "cutting", self.path) from error
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    """The machine's file systems."""
+
+    def open(self, path: Path, *, create: bool) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return RealFile(path, os.open(path, flags, 0o640))
+        except OSError as error:
+            raise translated(error, "opening", path) from error
+
+    def names(self, directory: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))  # noqa: PTH208 names are wanted, not paths
+        except OSError as error:
+            raise translated(error, "listing", directory) from error
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def mkdir(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise translated(error, "making", path) from error
+        self.sync_dir(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        try:
+            source.replace(target)
+        except OSError as error:
+            raise translated(error, "renaming", source) from error
+
+    def unlink(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise translated(error, "removing", path) from error
+
+    def sync_dir(self, directory: Path) -> None:
+        try:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise translated(error, "syncing", directory) from error
+
+    def write_atomic(self, path: Path, content: Buffer) -> None:
+        write_atomic(self, path, content)
+
+    def read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise translated(error, "reading", path) from error
+
+    def free(self, path: Path) -> tuple[int, int]:
+        try:
+            figures = os.statvfs(path)
+        except FileNotFoundError:
+            return self.free(path.parent)
+        except OSError as error:
+            raise translated(error, "asking for the free space of", path) from error
+        used = figures.f_blocks - figures.f_bfree
+        free = figures.f_bavail  # What only root may use is neither: as `df` counts.
+        return free * figures.f_frsize, (used + free) * figures.f_frsize
+
+
+def removed(path: Path) -> DiskFailed:
+    """What is said when somebody took away what we write to."""
+    return DiskFailed(
+        f"{path} was removed or replaced while it was in use; nothing more is stored: bring the "
+        "data back, then restart this server"
+    )
+
+
+def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:
+    """Write every byte; return the offset after the last. A short write is continued."""
+    for start in range(0, len(buffers), IOV_MAX):
+        chunk = buffers[start : start + IOV_MAX]
+        wanted = sum(map(len, chunk))
+        done = file.pwritev(chunk, offset)
+        if done < wanted:
+            done = _write_rest(file, b"".join(chunk), done, offset)
+        offset += done
+    return offset
+
+
+def _write_rest(file: File, data: bytes, done: int, offset: int) -> int:
+    view = memoryview(data)
+    while done < len(data):
+        step = file.pwritev([view[done:]], offset + done)
+        if step <= 0:
+            raise DiskFailed(f"a write at byte {offset + done} made no progress")
+        done += step
+    return done
+
+
+def write_atomic(disk: Disk, path: Path, content: Buffer) -> None:
+    """How any `Disk` replaces a file: write beside it, sync, rename, sync the directory."""
+    beside = temporary(path)
+    file = disk.open(beside, create=True)
+    try:
+        file.truncate(0)
+        write_all(file, [content], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(beside, path)
+    disk.sync_dir(path.parent)

@@ -1,0 +1,1 @@
+"""Where the messages with an id or a key are."""

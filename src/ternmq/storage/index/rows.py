@@ -1,0 +1,150 @@
+"""What the index says of one batch, worked out for all of its rows at once.
+
+Three kinds of rows. A *range* says which message numbers of a producer a batch holds: it finds
+every id that was not given explicitly, and costs one row a batch. An *id* row is one explicit id, a
+*key* row one key: its 64-bit hash and the message's place. Hashes only narrow the search; whoever
+finds a place looks at the message itself, so two values with one hash do no harm.
+
+The hash of a value is a sum over its bytes times powers of an odd number, modulo 2**64, so numpy
+does a whole column in a few steps; then the length goes in and the bits are mixed. Part of a file
+format: it never changes. No Python per message, here or in who calls it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ternmq.batch.layout import Buffer, Column, Part
+from ternmq.batch.view import BatchView
+from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS, START_BITS
+from ternmq.storage.consume.entry import Location
+
+Hashes = NDArray[np.uint64]
+Rows = NDArray[np.void]
+
+RANGE = np.dtype(
+    [("hash", "<u8"), ("first", "<u8"), ("topic_id", "<u8"), ("sequence", "<u8"),
+     ("count", "<u4"), ("spare", "<u4")]
+)  # fmt: skip
+PLACE = np.dtype([("hash", "<u8"), ("topic_id", "<u8"), ("sequence", "<u8")])
+RECORD_ROWS = np.dtype(
+    [("topic_id", "<u8"), ("base_sequence", "<u8"), ("offset", "<u8"), ("size", "<u4"),
+     ("count", "<u4"), ("stored_at_ms", "<i8"), ("tag_bloom", "<u8"), ("priority", "u1"),
+     ("location", "u1"), ("spare", "<u2"), ("checksum", "<u4"), ("start", "<u8"),
+     ("random", "<u8"), ("first", "<u8")]
+)  # fmt: skip
+"""`consume_entry.RECORD` as numpy sees it."""
+
+assert RANGE.itemsize == 40
+assert PLACE.itemsize == 24
+assert RECORD_ROWS.itemsize == 80
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_POWERS = np.cumprod(np.full(4096, _FACTOR, dtype=np.uint64), dtype=np.uint64)
+_ID_SIZE = 16
+
+
+def _mixed(values: Hashes) -> Hashes:
+    values = (values ^ (values >> np.uint64(30))) * _MIX[0]
+    values = (values ^ (values >> np.uint64(27))) * _MIX[1]
+    return values ^ (values >> np.uint64(31))
+
+
+def hash_rows(offsets: NDArray[np.int64], data: Buffer) -> Hashes:
+    """One hash per value of a column: value i is `data[offsets[i]:offsets[i + 1]]`."""
+    lengths = np.diff(offsets)
+    content = np.frombuffer(data, dtype=np.uint8, count=int(offsets[-1])).astype(np.uint64)
+    within = np.arange(len(content), dtype=np.int64) - np.repeat(offsets[:-1], lengths)
+    terms = (content + np.uint64(1)) * _POWERS[np.minimum(within, len(_POWERS) - 1)]
+    sums = np.zeros(len(content) + 1, dtype=np.uint64)
+    np.cumsum(terms, dtype=np.uint64, out=sums[1:])
+    return _mixed((sums[offsets[1:]] - sums[offsets[:-1]]) ^ lengths.astype(np.uint64))
+
+
+def hash_values(values: list[bytes]) -> Hashes:
+    """The same for separate values."""
+    lengths = np.fromiter((len(value) for value in values), dtype=np.int64, count=len(values))
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return hash_rows(offsets, b"".join(values))
+
+
+def hash_producers(start: Hashes, random: Hashes) -> Hashes:
+    return _mixed(_mixed(start * _FACTOR) ^ random)
+
+
+def split_id(message_id: bytes) -> tuple[int, int, int] | None:
+    """Producer's start and random and the message's number, if the id has that form."""
+    if len(message_id) != _ID_SIZE:
+        return None
+    number = int.from_bytes(message_id, "big")
+    return (
+        number >> (RANDOM_BITS + SEQUENCE_BITS) & (2**START_BITS - 1),
+        number >> SEQUENCE_BITS & (2**RANDOM_BITS - 1),
+        number & (2**SEQUENCE_BITS - 1),
+    )
+
+
+class Columns(NamedTuple):
+    """Rows of all three kinds, in no order."""
+
+    ranges: Rows
+    ids: Rows
+    keys: Rows
+
+    @property
+    def row_count(self) -> int:
+        return len(self.ranges) + len(self.ids) + len(self.keys)
+
+
+def joined(parts: list[Columns]) -> Columns:
+    """All rows of several."""
+    parts = [Columns(np.empty(0, RANGE), np.empty(0, PLACE), np.empty(0, PLACE)), *parts]
+    return Columns(
+        np.concatenate([part.ranges for part in parts]),
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.keys for part in parts]),
+    )
+
+
+def ranges_of(records: Buffer) -> Rows:
+    """Ranges from packed consume records."""
+    found = np.frombuffer(records, dtype=RECORD_ROWS)
+    found = found[found["location"] <= Location.COMMITTED]
+    rows = np.zeros(len(found), dtype=RANGE)
+    rows["hash"] = hash_producers(found["start"], found["random"])
+    rows["first"], rows["topic_id"] = found["first"], found["topic_id"]
+    rows["sequence"], rows["count"] = found["base_sequence"], found["count"]
+    return rows
+
+
+def searchable(view: BatchView) -> bool:
+    """Whether a batch has rows that only its bytes can tell."""
+    parts = view.parts()
+    return (Column.KEY, Part.DATA) in parts or (Column.EXPLICIT_ID, Part.DATA) in parts
+
+
+def places_of(view: BatchView, topic_id: int, base_sequence: int) -> tuple[Rows, Rows]:
+    """(ids, keys) of one batch stored at this place."""
+    return (
+        _places(view, Column.EXPLICIT_ID, topic_id, base_sequence),
+        _places(view, Column.KEY, topic_id, base_sequence),
+    )
+
+
+def _places(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:
+    data, packed = view.buffer(column, Part.DATA), view.buffer(column, Part.OFFSETS)
+    if data is None or packed is None:
+        return np.empty(0, PLACE)
+    offsets = np.frombuffer(packed, dtype="<i4").astype(np.int64)
+    rows = np.zeros(view.count, dtype=PLACE)
+    rows["hash"] = hash_rows(offsets, data)
+    rows["topic_id"] = topic_id
+    rows["sequence"] = np.arange(base_sequence, base_sequence + view.count, dtype=np.uint64)
+    valid = view.buffer(column, Part.VALIDITY)
+    if valid is not None:
+        bits = np.frombuffer(valid, np.uint8)
+        rows = rows[np.unpackbits(bits, count=view.count, bitorder="little").astype(bool)]
+    return rows

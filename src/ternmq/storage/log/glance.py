@@ -1,0 +1,12 @@
+"""A look at a log without opening it: for those who want to know whether there is something."""
+
+from pathlib import Path
+
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.paths import LOG_SUFFIX, bases, segment
+
+
+def log_end(disk: Disk, folder: Path) -> int:
+    """Where its last file ends; a look, nothing is read."""
+    found = bases(disk.names(folder), LOG_SUFFIX) if disk.exists(folder) else []
+    return found[-1] + disk.open(segment(folder, found[-1]), create=False).size if found else 0

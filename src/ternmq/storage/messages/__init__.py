@@ -1,0 +1,1 @@
+"""The message log and what is derived from it: producers, transactions, search."""

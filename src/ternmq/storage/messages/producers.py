@@ -1,0 +1,229 @@
+"""Which batches each producer has already sent, so that a repeat is answered and not stored twice.
+
+Per producer the last batches (512 by default) are kept, ordered by the producer's own message
+numbers, as packed bytes, with an array of their first numbers for searching. A repeat is found by
+the very range it carried. Below the window nothing is known any more: `too_old` says so, and
+the broker refuses rather than guess. Producers are forgotten only beyond `producers_max`, the
+longest silent first, and only those silent for a day; at twice that many, silence or not.
+
+The state survives restarts: `snapshot` is written when a segment is sealed and at a clean stop,
+the batches after it are in the consume tail's records. Remembering a batch twice changes nothing,
+so a snapshot may be newer than the offset it is said to cover.
+
+    at  size  snapshot
+     0     4  magic        b"PROD"
+     4     4  crc          CRC-32C of bytes 8..
+     8     8  covers       every batch of the message log below this offset is in here
+    16     4  count        producers
+    20     4  version      1
+    24     .  per producer: start u64, random u64, floor u64, seen_at_ms i64, batches u32, 4 spare,
+              then per batch, by first_sequence: first_sequence u64, count u32, 4 spare,
+              topic_id u64, base_sequence u64, stored_at_ms i64
+"""
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ternmq.core.errors import BadRequest, Corrupt
+from ternmq.core.ids import START_BITS
+from ternmq.core.log import get_logger
+from ternmq.storage.consume.entry import RECORD, Location
+from ternmq.storage.files.disk import Buffer
+
+log = get_logger()
+
+MAGIC = b"PROD"
+VERSION = 1
+HEADER = struct.Struct("<4sIQII")
+PRODUCER = struct.Struct("<QQQqI4x")
+BATCH = struct.Struct("<QI4xQQq")  # first sequence, count, topic id, base sequence, stored at
+_MESSAGE_LOG = int(Location.MESSAGE_LOG)
+_SLACK = 64  # Old batches are dropped this many at a time.
+
+DURABLE = 1 << (START_BITS - 1)  # No clock gets there before the year 6429.
+
+ProducerKey = tuple[int, int]
+
+
+def durable_start(start_ms: int) -> int:
+    """The start of a producer that may repeat itself at any later time."""
+    return start_ms | DURABLE
+
+
+class Stored(NamedTuple):
+    """The receipt of a batch that is already in the log."""
+
+    topic_id: int
+    base_sequence: int
+    stored_at_ms: int
+
+
+class _Window:
+    __slots__ = ("batches", "firsts", "floor", "seen_at_ms")
+
+    def __init__(self) -> None:
+        self.firsts = array("Q")
+        self.batches = bytearray()
+        self.floor = 0  # Numbers below this were forgotten.
+        self.seen_at_ms = 0
+
+
+class ProducerTable:
+    """Remembers what was stored; changed only when a batch is safe."""
+
+    def __init__(
+        self,
+        *,
+        batches_max: int = 512,
+        producers_max: int = 100_000,
+        silence_ms: int = 86_400_000,
+        durable_max: int = 10_000,
+    ) -> None:
+        self._batches_max = batches_max
+        self._producers_max = producers_max
+        self._silence_ms = silence_ms
+        self._durable_max = durable_max
+        self._windows: dict[ProducerKey, _Window] = {}
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def find(self, producer: ProducerKey, first_sequence: int, count: int) -> Stored | None:
+        """The receipt of this very batch if it was stored before."""
+        window = self._windows.get(producer)
+        if window is None:
+            return None
+        firsts = window.firsts
+        if firsts and firsts[-1] < first_sequence:
+            at = len(firsts)
+        else:
+            at = bisect_left(firsts, first_sequence)
+            if at < len(firsts) and firsts[at] == first_sequence:
+                fields = BATCH.unpack_from(window.batches, at * BATCH.size)
+                if fields[1] == count:
+                    return Stored(fields[2], fields[3], fields[4])
+        end = first_sequence + count
+        clash = at < len(firsts) and firsts[at] < end
+        if not clash and at > 0:
+            before, rows, *_ = BATCH.unpack_from(window.batches, (at - 1) * BATCH.size)
+            clash = before + rows > first_sequence
+        if clash:
+            raise BadRequest(
+                f"messages {first_sequence}..{end} of this producer were partly sent before in "
+                "other batches; a repeat must carry the same batch"
+            )
+        return None
+
+    def too_old(self, producer: ProducerKey, first_sequence: int) -> bool:
+        """Whether this may be a repeat of something already forgotten."""
+        window = self._windows.get(producer)
+        return window is not None and first_sequence < window.floor
+
+    def position(self, producer: ProducerKey) -> int:
+        """The number after the highest that this producer has stored; 0 if none is known."""
+        window = self._windows.get(producer)
+        if window is None or not window.firsts:
+            return 0
+        first, count, *_ = BATCH.unpack_from(window.batches, len(window.batches) - BATCH.size)
+        return int(first + count)
+
+    def remember(
+        self, producer: ProducerKey, first_sequence: int, count: int, stored: Stored
+    ) -> None:
+        """Note a batch that is safe."""
+        window = self._windows.get(producer)
+        if window is None:
+            window = self._windows[producer] = _Window()
+        firsts = window.firsts
+        packed = BATCH.pack(first_sequence, count, stored[0], stored[1], stored[2])
+        window.seen_at_ms = stored[2]
+        if not firsts or firsts[-1] < first_sequence:
+            window.batches += packed
+            firsts.append(first_sequence)
+        else:
+            at = bisect_left(firsts, first_sequence)
+            place = at * BATCH.size
+            if at < len(firsts) and firsts[at] == first_sequence:
+                window.batches[place : place + BATCH.size] = packed
+            else:
+                window.batches[place:place] = packed
+                firsts.insert(at, first_sequence)
+        if len(firsts) >= self._batches_max + _SLACK:
+            self._shorten(window)
+
+    def _shorten(self, window: _Window) -> None:
+        gone = len(window.firsts) - self._batches_max
+        first, count, *_ = BATCH.unpack_from(window.batches, (gone - 1) * BATCH.size)
+        window.floor = max(window.floor, first + count)
+        del window.firsts[:gone]
+        del window.batches[: gone * BATCH.size]
+
+    def restore_records(self, records: Buffer, *, from_offset: int) -> None:
+        """Note the batches of packed consume records that start at or after `from_offset`."""
+        for fields in RECORD.iter_unpack(records):
+            if fields[2] >= from_offset and fields[8] == _MESSAGE_LOG:
+                self.remember(
+                    (fields[10], fields[11]), fields[12], fields[4],
+                    Stored(fields[0], fields[1], fields[5]),
+                )  # fmt: skip
+
+    def forget_silent(self, now_ms: int) -> int:
+        """Drop the longest silent producers beyond the limit; return how many."""
+        windows = list(self._windows.items())
+        durable = sorted((w.seen_at_ms, key) for key, w in windows if key[0] & DURABLE)
+        for _, key in durable[: max(0, len(durable) - self._durable_max)]:
+            self._windows.pop(key, None)
+            log.warning("a durable producer is forgotten: there are too many", producer=key)
+        by_silence = sorted((w.seen_at_ms, key) for key, w in windows if not key[0] & DURABLE)
+        excess = len(by_silence) - self._producers_max
+        if excess <= 0:
+            return 0
+        forced = max(0, len(by_silence) - 2 * self._producers_max)
+        gone = 0
+        for seen_at_ms, key in by_silence[:excess]:
+            if gone >= forced and now_ms - seen_at_ms <= self._silence_ms:
+                break
+            self._windows.pop(key, None)
+            gone += 1
+        if gone:
+            log.info("silent producers forgotten", count=gone, forced=min(gone, forced))
+        return gone
+
+    def snapshot(self, covers: int) -> bytes:
+        """Everything as bytes, while others may go on remembering."""
+        parts: list[bytes] = []
+        items = list(self._windows.items())
+        for (start, random), window in items:
+            batches = bytes(window.batches)  # One step of the interpreter: never half changed.
+            count = len(batches) // BATCH.size
+            parts += (PRODUCER.pack(start, random, window.floor, window.seen_at_ms, count), batches)
+        body = struct.pack("<QII", covers, len(items), VERSION) + b"".join(parts)
+        return MAGIC + struct.pack("<I", crc32c(body)) + body
+
+    def restore(self, content: bytes) -> int:
+        """Take a snapshot over; return the offset it covers. Raises `Corrupt`."""
+        if len(content) < HEADER.size:
+            raise Corrupt("the producers file is too short")
+        magic, crc, covers, count, version = HEADER.unpack_from(content)
+        if magic != MAGIC or version != VERSION or crc != crc32c(memoryview(content)[8:]):
+            raise Corrupt("the producers file does not match its checksum")
+        self._windows = dict(_unpack_windows(content, count))
+        return int(covers)
+
+
+def _unpack_windows(content: bytes, count: int) -> Iterator[tuple[ProducerKey, _Window]]:
+    at = HEADER.size
+    for _ in range(count):
+        start, random, floor, seen_at_ms, batches = PRODUCER.unpack_from(content, at)
+        at += PRODUCER.size
+        window = _Window()
+        window.floor, window.seen_at_ms = floor, seen_at_ms
+        window.batches = bytearray(content[at : at + batches * BATCH.size])
+        window.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(window.batches)])
+        at += batches * BATCH.size
+        yield (start, random), window

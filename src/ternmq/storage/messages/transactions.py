@@ -1,0 +1,307 @@
+"""Which transactions are open, which half batches each has, and what became of those that ended.
+
+A pure table, changed only when a half batch or a decision is safe (`apply`, on the loop). It can be
+made again from the log: half batches say what they belong to, control batches what was decided. A
+snapshot is written when a segment is sealed, at a clean stop, and when much has changed; the
+batches after it are named by the consume tail's records.
+
+Outcomes are remembered for `outcomes_kept_ms` (72 hours) and at most OUTCOMES_MAX of them, the
+oldest go first: so long a commit or rollback may be repeated and gets the true answer.
+
+    at  size  snapshot
+     0     4  magic        b"HALF"
+     4     4  crc          CRC-32C of bytes 8..
+     8     8  covers       everything of the message log below this offset is in here
+    16     4  version      2; 1 has nothing of `LentRows`
+    20     4  spare        zero
+    24     .  msgpack of `_State`
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from crc32c import crc32c
+
+from ternmq.batch.check import check_incoming
+from ternmq.batch.half import Decision, HalfInfo, Placed, detached_key, read_decision, read_info
+from ternmq.batch.layout import STORED_SIZE_MAX, read_stamp
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
+from ternmq.core.log import get_logger
+from ternmq.core.units import DAY_MS
+from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE, Location
+from ternmq.storage.files.disk import Buffer
+from ternmq.storage.log.append import Append, Ending, HalfMark
+from ternmq.storage.messages.cross_segment_commits import LentRows, LentState
+
+log = get_logger()
+
+MAGIC = b"HALF"
+VERSION = 2
+HEADER = struct.Struct("<4sIQI4x")
+OUTCOMES_MAX = 200_000
+OUTCOMES_KEPT_MS = 3 * DAY_MS
+SNAPSHOT_AFTER = 10_000  # Changes; so a start looks at no more batches than that one by one.
+
+FRESH_MAX = 10_000
+
+State = Literal["committed", "rolled_back"]
+
+
+class Transaction(msgspec.Struct, array_like=True, kw_only=True):
+    """An open one."""
+
+    info: HalfInfo
+    app: str
+    opened_at_ms: int
+    last_at_ms: int
+    """When its last half batch was stored."""
+    halves: list[Placed]
+    check_after_ms: int = 0
+    """The longest immunity that one of its batches asked for; 0: the broker's."""
+    checks: int = 0
+    checked_at_ms: int = 0
+    dropped_at_ms: int = 0
+    """Nobody knew what became of it; it waits for a person. 0: not dropped."""
+
+    @property
+    def key(self) -> bytes:
+        return self.info.key
+
+    @property
+    def rows(self) -> int:
+        return sum(half.count for half in self.halves)
+
+    def has(self, producer: tuple[int, int], first_sequence: int) -> bool:
+        """Whether this very batch is in it."""
+        return any(
+            (half.producer_start, half.producer_random) == producer
+            and half.first_sequence == first_sequence
+            for half in self.halves
+        )
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """How one ended."""
+
+    state: State
+    at_ms: int
+    placed: list[tuple[int, int, int, int]]
+    """Of what was committed: topic id, sequence, count, the producer's first message number.
+    Not kept for unfenced ones, whose writers do not ask and may be many."""
+    attempts: list[int] = []
+    """Of a detached commit, which has one outcome for all of them: those that count."""
+
+
+class _State(msgspec.Struct, array_like=True, kw_only=True):
+    transactions: list[Transaction]
+    outcomes: list[tuple[bytes, Outcome]]
+    lent: LentState = msgspec.field(default_factory=LentState)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_State)
+
+
+class HalfTable:
+    """All transactions of one broker."""
+
+    def __init__(
+        self,
+        *,
+        outcomes_kept_ms: int = OUTCOMES_KEPT_MS,
+        segment_of: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """`segment_of` says in which segment of the log an offset is."""
+        self._kept_ms = outcomes_kept_ms
+        self.lent = LentRows(segment_of)
+        self.open: dict[bytes, Transaction] = {}
+        self.outcomes: dict[bytes, Outcome] = {}
+        self.dropped = 0  # Since this start.
+        self.changes = 0  # Since the last snapshot.
+        self.fresh: deque[bytes] = deque()
+        """Keys of transactions that began, for whoever watches over them."""
+        self._names: dict[str, set[int]] = {}
+
+    def hold_offset(self) -> int | None:
+        """Everything from here on must be kept: the first half batch that is still open."""
+        return min(
+            (half.offset for one in list(self.open.values()) for half in list(one.halves)),
+            default=None,
+        )
+
+    def topic_ids(self) -> set[int]:
+        return {half.topic_id for one in self.open.values() for half in one.halves}
+
+    def attempts(self, name: str) -> dict[int, Transaction | Outcome]:
+        """What is known of a detached transaction, by attempt."""
+        known: dict[int, Transaction | Outcome] = {}
+        for attempt in sorted(self._names.get(name, ())):
+            key = detached_key(name, attempt)
+            one = self.open.get(key) or self.outcomes.get(key)
+            if isinstance(one, Outcome) and one.attempts:
+                known |= dict.fromkeys(one.attempts, one)
+            elif one is not None:
+                known[attempt] = one
+        return known
+
+    # Changing
+
+    def apply(self, append: Append) -> None:
+        """A half or control batch is safe."""
+        if isinstance(append.special, HalfMark):
+            half = Placed(
+                offset=append.offset, size=len(append.batch), topic_id=append.topic_id,
+                sequence=0, count=append.count, tag_bloom=append.tag_bloom,
+                priority=append.priority, searchable=append.searchable,
+                producer_start=append.producer[0], producer_random=append.producer[1],
+                first_sequence=append.first_sequence,
+            )  # fmt: skip
+            self.add(append.special.info, append.special.app, half, append.stored_at_ms)
+        elif isinstance(append.special, Ending) and append.special.decision is not None:
+            self.decide(append.special.decision, append.stored_at_ms, offset=append.offset)
+
+    def add(self, info: HalfInfo, app: str, half: Placed, at_ms: int) -> None:
+        self.changes += 1
+        one = self.open.get(info.key)
+        if one is None:
+            one = self.open[info.key] = Transaction(
+                info=info, app=app, opened_at_ms=at_ms, last_at_ms=at_ms, halves=[]
+            )
+            self.fresh.append(info.key)
+            self._note_name(info.key)
+        one.last_at_ms = at_ms
+        one.check_after_ms = max(one.check_after_ms, info.first_check_ms)
+        if all(known.offset != half.offset for known in one.halves):
+            one.halves.append(half)
+
+    def decide(self, decision: Decision, at_ms: int, *, offset: int) -> None:
+        """The control batch at this offset says so."""
+        self.changes += 1
+        self.lent.note(decision.placed, offset, at_ms)
+        if decision.kind == "drop":
+            for key in decision.transactions:
+                if key in self.open:
+                    self.open[key].dropped_at_ms = at_ms
+            return
+        state: State = "committed" if decision.kind == "commit" else "rolled_back"
+        placed = [
+            (one.topic_id, one.sequence, one.count, one.first_sequence) for one in decision.placed
+        ]
+        ended = [self.open.pop(key, None) for key in decision.transactions]
+        if any(one is not None and not one.info.fenced for one in ended):
+            placed = []
+        outcomes = decision.transactions
+        attempts = [attempt for name, attempt in map(_split, outcomes) if name]
+        if state == "committed" and attempts:
+            outcomes = outcomes[:1]  # One name, so one outcome, however many attempts it has.
+        for key in outcomes:
+            self.outcomes.pop(key, None)
+            self.outcomes[key] = Outcome(
+                state=state, at_ms=at_ms, placed=placed,
+                attempts=attempts if state == "committed" else [],
+            )  # fmt: skip
+            self._note_name(key)
+        for key in decision.transactions[len(outcomes) :]:
+            self._forget_name(key)
+        self._forget(at_ms)
+
+    def _forget(self, now_ms: int) -> None:
+        """Outcomes are in the order of their times."""
+        while self.outcomes:
+            key = next(iter(self.outcomes))
+            old = self.outcomes[key].at_ms < now_ms - self._kept_ms
+            if not old and len(self.outcomes) <= OUTCOMES_MAX:
+                return
+            del self.outcomes[key]
+            self._forget_name(key)
+
+    def _note_name(self, key: bytes) -> None:
+        name, attempt = _split(key)
+        if name:
+            self._names.setdefault(name, set()).add(attempt)
+
+    def _forget_name(self, key: bytes) -> None:
+        name, attempt = _split(key)
+        if name in self._names:
+            self._names[name].discard(attempt)
+            if not self._names[name]:
+                del self._names[name]
+
+    def tidy(self) -> None:
+        """Where nobody watches, on a replica, keys of what has ended must not pile up."""
+        if len(self.fresh) > 2 * len(self.open) + FRESH_MAX:
+            self.fresh = deque(key for key in self.fresh if key in self.open)
+
+    # Keeping
+
+    def snapshot(self, covers: int) -> bytes:
+        """Everything as bytes. What is added meanwhile may be in it or not: `covers` was the safe
+        end before, and what comes after it is applied again, which changes nothing."""
+        state = _State(
+            transactions=list(self.open.values()), outcomes=list(self.outcomes.items()),
+            lent=self.lent.state(),
+        )  # fmt: skip
+        body = struct.pack("<QI4x", covers, VERSION) + _encoder.encode(state)
+        self.changes = 0
+        return MAGIC + struct.pack("<I", crc32c(body)) + body
+
+    def restore(self, content: bytes) -> int:
+        """Take a snapshot over; return the offset it covers. Raises `Corrupt`."""
+        if len(content) < HEADER.size:
+            raise Corrupt("the halves file is too short")
+        magic, crc, covers, version = HEADER.unpack_from(content)
+        if magic != MAGIC or version not in (1, VERSION) or crc != crc32c(memoryview(content)[8:]):
+            raise Corrupt("the halves file does not match its checksum")
+        try:
+            state = _decoder.decode(memoryview(content)[HEADER.size :])
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"the halves file cannot be read: {error}") from error
+        self.open = {one.key: one for one in state.transactions}
+        self.outcomes = dict(state.outcomes)
+        self.lent.restore(state.lent)
+        for key in [*self.open, *self.outcomes]:
+            self._note_name(key)
+        return int(covers)
+
+    def restore_records(
+        self, records: Buffer, read: Callable[[int, int], bytes], *, from_offset: int
+    ) -> int:
+        """Apply the half and control batches that packed records name; return bytes read."""
+        size = 0
+        for fields in RECORD.iter_unpack(records):
+            if fields[8] not in WITHOUT_SEQUENCE or fields[2] < from_offset:
+                continue
+            try:
+                batch = bytearray(read(fields[2], fields[3]))
+                self._again(fields[2], fields[0], batch, control=fields[8] == Location.CONTROL)
+            except (Corrupt, ProtocolError, TooLarge) as error:
+                log.error("a half or control batch is bad", offset=fields[2], error=error.message)
+            size += fields[3]
+        return size
+
+    def _again(self, offset: int, topic_id: int, batch: bytearray, *, control: bool) -> None:
+        view = BatchView(batch)
+        view.check()
+        at_ms = read_stamp(batch).stored_at_ms
+        if control:
+            self.decide(read_decision(view), at_ms, offset=offset)
+            return
+        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=True)
+        half = Placed(
+            offset=offset, size=len(batch), topic_id=topic_id, sequence=0,
+            count=incoming.row_count, tag_bloom=incoming.tag_bloom, priority=incoming.priority,
+            searchable=incoming.searchable, producer_start=incoming.producer[0],
+            producer_random=incoming.producer[1], first_sequence=incoming.first_sequence,
+        )  # fmt: skip
+        self.add(read_info(view), incoming.app, half, at_ms)
+
+
+def _split(key: bytes) -> tuple[str, int]:
+    """Name and attempt of a detached transaction's key; no name for others."""
+    if key[:1] != b"D":
+        return "", 0
+    return key[5:].decode(), int.from_bytes(key[1:5], "big")

@@ -1,0 +1,1 @@
+"""The pull log: what groups were handed, acked, and what was decided."""

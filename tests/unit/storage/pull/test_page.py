@@ -1,0 +1,72 @@
+"""Pages of the pull log: whole records of the safe part, snapshots left out."""
+
+from pathlib import Path
+
+from ternmq.storage.log.segmented_log import SegmentedLog
+from ternmq.storage.pull.page import read_page
+from ternmq.storage.pull.record import Kind, PullRecord, encode, encoded_size
+from ternmq.testing.disk import SimulatedDisk
+
+
+def a_log(disk: SimulatedDisk, records: list[PullRecord], *, segment_size: int) -> SegmentedLog:
+    disk.mkdir(Path("/pull"))
+    log = SegmentedLog(disk, Path("/pull"), segment_size=segment_size)
+    for record in records:
+        plan = log.plan()
+        offset = plan.room(encoded_size(record))
+        plan.place(encode(record, offset=offset, durable_to=0))
+        log.write(plan, sync=False)
+    return log
+
+
+def acked(number: int, text: bytes = b"") -> PullRecord:
+    return PullRecord(kind=Kind.ACKED, group_id=7, ranges=((number, number + 1, 1),), text=text)
+
+
+def all_pages(log: SegmentedLog, size_max: int) -> bytes:
+    at, found = 0, b""
+    while True:
+        page = read_page(log, at, 0, size_max, safe=log.synced)
+        if page.following == at:
+            return found
+        at = page.following
+        found += page.records
+
+
+def test_pages_of_any_size_hold_the_same_records_over_segments() -> None:
+    records = [acked(n, b"x" * (n * 37 % 500)) for n in range(200)]
+    log = a_log(SimulatedDisk(), records, segment_size=4096)
+    log.sync()
+
+    whole = read_page(log, 0, 0, 1 << 20, safe=log.synced)
+
+    assert whole.following == log.end and whole.group_ids == {7}
+    assert whole.records.count(b"PULL") == 200
+    assert all_pages(log, 1) == all_pages(log, 3_000) == whole.records
+
+
+def test_what_is_not_on_disk_yet_is_not_seen() -> None:
+    log = a_log(SimulatedDisk(), [acked(1)], segment_size=4096)
+
+    assert read_page(log, 0, 0, 1 << 20, safe=log.synced).records == b""
+
+
+def test_snapshots_are_passed_over_however_long_they_are() -> None:
+    snapshot = PullRecord(kind=Kind.SNAPSHOT, group_id=7, text=bytes(3 << 20))
+    log = a_log(SimulatedDisk(), [acked(1), snapshot, acked(2)], segment_size=1 << 30)
+    log.sync()
+
+    assert all_pages(log, 1).count(b"PULL") == 2
+
+
+def test_damage_is_passed_over() -> None:
+    log = a_log(SimulatedDisk(), [acked(n) for n in range(10)], segment_size=1 << 20)
+    log.sync()
+    size = encoded_size(acked(0))
+    file = log.file(0)
+    file.pwritev([b"\xff\xff"], 4 * size + 60)
+
+    page = read_page(log, 0, 0, 1 << 20, safe=log.synced)
+
+    assert page.following == log.end
+    assert page.records.count(b"PULL") == 9
