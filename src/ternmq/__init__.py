@@ -5,25 +5,25 @@ Importing starts nothing: no thread, no socket, no configuration file is touched
 
 from ternmq import sync
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.admin import Admin
-from ternmq.client.app import App
-from ternmq.client.checker import TransactionCheck, Verdict
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.delays import CancelResult
+from ternmq.client.admin.replay import Replay, ReplayProgress
+from ternmq.client.app.app import App
 from ternmq.client.client import Client, connect
-from ternmq.client.codec import Codec
 from ternmq.client.config import ClientConfig
-from ternmq.client.consumer import Consumer
-from ternmq.client.delays import CancelResult
-from ternmq.client.detached import Detached, DetachedEnding
-from ternmq.client.finding import Finding
-from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
-from ternmq.client.last_error import LastError
-from ternmq.client.message import Message, MessageBatch
-from ternmq.client.once import OnceReceipt
-from ternmq.client.producer import Stats
-from ternmq.client.reader import Reader
-from ternmq.client.receipt import BatchReceipt, Receipt
-from ternmq.client.replay import Replay, ReplayProgress
-from ternmq.client.transaction import Rollback, Transaction
+from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.model.codec import Codec
+from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
+from ternmq.client.model.last_error import LastError
+from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.producing.producer import Stats
+from ternmq.client.producing.send_once import OnceReceipt
+from ternmq.client.reading.find import Finding
+from ternmq.client.reading.reader import Reader
+from ternmq.client.transactions.checker import TransactionCheck, Verdict
+from ternmq.client.transactions.detached import Detached, DetachedEnding
+from ternmq.client.transactions.transaction import Rollback, Transaction
 from ternmq.core.errors import (
     AlreadyExists,
     BadConfig,

@@ -9,8 +9,8 @@ import asyncio
 import sys
 
 import ternmq
-from ternmq.client.spool import Spool
-from ternmq.client.spool_log import SpoolLog
+from ternmq.client.spool.spool import Spool
+from ternmq.client.spool.spool_file import SpoolLog
 from tests.integration.dying import die, wrap
 
 POINTS = (

@@ -17,7 +17,7 @@ import pytest
 
 import ternmq
 from ternmq import CancelResult
-from ternmq.client.broker_members import BrokerState
+from ternmq.client.admin.broker_members import BrokerState
 from tests.integration.processes import DelayServer, Node, NodeFactory, wait_until
 from tests.integration.replicated import BROKER, QUICK
 from tests.integration.test_delay import arrived, settled

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ternmq.client.bringer import Bringer
 from ternmq.core.errors import BadName, BadRequest, GroupNotFound
 from ternmq.pipeline.archive import ArchiveJob, Archiver
+from ternmq.pipeline.jobs.replay_writer import Bringer
 from ternmq.pipeline.replay import Replayer, ReplayJob
 from ternmq.sync import connect
 from ternmq.wire.commands import Start

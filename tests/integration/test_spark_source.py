@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ternmq.client.replay import Replay
+from ternmq.client.admin.replay import Replay
 from ternmq.sync import connect
 from ternmq.wire.commands import Start
 from tests.integration.processes import Node

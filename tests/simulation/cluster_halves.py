@@ -8,9 +8,9 @@ committed ones are there as a whole, others are never seen.
 
 from random import Random
 
-from ternmq.client.checker import TransactionCheck, Verdict
 from ternmq.client.client import Client
-from ternmq.client.transaction import Rollback
+from ternmq.client.transactions.checker import TransactionCheck, Verdict
+from ternmq.client.transactions.transaction import Rollback
 from ternmq.core.errors import TernError
 from tests.simulation.cluster_journal import Journal
 

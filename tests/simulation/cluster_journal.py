@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ternmq.client.message import Message
+from ternmq.client.model.message import Message
 from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, TernError
 from ternmq.wire.commands import LedgerLine
 

@@ -6,8 +6,8 @@ clock of the delay server; what was told to be cancelled never does.
 
 import asyncio
 
+from ternmq.client.admin.delays import CancelResult
 from ternmq.client.client import Client
-from ternmq.client.delays import CancelResult
 from ternmq.core.errors import TernError
 from tests.simulation.cluster_journal import Journal
 from tests.simulation.world.world import World

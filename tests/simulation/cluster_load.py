@@ -14,7 +14,7 @@ from random import Random
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.client import Client
 from ternmq.client.config import make_config
-from ternmq.client.message import Message
+from ternmq.client.model.message import Message
 from ternmq.core.errors import TernError, TopicNotFound
 from tests.simulation.cluster_halves import Halves
 from tests.simulation.cluster_journal import Journal, Place, check_ledger, unsettled

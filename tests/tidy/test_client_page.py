@@ -5,15 +5,15 @@ import re
 import pytest
 
 import ternmq
+from ternmq.client.app.subscriber import SubscriberOptions
 from ternmq.client.client import Client
 from ternmq.client.config import ConnectOptions
-from ternmq.client.consumer import ConsumerOptions
-from ternmq.client.message import Message, MessageBatch
-from ternmq.client.outgoing import SendOptions
-from ternmq.client.producer import Stats
-from ternmq.client.reader import ReadOptions
-from ternmq.client.receipt import BatchReceipt, Receipt
-from ternmq.client.subscriber import SubscriberOptions
+from ternmq.client.consuming.consumer import ConsumerOptions
+from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.producing.producer import Stats
+from ternmq.client.reading.reader import ReadOptions
 from ternmq.core.errors import ERRORS
 from tests.tidy.source import ROOT
 

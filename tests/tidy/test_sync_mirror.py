@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import ternmq.sync
-from ternmq.client.admin import Admin
-from ternmq.client.broadcast import Broadcast
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.delays import Delays
 from ternmq.client.client import Client
-from ternmq.client.consumer import Consumer
-from ternmq.client.delays import Delays
-from ternmq.client.detached import Detached
-from ternmq.client.reader import Reader
-from ternmq.client.transaction import Transaction
+from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.reading.broadcast import Broadcast
+from ternmq.client.reading.reader import Reader
+from ternmq.client.transactions.detached import Detached
+from ternmq.client.transactions.transaction import Transaction
 
 INSIDE = "what other parts of the client use, not applications"
 WITHOUT_TWIN = {

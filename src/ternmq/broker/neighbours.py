@@ -3,7 +3,7 @@
 A broker that never has to wait for another one never asks. Never sends messages.
 """
 
-from ternmq.client.links import Links
+from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import Unavailable
 from ternmq.wire.commands import BROKER, Command
 from ternmq.wire.placement import SlotsFind, SlotsOpen

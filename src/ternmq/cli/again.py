@@ -17,8 +17,8 @@ from ternmq.cli.progress import progress
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
+    from ternmq.client.admin.merge_answers import ResetDone
     from ternmq.client.client import Client
-    from ternmq.client.merging import ResetDone
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
@@ -154,7 +154,7 @@ def replay(
 
     Stopped halfway, it goes on with --resume NAME and copies nothing twice.
     """
-    from ternmq.client.replay import Replay, ReplayProgress, new_replay_name, replay_total
+    from ternmq.client.admin.replay import Replay, ReplayProgress, new_replay_name, replay_total
 
     now = datetime.now(UTC)
     wanted = Replay(

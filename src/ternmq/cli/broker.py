@@ -29,7 +29,7 @@ from ternmq.cli.up import FlushFlag
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from ternmq.client.broker_members import BrokerState
+    from ternmq.client.admin.broker_members import BrokerState
     from ternmq.client.client import Client
     from ternmq.wire.standing import HandedOver, Standing
 
@@ -140,7 +140,7 @@ def handover(
 ) -> None:
     """Let another in-sync member lead. Nothing is lost, sending pauses for less than a second."""
 
-    from ternmq.client.broker_members import BrokerMembers
+    from ternmq.client.admin.broker_members import BrokerMembers
 
     async def job(mq: "Client") -> "tuple[HandedOver, Standing]":
         done = await mq.admin.handover(group, member, kind=kind.value)
@@ -181,7 +181,7 @@ def forget(
 
 async def _loss(mq: "Client", group: str, member: str, kind: Kind) -> str:
     """The question before messages are given up."""
-    from ternmq.client.broker_members import BrokerMembers, find_member
+    from ternmq.client.admin.broker_members import BrokerMembers, find_member
     from ternmq.meta.claims import undecided_text
 
     standing = await BrokerMembers(mq.links).standing(group, kind.value)

@@ -24,8 +24,8 @@ from ternmq.wire.commands import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.client.consumer import ConsumerOptions
-    from ternmq.client.reader import ReadOptions
+    from ternmq.client.consuming.consumer import ConsumerOptions
+    from ternmq.client.reading.reader import ReadOptions
 
 PREFETCH_MAX = 1_000
 QUIET_S = 0.3  # Without --follow: silent for so long, then the ledger is asked whether that is all.

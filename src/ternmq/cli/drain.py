@@ -10,8 +10,8 @@ from ternmq.cli.options import URL, Json, Kind, KindFlag, Url, use
 from ternmq.cli.output import note, say, show_json
 
 if TYPE_CHECKING:
+    from ternmq.client.admin.drain import DrainProgress
     from ternmq.client.client import Client
-    from ternmq.client.draining import DrainProgress
 
 EVERY_S = 0.5
 

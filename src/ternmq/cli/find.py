@@ -13,7 +13,7 @@ from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.client.finding import Finding, FindOptions
+    from ternmq.client.reading.find import Finding, FindOptions
 
 EXIT_NOTHING = 1
 

@@ -10,8 +10,8 @@ from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import say, show_facts, show_json, show_table, utc
 from ternmq.cli.parts import BrokerGroup, end_incomplete
 from ternmq.cli.watch import Watch, show_again, shown_age, shown_rates
-from ternmq.client.everyone import not_answered
-from ternmq.client.merging import differing, merged_figures, merged_group, merged_groups
+from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
+from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
@@ -20,7 +20,7 @@ from ternmq.wire.figures import GroupFigures
 from ternmq.wire.keys import GroupKeys
 
 if TYPE_CHECKING:
-    from ternmq.client.admin import Admin
+    from ternmq.client.admin.admin import Admin
     from ternmq.client.client import Client
 
 app = typer.Typer(

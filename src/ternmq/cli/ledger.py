@@ -7,7 +7,7 @@ import typer
 from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, plain, say, show_json, show_table
 from ternmq.cli.parts import end_incomplete
-from ternmq.client.merging import merged_lines
+from ternmq.client.admin.merge_answers import merged_lines
 from ternmq.wire.commands import HalfLine, LedgerLine
 from ternmq.wire.delays import DelayLedgerLine
 

@@ -153,7 +153,7 @@ def show(
 ) -> None:  # fmt: skip
     """Show one row with its message, as JSON."""
     from ternmq.batch.properties import value_from_text
-    from ternmq.client.content import read
+    from ternmq.client.model.stored_message import read
 
     def work(rows: "OutboxRows", connection: "Connection") -> "list[OutboxRow]":
         return rows.listed(connection, chosen=[rows.table.c.id == _number(row)], count=1)

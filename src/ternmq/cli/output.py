@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from ternmq.client.times import time_from_ms
+from ternmq.client.model.times import time_from_ms
 from ternmq.core.units import GIB, KIB, MIB
 
 BODY_PREVIEW_MAX = 60

@@ -22,8 +22,8 @@ from ternmq.core.ids import check_name
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.client.outgoing import SendOptions
-    from ternmq.client.receipt import Receipt
+    from ternmq.client.model.outgoing import SendOptions
+    from ternmq.client.model.receipt import Receipt
 
 CHUNK_MESSAGES_MAX = 1_000
 READ_SIZE = 256 * 1024

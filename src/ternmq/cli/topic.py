@@ -16,7 +16,7 @@ from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
 from ternmq.wire.figures import Rates, TopicFigures
 
 if TYPE_CHECKING:
-    from ternmq.client.admin import Admin
+    from ternmq.client.admin.admin import Admin
     from ternmq.client.client import Client
 
 app = typer.Typer(

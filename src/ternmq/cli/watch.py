@@ -13,7 +13,7 @@ from ternmq.cli.parts import end_incomplete, note_missing
 from ternmq.wire.figures import Rates
 
 if TYPE_CHECKING:
-    from ternmq.client.admin import Admin
+    from ternmq.client.admin.admin import Admin
     from ternmq.client.client import Client
 
 EVERY_S = 1.0

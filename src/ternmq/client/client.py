@@ -12,39 +12,39 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.admin import Admin
-from ternmq.client.broadcast import Broadcast, BroadcastOptions
-from ternmq.client.bulk import Bulk
-from ternmq.client.checker import Checker, CheckFunction
+from ternmq.client.admin.admin import Admin
+from ternmq.client.admin.delays import CancelResult, Delayed, Delays
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
-from ternmq.client.confirming import check_group, confirm, make_wish, take_wish
-from ternmq.client.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
-from ternmq.client.delays import CancelResult, Delayed, Delays
-from ternmq.client.detached import (
+from ternmq.client.consuming.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
+from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.model.times import shown
+from ternmq.client.producing.confirm import check_group, confirm, make_wish, take_wish
+from ternmq.client.producing.producer import Producer, Stats
+from ternmq.client.producing.send_many import Bulk
+from ternmq.client.producing.send_once import OnceReceipt, OnceSender
+from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
+from ternmq.client.reading.find import FindCall, Finding, FindOptions, make_find
+from ternmq.client.reading.reader import Reader, ReadOptions
+from ternmq.client.transactions.checker import Checker, CheckFunction
+from ternmq.client.transactions.detached import (
     Detached,
     DetachedEnding,
     DetachedOptions,
     EndOptions,
     end_detached,
 )
-from ternmq.client.finding import FindCall, Finding, FindOptions, make_find
-from ternmq.client.forked import life
-from ternmq.client.half import HalfSender
-from ternmq.client.links import Links
-from ternmq.client.once import OnceReceipt, OnceSender
-from ternmq.client.outgoing import SendOptions
-from ternmq.client.producer import Producer, Stats
-from ternmq.client.reader import Reader, ReadOptions
-from ternmq.client.receipt import BatchReceipt, Receipt
-from ternmq.client.times import shown
-from ternmq.client.transaction import Transaction, TransactionOptions
+from ternmq.client.transactions.half_sender import HalfSender
+from ternmq.client.transactions.transaction import Transaction, TransactionOptions
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, Closed, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.url import parse_url
 
 if TYPE_CHECKING:
-    from ternmq.client.spooling import SpoolingProducer
+    from ternmq.client.spool.spooling_producer import SpoolingProducer
 
 T = TypeVar("T")
 
@@ -400,7 +400,9 @@ class Client:
         links = self._servers()
         if self._producer is None:
             if self._config.spool is not None:
-                from ternmq.client.spooling import SpoolingProducer  # Brings the storage along.
+                from ternmq.client.spool.spooling_producer import (
+                    SpoolingProducer,  # Brings the storage along.
+                )
 
                 self._spooling = SpoolingProducer(links, self._config, self._clock)
             self._producer = self._spooling or Producer(links, self._config, self._clock)

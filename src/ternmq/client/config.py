@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from ternmq.batch.layout import ROWS_MAX, Encoding
-from ternmq.client.choosing import Choosing
-from ternmq.client.codec import Codec, CodecName, find_codec
+from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.transport.balancing import Choosing
 from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB, MIB

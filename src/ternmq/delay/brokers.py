@@ -18,8 +18,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ternmq.client.link import back_off
-from ternmq.client.links import Links
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
     BufferFull,

@@ -8,7 +8,7 @@ whoever made them.
 import asyncio
 import os
 
-from ternmq.client.links import Links
+from ternmq.client.transport.cluster import Links
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TernError

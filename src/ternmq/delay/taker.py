@@ -20,9 +20,9 @@ from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, Part
 from ternmq.batch.merge import Chosen, adopt
 from ternmq.batch.view import BatchView
-from ternmq.client.link import back_off
-from ternmq.client.links import Links
-from ternmq.client.pieces import ENDLESS, Pieces
+from ternmq.client.reading.range_reader import ENDLESS, Pieces
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.link import back_off
 from ternmq.core.errors import Closed, TernError
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger

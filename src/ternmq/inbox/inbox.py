@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
-from ternmq.client.message import Message
+from ternmq.client.model.message import Message
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest
 from ternmq.core.ready import Ready

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from django.db import connections, migrations, transaction
 from sqlalchemy import URL, Engine, create_engine
 
-from ternmq.client.outgoing import SendOptions
+from ternmq.client.model.outgoing import SendOptions
 from ternmq.core.errors import BadConfig
 from ternmq.outbox.migrations import outbox_sql
 from ternmq.outbox.outbox import Messenger, Outbox

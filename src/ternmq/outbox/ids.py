@@ -2,8 +2,8 @@
 
 import threading
 
-from ternmq.client.forked import life
-from ternmq.client.incarnation import Incarnation
+from ternmq.client.producing.producer_id import Incarnation
+from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock
 from ternmq.core.ids import id_to_text
 

@@ -29,11 +29,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
-from ternmq.client.codec import Codec, CodecName, find_codec
-from ternmq.client.content import order_hash, pack
-from ternmq.client.courier import SendsOnce
-from ternmq.client.forked import life
-from ternmq.client.outgoing import SendOptions, call_codec, make_body, make_outgoing
+from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
+from ternmq.client.model.stored_message import order_hash, pack
+from ternmq.client.producing.deliver_once import SendsOnce
+from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import check_name

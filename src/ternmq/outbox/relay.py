@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.content import read, unpack
-from ternmq.client.courier import Outcome, SendsOnce, away, choose_group, deliver
+from ternmq.client.model.stored_message import read, unpack
+from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Moved, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger

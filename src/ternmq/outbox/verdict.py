@@ -8,7 +8,7 @@ message can never be stored (too large, a bad name, unreadable content): parked 
 
 from dataclasses import dataclass
 
-from ternmq.client.courier import away
+from ternmq.client.producing.deliver_once import away
 from ternmq.core.errors import BadRequest, Corrupt, OverLimit, TernError
 from ternmq.core.retry import delay_ms
 from ternmq.outbox.table import PARKED_MS

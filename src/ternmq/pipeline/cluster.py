@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ternmq.batch.envelope import Envelope
 from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
-from ternmq.client.detached import Detached, DetachedEnding
-from ternmq.client.link import back_off
-from ternmq.client.pieces import Piece, Pieces
+from ternmq.client.reading.range_reader import Piece, Pieces
+from ternmq.client.transactions.detached import Detached, DetachedEnding
+from ternmq.client.transport.link import back_off
 from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, Place

@@ -26,7 +26,6 @@ from pyspark.sql import functions as f
 
 from ternmq.batch.encoder import Piece
 from ternmq.batch.layout import Column, Part, Type
-from ternmq.client.bringer import Bringer
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.pipeline import replay_plan, sink_rows
@@ -34,6 +33,7 @@ from ternmq.pipeline.archive_log import MESSAGES, ArchiveState
 from ternmq.pipeline.archive_reader import END, archived_rows
 from ternmq.pipeline.archive_store import ArchiveStore
 from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.jobs.replay_writer import Bringer
 from ternmq.pipeline.replay_plan import PLANS, Block, ReplayDone, ReplayPlan, Step
 from ternmq.pipeline.session import first_line
 from ternmq.sync.loop_thread import loop_thread

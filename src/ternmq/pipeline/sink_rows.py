@@ -15,7 +15,7 @@ from ternmq.batch import compression
 from ternmq.batch.encoder import Columns, Piece
 from ternmq.batch.layout import BATCH_SIZE_MAX, Attribute, Buffer, Column, Encoding, Part, Type
 from ternmq.batch.properties import PROPERTIES_MAX, STRING
-from ternmq.client.outgoing import TEXT_SIZE_MAX
+from ternmq.client.model.outgoing import TEXT_SIZE_MAX
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import DAY_MS, KIB

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ternmq.batch.encoder import Columns
-from ternmq.client.detached import Detached, Staged
+from ternmq.client.transactions.detached import Detached, Staged
 from ternmq.core.errors import TernError
 from ternmq.pipeline.cluster import Cluster
 from ternmq.sync.loop_thread import loop_thread

@@ -1,16 +1,16 @@
-"""Blocking `mq.admin`: the calls of `ternmq.client.admin`, each waited for."""
+"""Blocking `mq.admin`: the calls of `ternmq.client.admin.admin`, each waited for."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Unpack
 
-from ternmq.client.admin import Admin as AsyncAdmin
-from ternmq.client.admin import Ranges
-from ternmq.client.broker_members import BrokerState
-from ternmq.client.draining import DrainProgress
-from ternmq.client.everyone import Missing
-from ternmq.client.half import HalfWanted
-from ternmq.client.merging import ResetDone
-from ternmq.client.replay import Replay, ReplayProgress
+from ternmq.client.admin.admin import Admin as AsyncAdmin
+from ternmq.client.admin.admin import Ranges
+from ternmq.client.admin.broker_members import BrokerState
+from ternmq.client.admin.drain import DrainProgress
+from ternmq.client.admin.merge_answers import ResetDone
+from ternmq.client.admin.replay import Replay, ReplayProgress
+from ternmq.client.transactions.half_sender import HalfWanted
+from ternmq.client.transport.fan_out import Missing
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import (

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ternmq.client.broadcast import Broadcast as AsyncBroadcast
-from ternmq.client.message import Message
+from ternmq.client.model.message import Message
+from ternmq.client.reading.broadcast import Broadcast as AsyncBroadcast
 from ternmq.sync.loop_thread import run
 
 

@@ -13,23 +13,23 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.broadcast import BroadcastOptions
-from ternmq.client.checker import CheckFunction
+from ternmq.client.admin.delays import CancelResult, Delayed
 from ternmq.client.client import Client as AsyncClient
 from ternmq.client.client import connect as connect_async
 from ternmq.client.config import ConnectOptions
-from ternmq.client.consumer import ConsumerOptions
-from ternmq.client.delays import CancelResult, Delayed
-from ternmq.client.detached import DetachedEnding, DetachedOptions, EndOptions
-from ternmq.client.finding import Finding, FindOptions
-from ternmq.client.forked import life
-from ternmq.client.once import OnceReceipt
-from ternmq.client.outgoing import SendOptions
-from ternmq.client.producer import Producer, Stats
-from ternmq.client.reader import ReadOptions
-from ternmq.client.receipt import BatchReceipt, Receipt
-from ternmq.client.transaction import TransactionOptions
-from ternmq.client.waiting import Row
+from ternmq.client.consuming.consumer import ConsumerOptions
+from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.producing.accumulator import Row
+from ternmq.client.producing.producer import Producer, Stats
+from ternmq.client.producing.send_once import OnceReceipt
+from ternmq.client.reading.broadcast import BroadcastOptions
+from ternmq.client.reading.find import Finding, FindOptions
+from ternmq.client.reading.reader import ReadOptions
+from ternmq.client.transactions.checker import CheckFunction
+from ternmq.client.transactions.detached import DetachedEnding, DetachedOptions, EndOptions
+from ternmq.client.transactions.transaction import TransactionOptions
+from ternmq.client.transport.fork import life
 from ternmq.core.ids import check_name
 from ternmq.sync.admin import Admin
 from ternmq.sync.broadcast import Broadcast

@@ -7,11 +7,11 @@ was fetched and not shown when its lease is lost (a reset) is not shown any more
 import threading
 from collections.abc import Iterator
 
-from ternmq.client.consumer import BATCH_ROWS
-from ternmq.client.consumer import Consumer as AsyncConsumer
-from ternmq.client.delivery import Delivery
-from ternmq.client.forked import life
-from ternmq.client.message import Message, MessageBatch
+from ternmq.client.consuming.consumer import BATCH_ROWS
+from ternmq.client.consuming.consumer import Consumer as AsyncConsumer
+from ternmq.client.model.delivery import Delivery
+from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.transport.fork import life
 from ternmq.core.errors import Closed
 from ternmq.sync.loop_thread import loop_thread, run
 

@@ -1,17 +1,17 @@
-"""Blocking `mq.admin.delays`: the calls of `ternmq.client.delays`, each waited for."""
+"""Blocking `mq.admin.delays`: the calls of `ternmq.client.admin.delays`, each waited for."""
 
 from datetime import datetime
 
-from ternmq.client.delays import CancelResult
-from ternmq.client.delays import Delays as AsyncDelays
-from ternmq.client.receipt import Receipt
+from ternmq.client.admin.delays import CancelResult
+from ternmq.client.admin.delays import Delays as AsyncDelays
+from ternmq.client.model.receipt import Receipt
 from ternmq.sync.loop_thread import run
 from ternmq.wire.commands import Status
 from ternmq.wire.delays import DelayAction, DelayCounts, DelayLedgerLine, DelayRow
 
 
 class Delays:
-    """Messages that are not due yet; see `ternmq.client.delays.Delays`."""
+    """Messages that are not due yet; see `ternmq.client.admin.delays.Delays`."""
 
     def __init__(self, delays: AsyncDelays) -> None:
         self._delays = delays

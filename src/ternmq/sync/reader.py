@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ternmq.client.message import Message, MessageBatch
-from ternmq.client.reader import Reader as AsyncReader
+from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.reading.reader import Reader as AsyncReader
 from ternmq.sync.loop_thread import run
 
 

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from ternmq.batch.encoder import Columns
-from ternmq.client.detached import Detached as AsyncDetached
-from ternmq.client.detached import Staged
-from ternmq.client.half_receipts import HalfReceipt, HalfReceipts
-from ternmq.client.outgoing import SendOptions
-from ternmq.client.transaction import Transaction as AsyncTransaction
+from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
+from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.transactions.detached import Detached as AsyncDetached
+from ternmq.client.transactions.detached import Staged
+from ternmq.client.transactions.transaction import Transaction as AsyncTransaction
 from ternmq.sync.loop_thread import run
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.client.replay import Replay
+from ternmq.client.admin.replay import Replay
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit
 from ternmq.testing import node
 from ternmq.wire.commands import Command

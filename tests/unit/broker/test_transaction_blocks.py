@@ -9,7 +9,7 @@ import pytest
 
 import ternmq
 from ternmq import Rollback
-from ternmq.client.half import HalfSender
+from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.testing import TurnedClock, node
 from tests.unit.broker.test_delivery import take
 from tests.unit.broker.test_transactions import bodies, mq, unknown, until, url
@@ -142,7 +142,7 @@ async def test_a_block_that_hid_a_failed_send_is_not_committed(
         async with mq.transaction(first_check=60) as tx:
             await tx.send("orders", b"one")
             with monkeypatch.context() as patch:
-                patch.setattr("ternmq.client.half.HalfSender.spread", lost)
+                patch.setattr("ternmq.client.transactions.half_sender.HalfSender.spread", lost)
                 with pytest.raises(ternmq.SendUnknown):
                     await tx.send("bills", b"two")
     assert tx.state == "unknown"

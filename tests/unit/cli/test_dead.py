@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ternmq.cli import dead
 from ternmq.cli.again import _beyond
 from ternmq.cli.box import Box
-from ternmq.client.merging import ResetDone
+from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.wire.dead import DeadDone
 

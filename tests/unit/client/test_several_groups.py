@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 import ternmq
-from ternmq.client.merging import merged_group, merged_lines
-from ternmq.client.replay import Replay
+from ternmq.client.admin.merge_answers import merged_group, merged_lines
+from ternmq.client.admin.replay import Replay
 from ternmq.core.errors import BadRequest
 from ternmq.wire.commands import GroupSettings
 from tests.unit.client.several import Several, several

@@ -4,8 +4,8 @@ import asyncio
 
 import ternmq
 from ternmq import sync
+from tests.unit.client.app.test_app import kinds
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.test_app import kinds
 from tests.unit.client.waiting import until
 
 

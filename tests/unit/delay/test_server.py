@@ -10,7 +10,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
-from ternmq.client.links import Links
+from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import BadRequest, DiskFull, TernError, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.client.once import OnceReceipt
+from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.core.errors import TernError
 from ternmq.core.ids import explicit_id_text
 from ternmq.core.slots import slot_of

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ternmq.client.detached import DetachedEnding
+from ternmq.client.transactions.detached import DetachedEnding
 from ternmq.core.errors import TransactionEnded, TransactionNotFound, Unavailable
 from ternmq.pipeline import settling
 from ternmq.pipeline.cluster import Cluster

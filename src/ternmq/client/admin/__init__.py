@@ -1,0 +1,1 @@
+"""`mq.admin`: topics, groups, servers, delayed messages, replays."""

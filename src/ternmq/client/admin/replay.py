@@ -1,0 +1,127 @@
+"""Replays: messages of a topic once more, for one group alone (J14).
+
+The brokers copy; this asks them step by step, so that a rate can hold, a bar can move and a stop
+loses nothing. A replay has a name. Doing one again under the same name goes on where it stopped,
+and copies nothing twice, as long as the brokers remember the name (a day at least).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.fan_out import Everyone
+from ternmq.client.transport.link import Link
+from ternmq.core.clock import SystemClock
+from ternmq.core.errors import BadRequest, OverLimit
+from ternmq.core.ids import id_to_text, new_producer_id
+from ternmq.wire.commands import Command, Seek, Sought
+from ternmq.wire.replaying import GroupReplay, GroupReplayed
+
+STEP_ROWS = 2_000
+BUSY_WAIT_S = 0.05
+
+
+def new_replay_name() -> str:
+    return id_to_text(new_producer_id(SystemClock().now_ms()).message_id(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What goes to which group."""
+
+    topic: str
+    into: str
+    """A group of this topic; it must be there."""
+    start: StartLike = "earliest"
+    end: StartLike = "latest"
+    tag: str = ""
+    filter: str = ""
+    rate: int = 0
+    """Messages a second; 0: as fast as it goes."""
+    name: str = field(default_factory=new_replay_name)
+    """Of an earlier one: go on with that."""
+    dry_run: bool = False
+    broker_group: str = ""
+    """Only from this one; needed where start or end is a sequence and there are several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayProgress:
+    """How far it is, over all broker groups; the counts are of this call."""
+
+    name: str
+    total: int = 0
+    """Messages between start and end."""
+    looked: int = 0
+    copied: int = 0
+    filtered: int = 0
+    unreadable: int = 0
+
+
+async def run_replay(
+    links: Links, wanted: Replay, told: Callable[[ReplayProgress], None]
+) -> ReplayProgress:
+    if wanted.rate < 0:
+        raise BadRequest("the rate of a replay must be 0 (no limit) or more messages a second")
+    groups = await _groups(links, wanted)
+    found = [links.broker(group) for group in groups]
+    places = [(link, *await _bounds(links, link, wanted)) for link in found]
+    progress = ReplayProgress(
+        name=wanted.name, total=sum(max(0, end - first) for _, first, end in places)
+    )
+    for link, first, end in places:
+        at = first
+        while at < end:
+            step = await _step(links, link, wanted, at, end)
+            progress = replace(
+                progress, looked=progress.looked + step.next - at,
+                copied=progress.copied + step.copied, filtered=progress.filtered + step.filtered,
+                unreadable=progress.unreadable + step.unreadable,
+            )  # fmt: skip
+            told(progress)
+            if step.next <= at:
+                break  # The rest was removed meanwhile.
+            at = step.next
+            if wanted.rate and at < end and not wanted.dry_run:
+                await asyncio.sleep(step.copied / wanted.rate)
+    return progress
+
+
+async def replay_total(links: Links, wanted: Replay) -> int:
+    """How many messages lie between its start and its end, on all broker groups it is about."""
+    found = [links.broker(group) for group in await _groups(links, wanted)]
+    places = [await _bounds(links, link, wanted) for link in found]
+    return sum(max(0, end - first) for first, end in places)
+
+
+async def _groups(links: Links, wanted: Replay) -> list[str]:
+    """Broker groups to copy from; one that is away is an error before anything is copied."""
+    everyone = Everyone(links)
+    ends = [make_start(wanted.start), make_start(wanted.end)]
+    lone = [place for place in ends if place.at == "sequence"]
+    groups = await everyone.chosen(lone[0] if lone else ends[0], wanted.broker_group)
+    await everyone.ask(Command.SEEK, Seek(topic=wanted.topic, start=ends[0]), Sought, groups)
+    return groups
+
+
+async def _bounds(links: Links, link: Link, wanted: Replay) -> tuple[int, int]:
+    places = []
+    for start in (wanted.start, wanted.end):
+        seek = Seek(topic=wanted.topic, start=make_start(start))
+        places.append((await links.ask(link, Command.SEEK, seek, Sought)).sequence)
+    return places[0], places[1]
+
+
+async def _step(links: Links, link: Link, wanted: Replay, at: int, end: int) -> GroupReplayed:
+    rows = min(STEP_ROWS, max(1, wanted.rate // 10)) if wanted.rate else STEP_ROWS
+    asked = GroupReplay(
+        topic=wanted.topic, into=wanted.into, first=at, end=end, replay=wanted.name,
+        rows_max=rows, tag=wanted.tag, filter=wanted.filter, dry_run=wanted.dry_run,
+    )  # fmt: skip
+    while True:
+        try:
+            return await links.ask(link, Command.GROUP_REPLAY, asked, GroupReplayed)
+        except OverLimit:  # The same step is under way: an answer was lost.
+            await asyncio.sleep(BUSY_WAIT_S)

@@ -1,0 +1,1 @@
+"""`App`: handlers by decorator, run as tasks or in threads."""

@@ -1,0 +1,162 @@
+"""A handler and how it is fed: the checked keywords of `app.subscriber`. Pure; starts nothing.
+
+Every refusal happens where the decorator is written and names the option.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypedDict
+
+from ternmq.client.config import nearest_text
+from ternmq.client.consuming.consumer import PREFETCH_MAX, ConsumerOptions, make_plan
+from ternmq.core.errors import BadRequest
+
+Handler = Callable[[Any], Any]
+PoolName = Literal["tasks", "threads"]
+
+CONCURRENCY_MAX = 10_000
+LOCAL_RETRIES_MAX = 100
+BATCH_SIZE = 100
+BATCH_SIZE_MAX = 65_535
+BATCH_WAIT_MAX_S = 60.0
+TIMEOUT_MAX_S = 7 * 24 * 3600.0
+PREFETCH_MIN = 100
+
+
+class HandledOnce(Protocol):
+    """What `inbox=` takes: something that calls a handler only for messages not yet handled."""
+
+    def guard(self, handler: Callable[..., Any], group: str, /) -> Handler: ...
+
+
+class SubscriberOptions(TypedDict, total=False):
+    """The keywords of `subscriber` besides topics and group; the rest are those of `consumer`."""
+
+    concurrency: int
+    pool: PoolName | None
+    batch: bool
+    batch_size: int
+    batch_wait: float
+    auto_ack: bool
+    timeout: float | None
+    local_retries: int
+    retry_after: float | None
+    inbox: HandledOnce | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """One handler and what it is fed with."""
+
+    handler: Handler
+    topics: list[str]
+    group: str
+    concurrency: int
+    pool: PoolName
+    batch_size: int
+    """0: message by message."""
+    batch_wait: float
+    auto_ack: bool
+    timeout: float | None
+    local_retries: int
+    retry_after: float | None
+    options: ConsumerOptions
+
+    @property
+    def name(self) -> str:
+        return getattr(self.handler, "__name__", type(self.handler).__name__)
+
+
+class Feeding:
+    """The options of one decorator, checked; `of` a handler makes the subscriber."""
+
+    def __init__(self, topics: str | Sequence[str], group: str, options: dict[str, Any], /) -> None:
+        given = dict(options)
+        own = {name: given.pop(name) for name in SubscriberOptions.__annotations__ if name in given}
+        known = sorted({*ConsumerOptions.__annotations__, *SubscriberOptions.__annotations__})
+        for name in given:
+            if name not in known:
+                raise BadRequest(
+                    f"subscriber() has no option {name!r}; {nearest_text(name, known)}"
+                )
+        self._pool: PoolName | None = own.get("pool")
+        if self._pool not in (None, "tasks", "threads"):
+            raise BadRequest(f"pool is {self._pool!r}; it can be 'tasks' or 'threads'")
+        self._batch = _yes_or_no("batch", own.get("batch", False))
+        if not self._batch and ("batch_size" in own or "batch_wait" in own):
+            raise BadRequest("batch_size and batch_wait are for batch=True")
+        self._inbox: HandledOnce | None = own.get("inbox")
+        if self._inbox is not None and (self._batch or own.get("auto_ack") is False):
+            raise BadRequest("inbox= handles message by message and acks after its own commit: "
+                             "leave out batch= and auto_ack=")  # fmt: skip
+        self._checked = {
+            "concurrency": _whole("concurrency", own.get("concurrency", 1), 1, CONCURRENCY_MAX),
+            "batch_size": self._batch_size(own.get("batch_size", BATCH_SIZE)),
+            "batch_wait": _number("batch_wait", own.get("batch_wait", 0.0), 0, BATCH_WAIT_MAX_S),
+            "auto_ack": _yes_or_no("auto_ack", own.get("auto_ack", True)),
+            "timeout": _maybe("timeout", own.get("timeout"), 0.001, TIMEOUT_MAX_S),
+            "local_retries": _whole(
+                "local_retries", own.get("local_retries", 0), 0, LOCAL_RETRIES_MAX
+            ),
+            "retry_after": _maybe("retry_after", own.get("retry_after"), 0, 2**31),
+        }
+        at_once = self._checked["concurrency"] * max(1, self._checked["batch_size"])
+        given.setdefault("prefetch", min(max(2 * at_once, PREFETCH_MIN), PREFETCH_MAX))
+        self._options = given
+        self._group = group
+        self._topics = make_plan(topics, group, given, timeout=1).topics  # type: ignore[arg-type]
+
+    def of(self, handler: Callable[..., Any]) -> Subscriber:
+        """The subscriber; refuses a pool that this kind of handler cannot run in."""
+        if self._inbox is not None:
+            handler = self._inbox.guard(handler, self._group)
+        waits = is_coroutine(handler)
+        pool: PoolName = self._pool or ("tasks" if waits else "threads")
+        if waits and pool == "threads":
+            raise BadRequest("a coroutine runs as a task; for pool='threads' write a plain 'def'")
+        if not waits and pool == "tasks" and self._checked["timeout"] is not None:
+            raise BadRequest(
+                "a plain function on the event loop cannot be timed out: leave pool= out, so that "
+                "it runs in a thread, or write 'async def'"
+            )
+        return Subscriber(
+            handler=handler,
+            topics=self._topics,
+            group=self._group,
+            pool=pool,
+            options=self._options,  # type: ignore[arg-type]
+            **self._checked,
+        )
+
+    def _batch_size(self, size: Any) -> int:
+        return int(_whole("batch_size", size, 1, BATCH_SIZE_MAX)) if self._batch else 0
+
+
+def is_coroutine(handler: Handler) -> bool:
+    """Is it an `async def`, or an object whose call is one?"""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004
+    )
+
+
+def _number(name: str, value: Any, low: float, high: float) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise BadRequest(f"{name} is {value!r}; it can be {low:g} to {high:g}")
+    return value
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> Any:
+    if not isinstance(value, int):
+        raise BadRequest(f"{name} is {value!r}; it is a whole number")
+    return _number(name, value, low, high)
+
+
+def _maybe(name: str, value: Any, low: float, high: float) -> Any:
+    return None if value is None else _number(name, value, low, high)
+
+
+def _yes_or_no(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadRequest(f"{name} is {value!r}; it is True or False")
+    return value

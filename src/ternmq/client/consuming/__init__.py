@@ -1,0 +1,1 @@
+"""`mq.consumer`: subscriptions at broker groups, held rows, acks."""

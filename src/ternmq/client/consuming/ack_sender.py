@@ -1,0 +1,207 @@
+"""Tells a broker what became of delivered rows, and knows when it has heard.
+
+Acks ride on the next pull, or go alone after at most 200 ms (Q13 allows 5 s); in an ordered
+subscription at once. Retries and rejections always go alone: rejections at once, retries after at
+most 20 ms, so that single failures among many messages share requests. All are kept
+until answered and told again after a lost connection: hearing them twice does no harm. Belongs to
+one event loop.
+"""
+
+import asyncio
+from functools import partial
+
+from ternmq.client.consuming.pending_acks import Dones
+from ternmq.client.model.delivery import Verdict
+from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.rpc.connection import Connection
+from ternmq.wire.commands import Ack, Command, Done, pack
+
+ACK_DELAY_S = 0.2
+URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a request.
+RETRY_DELAY_S = 0.02  # Below a broker's tick, so a retry comes no later for it.
+AGAIN_DELAY_S = 1.0
+TELLING_MAX = 4  # Requests with retries under way: who fails a million rows shares the broker.
+ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
+
+log = get_logger()
+
+
+class Teller:
+    """What one subscription has to tell."""
+
+    def __init__(self, group: str, *, timeout: float, at_once: bool = False) -> None:
+        self._group = group
+        self._at_once = at_once  # In order: the next message of a key waits for this ack.
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._subscription = 0
+        self._back = asyncio.Event()
+        self._telling: set[asyncio.Future[bytearray]] = set()
+        self._riding = 0
+        """Pulls under way that took acks along."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._urgent_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.dones = Dones()
+        """Settled and not yet told; the hot path of acks extends its open range."""
+
+    def joined(self, connection: Connection, subscription: int) -> None:
+        """From now on there is somebody to tell."""
+        self._connection, self._subscription = connection, subscription
+        self._back.set()
+        if self.dones:
+            self._tell_soon()
+
+    def away(self) -> None:
+        self._connection = None
+        self._back.clear()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._cancel_timers()
+
+    # Riding on pulls.
+
+    def take_along(self) -> list[Done]:
+        """Acks for a pull that is about to be sent; it must be answered or failed later."""
+        done = self.dones.take_acks()
+        self._riding += bool(done)
+        return done
+
+    def arrived(self, done: list[Done]) -> None:
+        self._riding -= bool(done)
+
+    def failed(self, done: list[Done]) -> None:
+        self._riding -= bool(done)
+        self.dones.put_back(done)
+
+    # Going alone.
+
+    def settled(
+        self, ranges: list[tuple[int, int, int]], verdict: Verdict, *, at_once: bool = False
+    ) -> None:
+        """(lease, first sequence, end) have a verdict."""
+        for lease, first, end in ranges:
+            self.dones.add(lease, first, end, verdict)
+        self._tell_soon(at_once=at_once)
+
+    def settled_one(self, lease: int, sequence: int, verdict: Verdict) -> None:
+        """The same for one row: the way of single failures."""
+        self.dones.add(lease, sequence, sequence + 1, verdict)
+        if self._urgent_timer is None or self.dones.urgent or self._at_once:
+            self._tell_soon()
+
+    def acked(self, lease: int, sequence: int) -> None:
+        """One row is handled that begins a range of its own."""
+        self.dones.ack(lease, sequence, sequence + 1)
+        if self._timer is None or len(self.dones) > ENTRIES_MAX:
+            self._tell_soon()
+
+    def _tell_soon(self, *, at_once: bool = False) -> None:
+        if self._stopped:
+            return
+        dones = self.dones
+        if self._at_once or at_once:
+            if self._urgent_timer is None:
+                self._urgent_timer = self._loop.call_later(0, self.tell_now)
+        elif dones.urgent or len(dones) > ENTRIES_MAX:
+            self._tell_within(URGENT_DELAY_S)
+        elif dones.waiting:
+            self._tell_within(RETRY_DELAY_S)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(ACK_DELAY_S, self.tell_now)
+
+    def _tell_within(self, delay_s: float) -> None:
+        """A timer that runs already is enough unless it rings later than this."""
+        timer = self._urgent_timer
+        if timer is not None:
+            if timer.when() <= self._loop.time() + delay_s:
+                return
+            timer.cancel()
+        self._urgent_timer = self._loop.call_later(delay_s, self.tell_now)
+
+    def tell_now(self) -> None:
+        """Without waiting for more."""
+        self._cancel_timers()
+        if self.dones and not self._stopped:  # Else a pull took them along.
+            if self.dones.waiting and len(self._telling) >= TELLING_MAX:
+                return  # An answer under way goes on with it.
+            self._tell()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._urgent_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._urgent_timer = None
+
+    def _tell(self) -> None:
+        """Send what is settled, if only to hear that what rode on pulls has arrived."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return  # Told after the reconnect.
+        done = self.dones.take()
+        try:
+            payload = pack(Ack(subscription=self._subscription, done=done))
+            answer = connection.call(Command.ACK, payload)
+        except BaseException:
+            self.dones.put_back(done)  # Whatever went wrong: it was not told.
+            raise
+        self._telling.add(answer)
+        answer.add_done_callback(partial(self._told, connection, done))
+
+    def _told(
+        self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
+    ) -> None:
+        self._telling.discard(answer)
+        error = None if answer.cancelled() else answer.exception()
+        if error is None:
+            if self.dones:
+                self._tell_soon()  # More than one request held.
+            return
+        if connection.closed:
+            self.dones.put_back(done)
+        elif isinstance(error, TernError) and error.retryable:
+            self.dones.put_back(done)
+            self._loop.call_later(AGAIN_DELAY_S, self.tell_now)
+        else:
+            log.error("settled rows were refused", group=self._group, reason=str(error))
+
+    # Being sure.
+
+    async def flush(self) -> None:
+        """Wait until the broker has heard everything that was settled so far; as long as it goes
+        on answering, also longer than the time-out."""
+        try:
+            while self.dones or self._riding or self._telling:
+                async with asyncio.timeout(self._timeout):
+                    if await self._flush_some():
+                        return
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the broker did not confirm within {self._timeout:g} s; it is told again when it "
+                "is back"
+            ) from error
+
+    async def _flush_some(self) -> bool:
+        """Tell what one request holds, and wait for the answers under way. Was that all?"""
+        if self._connection is None or self._connection.closed:
+            self._back.clear()  # Closed, and the news of it is on its way.
+            await self._back.wait()
+        if self.dones or self._riding:
+            self._tell()
+        await self._all_told()
+        await asyncio.sleep(0)  # An answer that is there already runs its callback.
+        # Frames are handled in order: the acks on pulls came first.
+        return bool(self._riding) and not self.dones
+
+    async def _all_told(self) -> None:
+        """Wait for the answers under way; raises what the broker refused."""
+        connection = self._connection
+        for answer in list(self._telling):
+            try:
+                await asyncio.shield(answer)
+            except TernError:
+                if connection is not None and not connection.closed:
+                    raise

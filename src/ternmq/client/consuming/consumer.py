@@ -1,0 +1,374 @@
+"""The consumer: deliveries from every broker group, shown one by one or in batches.
+
+    async with mq.consumer("order.paid", group="billing") as consumer:
+        async for message in consumer:
+            message.ack()
+
+Showing a message that has arrived takes no await that suspends, so the loop is given a turn at
+least every few hundred messages. Several tasks may iterate over one consumer; each message is
+shown once. Leaving tells the brokers what is settled and gives the rest back at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypedDict
+
+from ternmq.client.config import nearest_text
+from ternmq.client.consuming.subscription_plan import Plan
+from ternmq.client.consuming.subscriptions import Memberships
+from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.model.delivery import BACK, Delivery
+from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.fork import life
+from ternmq.core.errors import BadRequest, Closed, TernError
+from ternmq.core.ids import check_name
+
+PREFETCH_MAX = 1_000_000
+TURN_ROWS = 256  # Rows shown before the loop gets a turn: a pull that was started goes out then.
+BATCH_ROWS = 4096
+TOPICS_MAX = 1024
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keywords of `consumer` besides topics and group, for type checkers."""
+
+    start: StartLike
+    prefetch: int
+    codec: Codec | CodecName | None
+    filter: str | None
+    tag: str | None
+    ordered: bool
+    attempts_max: int | None
+
+
+def make_plan(
+    topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
+) -> Plan:
+    """Check what a consumer is asked for."""
+    known = sorted(ConsumerOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            raise BadRequest(f"consumer() has no option {name!r}; {nearest_text(name, known)}")
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
+        raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
+    prefetch = options.get("prefetch", 1000)
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
+        raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
+    if not 0 < prefetch <= PREFETCH_MAX:
+        raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
+    return Plan(
+        group=check_name("group", group),
+        topics=[check_name("topic", name) for name in names],
+        start=make_start(options.get("start", "earliest")),
+        start_given="start" in options,
+        prefetch=prefetch,
+        codec=find_codec(options.get("codec")),
+        timeout=timeout,
+        tag=options.get("tag") or "",
+        filter=options.get("filter") or "",
+        ordered=bool(options.get("ordered")),
+        attempts_max=options.get("attempts_max"),
+    )
+
+
+class Consumer:
+    """One member of a group. Use it in `async with`, or `start` and `close` it."""
+
+    def __init__(self, links: Links, plan: Plan) -> None:
+        self._plan = plan
+        self._life = life.number
+        self._subscriptions = Memberships(links, plan, self)
+        self._ready: deque[Delivery] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._error: TernError | None = None
+        self.on_withdraw: Callable[[Delivery], None] = lambda delivery: None
+        """Told when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
+        self._state = "new"
+        self._resting = False
+        # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
+        self._delivery: Delivery = None  # type: ignore[assignment]
+        self._ranges: list[tuple[int, int]] = []
+        self._row = self._row_end = 0
+        self._shown = 0
+
+    @property
+    def group(self) -> str:
+        return self._plan.group
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._plan.topics)
+
+    @property
+    def closed(self) -> bool:
+        return self._state == "closed"
+
+    # Coming and going.
+
+    async def start(self) -> "Consumer":
+        """Join the group at every broker group; raises what keeps it out."""
+        if self._state != "new":
+            raise Closed("a consumer is started once; make a new one")
+        self._state = "open"
+        try:
+            await self._subscriptions.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Stop pulling, tell what is settled, give the rest back."""
+        if self._state == "closed":
+            return
+        self._state = "closed"
+        self._wake_all()
+        if self._life == life.number:
+            await self._subscriptions.stop()
+        self._ready.clear()
+        self._ranges, self._row, self._row_end = [], 0, 0
+
+    def stop_pulling(self) -> None:
+        """Ask for no more, and give back at once what was not shown yet; iterating ends."""
+        self._resting = True
+        self._subscriptions.rest()
+        for subscription in self._subscriptions:
+            self.give_back(subscription)
+        self._wake_all()
+
+    def give_back(self, source: object) -> None:
+        """What one broker sent and was not shown yet goes back to it, and is not shown."""
+        delivery = self._delivery
+        if delivery is not None and delivery.source is source:
+            unshown = [*self._ranges, (self._row, self._row_end)]
+            self._ranges, self._row = [], self._row_end
+            for first, end in unshown:
+                if first < end:
+                    delivery.source.settle(delivery, (first, end), BACK)
+        ready = [each for each in self._ready if each.source is source]
+        self._ready = deque(each for each in self._ready if each.source is not source)
+        self._give_back(ready)
+
+    def _give_back(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            for first, end in delivery.ranges:
+                delivery.source.settle(delivery, (first, end), BACK)
+
+    async def __aenter__(self) -> "Consumer":
+        return await self.start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def flush(self) -> None:
+        """Wait until the brokers have everything that was settled so far."""
+        self._check()
+        await asyncio.gather(*(each.flush() for each in self._subscriptions))
+
+    # Showing.
+
+    def __aiter__(self) -> "Consumer":
+        self._check()
+        return self
+
+    async def __anext__(self) -> Message:
+        row = self._row
+        if row == self._row_end:
+            if self._ranges and self._shown < TURN_ROWS:  # Single rows that came again.
+                self._row, self._row_end = self._ranges.pop()
+                self._shown += self._row_end - self._row
+            else:
+                await self._next_range()
+            row = self._row
+        self._row = row + 1
+        return Message(self._delivery, row)
+
+    def batches(self, rows_max: int = BATCH_ROWS) -> AsyncIterator[MessageBatch]:
+        """Messages in batches of one topic, as they arrive; about `rows_max` at most."""
+        self._check()
+        return _Batches(self, rows_max)
+
+    async def next_batch(
+        self, rows_max: int = BATCH_ROWS, *, wait: float = 0.0, exact: bool = False
+    ) -> MessageBatch | None:
+        """The next batch; None once the consumer is closed.
+
+        `wait`: seconds to gather for, counted from the first message. `exact`: never more than
+        `rows_max`; else a stored batch that begins within it is not cut.
+        """
+        self._check_life()
+        try:
+            if self._row == self._row_end:
+                await self._next_range()
+        except StopAsyncIteration:
+            return None
+        parts: list[tuple[Delivery, int, int]] = []
+        left = self._take_parts(parts, rows_max, exact)
+        if wait > 0 and left > 0:
+            try:
+                await self._gather(parts, left, wait, exact)
+            except asyncio.CancelledError:
+                for delivery, first, end in parts:  # Nobody will see them here.
+                    delivery.source.settle(delivery, (first, end), BACK)
+                raise
+        return MessageBatch(parts)
+
+    async def _gather(
+        self, parts: list[tuple[Delivery, int, int]], left: int, wait: float, exact: bool
+    ) -> None:
+        """Wait for more of the same topic, until it is enough, time is up, or others come."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait
+        while left > 0 and self._row == self._row_end and not self._ranges and not self._ready:
+            if self._state == "closed" or self._resting or self._error is not None:
+                return
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await asyncio.wait([waiter], timeout=give_up - loop.time())
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+            if not waiter.done():
+                return
+            left = self._take_parts(parts, left, exact)
+
+    def _take_parts(
+        self, parts: list[tuple[Delivery, int, int]], rows_max: int, exact: bool
+    ) -> int:
+        """Move what is there into `parts`, all of one topic; return how many more would fit."""
+        left = rows_max
+        like = parts[-1][0] if parts else None
+        while left > 0:
+            if self._row == self._row_end:
+                if like is None or (self._ranges and not _alike(like, self._delivery)):
+                    break
+                if not self._advance(like.topic, like.source):
+                    break
+            elif like is not None and not _alike(like, self._delivery):
+                break
+            like = self._delivery
+            end = min(self._row_end, self._row + left) if exact else self._row_end
+            parts.append((like, self._row, end))
+            left -= end - self._row
+            self._shown += end - self._row
+            self._row = end
+        return left
+
+    async def _next_range(self) -> None:
+        """Make `_row` < `_row_end`, waiting for a delivery if need be."""
+        while True:
+            if self._shown >= TURN_ROWS:
+                self._shown = 0
+                await asyncio.sleep(0)
+            if self._row < self._row_end or self._advance():
+                self._shown += self._row_end - self._row
+                return
+            self._check_life()
+            if self._error is not None:
+                raise self._error
+            if self._state == "closed" or self._resting:
+                raise StopAsyncIteration
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._waiters:  # Else everybody was woken in the same moment.
+                    self._waiters.remove(waiter)
+                raise
+            self._shown = 0
+
+    def _advance(self, topic: str | None = None, source: object = None) -> bool:
+        """Go on to the next range that is there; of this topic and source, if they matter."""
+        if not self._ranges:
+            if not self._ready or self._state == "closed":
+                return False
+            following = self._ready[0]
+            if topic is not None and (following.topic != topic or following.source is not source):
+                return False
+            self._delivery = self._ready.popleft()
+            self._ranges = list(reversed(self._delivery.ranges))
+            if self._delivery.alone:
+                self._delivery.source.started(self._delivery)
+        self._row, self._row_end = self._ranges.pop()
+        return True
+
+    # What subscriptions call.
+
+    def arrived(self, deliveries: list[Delivery]) -> None:
+        if self._resting:
+            self._give_back(deliveries)
+            return
+        self._ready.extend(deliveries)
+        self._wake_all()
+
+    def unshown(self, delivery: Delivery) -> list[tuple[int, int]]:
+        if delivery is self._delivery:
+            return [*self._ranges, (self._row, self._row_end)]
+        return delivery.ranges if delivery in self._ready else []
+
+    def withdraw(self, delivery: Delivery) -> None:
+        """The lease is lost: rows that were not shown are not shown any more."""
+        self.on_withdraw(delivery)
+        unshown = self.unshown(delivery)
+        if delivery in self._ready:
+            self._ready.remove(delivery)
+        elif delivery is self._delivery:
+            self._ranges, self._row = [], self._row_end
+        for first, end in unshown:
+            delivery.settled[first:end] = b"\1" * (end - first)
+
+    def failed(self, error: TernError) -> None:
+        self._error = error
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _check(self) -> None:
+        self._check_life()
+        if self._state != "open":
+            raise Closed("this consumer is not started or closed; use it in 'async with'")
+
+    def _check_life(self) -> None:
+        if self._life != life.number:
+            raise Closed("this consumer belongs to the parent process; make one after the fork")
+
+
+class _Batches:
+    """Iterates over a consumer batch by batch."""
+
+    def __init__(self, consumer: Consumer, rows_max: int) -> None:
+        if rows_max < 1:
+            raise BadRequest(f"rows_max is {rows_max}; it is at least 1")
+        self._consumer = consumer
+        self._rows_max = rows_max
+
+    def __aiter__(self) -> "_Batches":
+        return self
+
+    async def __anext__(self) -> MessageBatch:
+        batch = await self._consumer.next_batch(self._rows_max)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+
+def _alike(one: Delivery, other: Delivery) -> bool:
+    """May their messages be shown in one batch?"""
+    return one.topic == other.topic and one.source is other.source
+
+
+def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:
+    """The client's codec applies where the consumer names none."""
+    if options.get("codec") is None and codec is not None:
+        options["codec"] = codec
+    return options  # type: ignore[return-value]

@@ -1,0 +1,69 @@
+"""A group's settings, brought to a broker group that does not know the group yet.
+
+Each broker group keeps the settings of groups by itself. A consumer that joins a broker group which
+was added later would make its group there with the defaults: a paused group would be handed out, a
+limit would not hold. So it first looks how the group is set elsewhere, and makes it so there.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ternmq.client.transport.cluster import Links
+from ternmq.core.errors import AlreadyExists, GroupNotFound, Unavailable
+from ternmq.wire.commands import (
+    Command,
+    Group,
+    GroupCreate,
+    GroupFind,
+    Groups,
+    GroupSet,
+    GroupSettings,
+)
+
+CARRIED = tuple(
+    name
+    for name in GroupSet.__struct_fields__
+    if name in GroupSettings.__struct_fields__  # Not the sessions that are paused: they come later.
+)
+
+
+async def carry_settings(
+    links: Links, named: tuple[str, str], target: str, known: Sequence[str]
+) -> None:
+    """`named` is topic and group; `known` are broker groups that may have it."""
+    topic, group = named
+    if await _settings(links, target, topic, group) is not None:
+        return
+    for other in known:
+        with suppress(Unavailable):
+            settings = await _settings(links, other, topic, group)
+            if settings is not None:
+                await _set(links, target, named, settings)
+                return
+
+
+async def _settings(links: Links, at: str, topic: str, group: str) -> GroupSettings | None:
+    find = GroupFind(topic=topic, group=group)
+    try:
+        answer = await links.ask(links.broker(at), Command.GROUP_LIST, find, Groups)
+    except GroupNotFound:
+        return None
+    found = [each.settings for each in answer.groups if each.ledger.lane == "topic"]
+    return found[0] if found else None
+
+
+async def _set(links: Links, at: str, named: tuple[str, str], settings: GroupSettings) -> None:
+    changed = {
+        name: getattr(settings, name)
+        for name in CARRIED
+        if getattr(settings, name) != getattr(GroupSettings(), name)
+    }
+    if not changed:
+        return
+    topic, group = named
+    link = links.broker(at)
+    create = GroupCreate(topic=topic, group=group)  # It misses nothing that is there.
+    with suppress(AlreadyExists):
+        await links.ask(link, Command.GROUP_CREATE, create, Group)
+    wanted = GroupSet(topic=topic, group=group, **changed)
+    await links.ask(link, Command.GROUP_SET, wanted, Group)

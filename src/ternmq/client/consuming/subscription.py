@@ -1,0 +1,466 @@
+"""One consumer at one broker group: joins, pulls, settles, renews, comes back after a lost link.
+
+1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
+   so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
+   something.
+2. What became of rows is told by the `Teller`.
+3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
+   holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
+   it has in hand are not shown a second time when they are delivered again (D5).
+
+Belongs to one event loop; only `settle_later` may be called from other threads.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Generator
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+from ternmq.batch.envelope import Envelope, read_envelopes
+from ternmq.client.consuming.ack_sender import Teller
+from ternmq.client.consuming.held_rows import Holding
+from ternmq.client.consuming.replica_fetch import LeftOuts, Whole
+from ternmq.client.consuming.subscription_plan import Plan, Sink
+from ternmq.client.model.delivery import ACK, BACK, Delivery, Verdict, retry_verdict
+from ternmq.client.transport.link import Link, back_off
+from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
+from ternmq.rpc.connection import Connection, request
+from ternmq.wire.commands import (
+    DELIVERED,
+    Command,
+    Done,
+    Empty,
+    Join,
+    Joined,
+    Leave,
+    Notice,
+    Pull,
+    Renew,
+    Renewed,
+    pack,
+    unpack,
+)
+
+PULLS_MAX = 2
+PULL_SIZE_MAX = 2 * MIB
+PULL_WAIT_MS = 10_000
+HELD_SIZE_MAX = 64 * MIB
+
+log = get_logger()
+
+
+class Flushing:
+    """Awaiting this sends what is settled and waits until the broker has it."""
+
+    __slots__ = ("_subscription",)
+
+    def __init__(self, subscription: "Subscription") -> None:
+        self._subscription = subscription
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._subscription.flush().__await__()
+
+
+class Subscription:
+    """The part of a consumer that one broker group knows."""
+
+    def __init__(self, link: Link, plan: Plan, sink: Sink, *, reader: Link) -> None:
+        """`reader` leads to a replica, for bytes that the master leaves out."""
+        self._link = link
+        self._left_outs = LeftOuts(reader)
+        self._plan = plan
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self.thread = get_ident()
+        self.flushing = Flushing(self)
+        self._connection: Connection | None = None
+        """Joined on it; None while away."""
+        self._broker_group = ""
+        self._number = 0
+        self._lease_s = 60.0
+        self._away = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._ebbing = False  # The broker is about to stop.
+        self._resting = False
+        self._teller = Teller(plan.group, timeout=plan.timeout, at_once=plan.ordered)
+        self._at_once = plan.ordered
+        self._dones = self._teller.dones
+        self._holding = Holding()
+        self._pulls = 0
+        self._asked = 0
+        self._flowing = False
+        self._pull_at = -1
+        self._renew_timer: asyncio.TimerHandle | None = None
+        self._elsewhere: deque[tuple[Delivery, tuple[int, int], Verdict]] = deque()
+        self._woken = False
+
+    # Being there.
+
+    async def start(self) -> None:
+        """Join; raises what keeps the consumer out."""
+        self._link.watchers.append(self._lost)
+        self._link.notices.append(self._noticed)
+        give_up = self._loop.time() + self._plan.timeout
+        failures = 0
+        while self._connection is None:
+            try:
+                await self._join()
+            except TernError as error:
+                failures += 1
+                if not error.retryable or self._loop.time() > give_up:
+                    raise
+                await asyncio.sleep(back_off(failures))
+        self._task = self._loop.create_task(self._stay(), name="tern-subscription")
+
+    async def _join(self) -> None:
+        plan = self._plan
+        connection = await self._link.get()
+        held = self._holding.leases()
+        joined = await request(
+            connection,
+            Command.JOIN,
+            Join(
+                group=plan.group,
+                topics=plan.topics,
+                start=plan.start,
+                held=held,
+                tag=plan.tag,
+                filter=plan.filter,
+                ordered=plan.ordered,
+                # Who comes back does not start: others may have said something else meanwhile.
+                attempts_max=None if self._number else plan.attempts_max,
+                picks=True,
+            ),
+            Joined,
+            timeout=plan.timeout,
+        )
+        if connection.closed:
+            raise Unavailable("the connection was lost while joining")
+        self._warn_about_start(joined, again=self._number != 0)
+        self._left_outs.topics = {topic.id: topic.name for topic in joined.topics}
+        self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
+        self._lose(set(held) - set(joined.kept))
+        self._connection = connection
+        self._broker_group = connection.welcome.broker_group
+        self._ebbing = False
+        self._teller.joined(connection, self._number)
+        self._away.clear()
+        self._flowing = True
+        if self._renew_timer is None:
+            self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+        self._pump()
+
+    def _warn_about_start(self, joined: Joined, *, again: bool) -> None:
+        if not self._plan.start_given or again:
+            return
+        for topic, new in zip(joined.topics, joined.new, strict=True):
+            if not new:
+                log.warning(
+                    "start has no effect: the group was there before",
+                    topic=topic.name,
+                    group=self._plan.group,
+                )
+
+    async def _stay(self) -> None:
+        """Come back whenever the connection is lost."""
+        failures = 0
+        while True:
+            await self._away.wait()
+            try:
+                await self._join()
+                failures = 0
+            except TernError as error:
+                if not error.retryable and not isinstance(error, Closed | ProtocolError):
+                    self._sink.failed(error)
+                    return
+                failures += 1
+                await asyncio.sleep(back_off(failures))
+
+    def _lost(self) -> None:
+        """Called by the link; requests under way fail right after this."""
+        if self._connection is not None:
+            self._connection = None
+            self._teller.away()
+            self._away.set()
+
+    async def stop(self) -> None:
+        """Tell what is settled, give everything else back, leave."""
+        self._stopping = True
+        try:
+            if self._connection is not None:
+                await self.flush()
+            else:
+                self._settle_elsewhere()
+                self._warn_about_untold()
+        except TernError as error:
+            log.warning("acks may be lost", group=self._plan.group, reason=str(error))
+        try:
+            await self._leave()
+        except TernError as error:
+            log.warning("consumer left without a word", group=self._plan.group, reason=str(error))
+        finally:
+            self._connection = None
+            self._link.watchers.remove(self._lost)
+            self._link.notices.remove(self._noticed)
+            self._teller.stop()
+            self._left_outs.stop()
+            if self._renew_timer is not None:
+                self._renew_timer.cancel()
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+
+    def _warn_about_untold(self) -> None:
+        rows = self._teller.dones.rows
+        if rows:
+            log.warning(
+                "acks may be lost", group=self._plan.group, rows=rows, reason="no connection"
+            )
+
+    async def _leave(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            leave = Leave(subscription=self._number)
+            await request(connection, Command.LEAVE, leave, Empty, timeout=self._plan.timeout)
+
+    # Pulling.
+
+    def rest(self) -> None:
+        """Start no more pulls; leases that are held are renewed all the same."""
+        self._resting = True
+
+    def _pump(self) -> None:
+        """Start pulls while there is room for what they bring."""
+        prefetch = self._plan.prefetch
+        half = (prefetch + 1) // 2
+        while True:
+            self._pull_at = -1
+            connection = self._connection
+            if connection is None or self._stopping or self._resting or self._ebbing:
+                return
+            if self._pulls >= (PULLS_MAX if self._flowing else 1):
+                return
+            self._pull_at = prefetch - half - self._asked
+            if self._holding.rows > self._pull_at or self._holding.size > HELD_SIZE_MAX:
+                return
+            free = prefetch - self._holding.rows - self._asked
+            self._pull(connection, half if self._flowing else free)
+
+    def _pull(self, connection: Connection, rows: int) -> None:
+        self._pulls += 1
+        self._asked += rows
+        done = self._teller.take_along()
+        pull = Pull(
+            subscription=self._number,
+            rows_max=rows,
+            size_max=PULL_SIZE_MAX,
+            wait_ms=PULL_WAIT_MS,
+            done=done,
+            cold=self._left_outs.wanted,
+        )
+        try:
+            answer = connection.call(Command.PULL, pack(pull))
+        except BaseException:
+            self._pulls -= 1
+            self._asked -= rows
+            self._teller.failed(done)
+            raise
+        answer.add_done_callback(partial(self._pulled, connection, rows, done))
+
+    def _pulled(
+        self,
+        connection: Connection,
+        rows: int,
+        done: list[Done],
+        answer: "asyncio.Future[bytearray]",
+    ) -> None:
+        self._pulls -= 1
+        self._asked -= rows
+        error = Unavailable("cancelled") if answer.cancelled() else answer.exception()
+        if error is not None:
+            self._teller.failed(done)
+            self._pull_failed(connection, error)
+            return
+        self._teller.arrived(done)
+        if self._stopping:
+            return  # The broker takes these rows back when we leave.
+        try:
+            envelopes = self._complete(connection, rows, answer.result())
+        except (Corrupt, ProtocolError) as broken:
+            self._sink.failed(broken)
+            return
+        if envelopes is not None:
+            self._arrived(connection, envelopes)
+
+    def _complete(
+        self, connection: Connection, rows: int, payload: bytearray
+    ) -> list[Envelope] | None:
+        """What a pull brought; None: it has to wait for bytes, its own or those of one before."""
+        if len(payload) < DELIVERED.size:
+            raise ProtocolError("the answer to a pull is cut off")
+        count, left_out, _ = DELIVERED.unpack_from(payload)
+        if not left_out and not self._left_outs.busy:
+            return read_envelopes(payload, count, DELIVERED.size)
+        self._pulls += 1
+        self._asked += rows
+        self._left_outs.take(payload, partial(self._completed, connection, rows))
+        return None
+
+    def _completed(self, connection: Connection, rows: int, whole: Whole | TernError) -> None:
+        """The bytes are there, or it is known which are not."""
+        self._pulls -= 1
+        self._asked -= rows
+        if self._stopping or connection is not self._connection:
+            return  # The broker takes these rows back: nobody has presented their lease.
+        if isinstance(whole, TernError):
+            self._sink.failed(whole)
+            return
+        if whole.missing:
+            self._teller.settled(whole.missing, BACK, at_once=True)
+        self._arrived(connection, whole.envelopes)
+
+    def _arrived(self, connection: Connection, envelopes: list[Envelope]) -> None:
+        deliveries = self._read(envelopes, connection.welcome.epoch)
+        self._flowing = bool(deliveries)
+        if deliveries:
+            self._sink.arrived(deliveries)
+        self._pump()
+
+    def _pull_failed(self, connection: Connection, error: BaseException) -> None:
+        if self._stopping or connection.closed or connection is not self._connection:
+            return  # `_stay` joins again.
+        if isinstance(error, TernError) and not error.retryable:
+            self._sink.failed(error)
+            return
+        self._loop.call_later(back_off(2), self._pump)
+
+    def _read(self, envelopes: list[Envelope], epoch: int) -> list[Delivery]:
+        found: list[Delivery] = []
+        for envelope in envelopes:
+            delivery = Delivery(envelope, self, self._plan.codec, epoch, self._broker_group)
+            self._holding.add(delivery)
+            try:
+                envelope.batch.check()
+            except Corrupt as error:
+                log.error("a batch arrived damaged", topic=delivery.topic, sequence=delivery.base)
+                self.settle(delivery, (0, len(delivery.settled)), retry_verdict(5, str(error)))
+                continue
+            if delivery.ranges:
+                found.append(delivery)
+        return found
+
+    def started(self, delivery: Delivery) -> None:
+        """The broker hears of it before the application: this row may be the last one it sees."""
+        connection = self._connection
+        if connection is not None and not connection.closed and not delivery.lost:
+            held = [(delivery.lease, delivery.base + a, delivery.base + b)
+                    for a, b in delivery.ranges]  # fmt: skip
+            renew = Renew(subscription=self._number, leases=[delivery.lease], started=held)
+            connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
+
+    # Settling.
+
+    def acked(self, delivery: Delivery, row: int) -> None:
+        """One row is handled. The hot path: a few comparisons."""
+        settled = delivery.settled
+        if settled[row]:
+            return
+        sequence = delivery.base + row
+        dones = self._dones
+        if delivery.lost or self._at_once or delivery.alone:
+            self.settle(delivery, (row, row + 1), ACK)
+            return
+        if sequence == dones.end and delivery.lease == dones.lease:
+            dones.end = sequence + 1
+        else:  # The row before this one failed, or this one comes again.
+            self._teller.acked(delivery.lease, sequence)
+        settled[row] = 1
+        holding = self._holding
+        holding.rows -= 1
+        delivery.remaining -= 1
+        if not delivery.remaining:
+            holding.finished(delivery)
+        if holding.rows <= self._pull_at:
+            self._pump()
+
+    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+        """Rows have a verdict; those that had one before keep it."""
+        first, end = rows
+        if end - first == 1 and not (delivery.lost or delivery.alone or delivery.settled[first]):
+            delivery.settled[first] = 1
+            self._holding.leave(delivery, 1)
+            self._teller.settled_one(delivery.lease, delivery.base + first, verdict)
+            if self._holding.rows <= self._pull_at:
+                self._pump()
+            return
+        for first, end in delivery.open_ranges(*rows):
+            delivery.settled[first:end] = b"\1" * (end - first)
+            ranges = self._holding.settle(delivery, first, end)
+            self._teller.settled(ranges, verdict, at_once=delivery.alone)
+        if self._holding.rows <= self._pull_at:
+            self._pump()
+
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+        """The same from another thread; one wake-up for many calls."""
+        self._elsewhere.append((delivery, rows, verdict))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._settle_elsewhere)
+
+    def _settle_elsewhere(self) -> None:
+        self._woken = False
+        while self._elsewhere:
+            delivery, rows, verdict = self._elsewhere.popleft()
+            if verdict is ACK and rows[1] - rows[0] == 1:
+                self.acked(delivery, rows[0])
+            else:
+                self.settle(delivery, rows, verdict)
+
+    async def flush(self) -> None:
+        """Wait until the broker has heard everything that was settled so far."""
+        self._settle_elsewhere()
+        await self._teller.flush()
+
+    # Keeping.
+
+    def _renew(self) -> None:
+        self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+        self._renew_now()
+
+    def _noticed(self, notice: Notice) -> None:
+        """After a reset some leases are gone: find out which before their rows are shown. Before
+        a planned stop the broker hears what is settled, and gets back what was not begun."""
+        if notice.kind == "leases":
+            self._renew_now()
+        elif notice.kind == "stopping" and not self._stopping:
+            self._ebbing = True
+            self._sink.give_back(self)
+            self._settle_elsewhere()
+            self._teller.tell_now()
+
+    def _renew_now(self) -> None:
+        leases = self._holding.leases()
+        connection = self._connection
+        if not leases or connection is None:
+            return
+        started = self._holding.started(self._sink.unshown)
+        renew = Renew(subscription=self._number, leases=leases, started=started)
+        connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
+
+    def _renewed(self, answer: "asyncio.Future[bytearray]") -> None:
+        if answer.cancelled() or answer.exception() is not None:
+            return  # Lost connections are handled by `_stay`; leases last for two more tries.
+        self._lose(set(unpack(answer.result(), Renewed).lost))
+
+    def _lose(self, leases: set[int]) -> None:
+        """These rows are no longer ours: show none of them that was not shown yet."""
+        for delivery in self._holding.lose(leases):
+            self._sink.withdraw(delivery)
+        if leases:
+            log.info("leases lost", group=self._plan.group, leases=len(leases))
+            self._pump()

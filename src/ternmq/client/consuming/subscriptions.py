@@ -1,0 +1,143 @@
+"""The broker groups that a consumer has joined, one subscription each; also those that come later.
+
+At the start every broker group on the routes is joined; that at least one lets the consumer in is
+enough, the others are tried again in the background. A broker group that is added later is joined
+when the routes tell, from its earliest message: the consumer was there before it, and with what was
+set for the group elsewhere. One that leaves
+the routes keeps its subscription, which waits for it to come back.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from ternmq.client.consuming.group_settings import carry_settings
+from ternmq.client.consuming.subscription import Subscription
+from ternmq.client.consuming.subscription_plan import Plan, Sink
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.link import back_off
+from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.log import get_logger
+from ternmq.wire.commands import Start
+
+START_S = 60.0
+"""As long as a sender tries (`delivery_timeout`)."""
+
+log = get_logger()
+
+
+class Memberships:
+    """Belongs to one consumer and one event loop."""
+
+    def __init__(self, links: Links, plan: Plan, sink: Sink) -> None:
+        self._links = links
+        self._plan = plan
+        self._sink = sink
+        self._joined: dict[str, Subscription] = {}
+        self._joining: dict[str, asyncio.Task[None]] = {}
+        self._resting = False
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(list(self._joined.values()))
+
+    async def start(self) -> None:
+        """Join everywhere; raises what keeps the consumer out. While broker groups are known and
+        none lets it in, it waits as a running one would, for a time; not for a disk, which nobody
+        but a person makes room on."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + max(START_S, self._plan.timeout)
+        failures = 0
+        while True:
+            try:
+                await self._join_some()
+                break
+            except TernError as error:
+                known = bool(self._links.masters() or self._links.away("realtime"))
+                waits = error.retryable and not isinstance(error, DiskFull | DiskFailed)
+                if not (waits and known) or loop.time() > give_up:
+                    raise
+                failures += 1
+                if failures == 1:
+                    log.warning("cannot join yet", group=self._plan.group, reason=error.message)
+            await asyncio.sleep(back_off(failures))
+        self._links.on_routes.append(self._look)
+        self._look()
+
+    async def _join_some(self) -> None:
+        """At least one; raises why there is none."""
+        late: TernError | None = None
+        for group in await self._links.some_masters():
+            try:
+                await self._join(group, self._plan)
+            except TernError as error:
+                if not error.retryable:
+                    raise
+                late = error
+        if late is not None and not self._joined:
+            raise late
+
+    def rest(self) -> None:
+        """Ask for no more."""
+        self._resting = True
+        for subscription in self:
+            subscription.rest()
+
+    async def stop(self) -> None:
+        """Leave everywhere."""
+        if self._look in self._links.on_routes:
+            self._links.on_routes.remove(self._look)
+        tasks = list(self._joining.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await asyncio.gather(*(each.stop() for each in self))
+
+    def _look(self) -> None:
+        """Is there a broker group that we have not joined?"""
+        later = replace(self._plan, start=Start(at="earliest"), start_given=False)
+        for group in self._links.masters():
+            if group not in self._joined and group not in self._joining and not self._resting:
+                task = asyncio.create_task(self._keep_joining(group, later), name="tern-join")
+                self._joining[group] = task
+                task.add_done_callback(partial(self._came, group))
+
+    def _came(self, group: str, _task: "asyncio.Task[None]") -> None:
+        self._joining.pop(group, None)
+
+    async def _keep_joining(self, group: str, plan: Plan) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._carry(group)
+                await self._join(group, plan)
+            except TernError as error:
+                if not error.retryable:
+                    self._sink.failed(error)
+                    return
+                failures += 1
+                await asyncio.sleep(back_off(failures))
+            else:
+                log.info("joined a broker group", broker_group=group, group=plan.group)
+                return
+
+    async def _carry(self, group: str) -> None:
+        """What was set for our group holds there too, before we are handed anything."""
+        for topic in self._plan.topics:
+            try:
+                named = (topic, self._plan.group)
+                await carry_settings(self._links, named, group, list(self._joined))
+            except TernError as error:
+                if error.retryable:
+                    raise  # What is wrong for good is told by joining.
+
+    async def _join(self, group: str, plan: Plan) -> None:
+        broker, reader = self._links.broker(group), self._links.reader(group)
+        subscription = Subscription(broker, plan, self._sink, reader=reader)
+        try:
+            await subscription.start()
+        except BaseException:
+            await subscription.stop()
+            raise
+        self._joined[group] = subscription

@@ -1,0 +1,1 @@
+"""What applications hold in their hands: messages, receipts, codecs, times. No network."""

@@ -1,0 +1,223 @@
+"""One batch as it lies with a consumer: which of its rows are delivered, and which are settled.
+
+Rows are settled once: acked, given back for a retry, or rejected; later calls change nothing. A
+delivery is shared by all message objects made from it; it never copies a body.
+"""
+
+from collections.abc import Generator
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Protocol
+
+from ternmq.batch.envelope import Envelope, read_errors
+from ternmq.client.model.codec import Codec
+from ternmq.client.model.last_error import LastError, report, writable
+from ternmq.client.model.times import shown, time_from_ms
+from ternmq.core.errors import BadRequest
+
+
+class Settlement(Protocol):
+    """What `ack`, `retry` and `reject` return: free when ignored; await it to be sure."""
+
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+
+class Source(Protocol):
+    """Who delivered, and takes back what became of the rows."""
+
+    @property
+    def thread(self) -> int:
+        """The thread of the event loop; calls from others are passed on to it."""
+
+    @property
+    def flushing(self) -> Settlement:
+        """Await it to be sure."""
+
+    def acked(self, delivery: "Delivery", row: int) -> None:
+        """One row is handled; the hot path."""
+
+    def started(self, delivery: "Delivery") -> None:
+        """A row that was handed out alone is about to be shown."""
+
+    def settle(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
+        """A range of rows has a verdict."""
+
+    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
+        """The same, from any thread."""
+
+
+REASON_SIZE_MAX = 1024
+
+
+class Verdict:
+    """What became of rows: 'ack', 'retry' after some time, 'reject' for good, 'back'."""
+
+    __slots__ = ("after_ms", "error", "kind", "reason")
+
+    def __init__(
+        self,
+        kind: Literal["ack", "retry", "reject", "back"],
+        after_ms: int = 0,
+        reason: object = "",
+        error: BaseException | None = None,
+    ) -> None:
+        self.kind = kind
+        self.after_ms = after_ms
+        if error is not None and not reason:
+            reason = f"{type(error).__name__}: {writable(error)}"
+        self.reason = writable(reason)[:REASON_SIZE_MAX]
+        self.error = report(error, self.reason if kind == "retry" else "")
+
+
+ACK = Verdict("ack")
+BACK = Verdict("back")  # Not looked at: ready for others at once, and no attempt was made.
+BY_POLICY = Verdict("retry", -1)
+
+
+@lru_cache(maxsize=64)
+def _plain(after_ms: int) -> Verdict:
+    """A retry without a reason: most handlers know a few delays."""
+    return Verdict("retry", after_ms)
+
+
+def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Verdict:
+    """Checked: come again after so many seconds, or (None) when the group's policy says."""
+    silent = error is None and isinstance(reason, str) and not reason
+    if after is None:
+        return BY_POLICY if silent else Verdict("retry", -1, reason, error)
+    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
+        raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
+    after_ms = int(after * 1000)
+    return _plain(after_ms) if silent else Verdict("retry", after_ms, reason, error)
+
+
+def reject_verdict(reason: str, error: BaseException | None = None) -> Verdict:
+    return Verdict("reject", 0, reason, error)
+
+
+class Fence(NamedTuple):
+    """Grows with every hand-out of a message: the life of the broker, then the lease."""
+
+    epoch: int
+    lease: int
+
+
+class Delivery:
+    """The delivered rows of one batch. Row i has the sequence `base + i`."""
+
+    __slots__ = (
+        "alone",
+        "attempts",
+        "base",
+        "batch",
+        "broker_group",
+        "codec",
+        "epoch",
+        "errors",
+        "lane",
+        "lease",
+        "lost",
+        "moved",
+        "ranges",
+        "remaining",
+        "selection",
+        "settled",
+        "source",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        source: Source,
+        codec: Codec | None,
+        epoch: int = 0,
+        broker_group: str = "",
+    ) -> None:
+        self.broker_group = broker_group
+        self.batch = batch = envelope.batch
+        self.base = batch.base_sequence
+        self.lease = envelope.lease
+        self.epoch = epoch
+        self.lane = envelope.lane
+        self.alone = envelope.alone
+        """The broker waits for this verdict before it hands out anything else (see losses)."""
+        self.selection = envelope.selection
+        self.attempts = envelope.attempts
+        self.errors = envelope.errors
+        self.source = source
+        self.codec = codec
+        self.topic = batch.topic
+        self.ranges = envelope.selection
+        """What is shown to the application: the selection without rows it has in hand already."""
+        self.lost = False
+        """The lease is over; the rows may be with somebody else by now."""
+        self.moved: dict[int, Delivery] | None = None
+        """Rows in the application's hands that were delivered again, under a newer lease."""
+        count = envelope.span
+        self.settled = bytearray(count)
+        if len(self.selection) == 1 and self.selection[0] == (0, count):
+            self.remaining = count
+        else:
+            self.settled = bytearray(b"\1") * count
+            for first, end in self.selection:
+                self.settled[first:end] = bytes(end - first)
+            self.remaining = sum(end - first for first, end in self.selection)
+
+    def attempt(self, row: int) -> int:
+        """How often this row has been handed out, this time included."""
+        if not self.attempts:
+            return 1
+        at = 0
+        for first, end in self.selection:
+            if row < end:
+                return self.attempts[at + row - first]
+            at += end - first
+        raise AssertionError("a message was made of a row that was not delivered")
+
+    def last_error(self, row: int) -> LastError | None:
+        """Why this row failed the last time, if that is known."""
+        if not self.errors:
+            return None
+        sequence = self.base + row
+        for first, end, kind, text, traceback, at_ms in read_errors(self.errors):
+            if first <= sequence < end:
+                return LastError(kind, text, traceback, time_from_ms(at_ms))
+        return None
+
+    def open_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of a row range that are not settled."""
+        settled = self.settled
+        if settled.find(1, first, end) < 0:
+            return [(first, end)]
+        found: list[tuple[int, int]] = []
+        while True:
+            first = settled.find(0, first, end)
+            if first < 0:
+                return found
+            stop = settled.find(1, first, end)
+            stop = end if stop < 0 else stop
+            found.append((first, stop))
+            first = stop
+
+
+class NotLeased:
+    """The source of messages from `read`: there is nothing to settle."""
+
+    thread = 0
+    flushing: Settlement
+
+    def acked(self, delivery: Delivery, row: int) -> None:
+        raise _not_leased()
+
+    def started(self, delivery: Delivery) -> None:
+        """Nobody waits for it."""
+
+    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+        raise _not_leased()
+
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+        raise _not_leased()
+
+
+def _not_leased() -> BadRequest:
+    return BadRequest("messages from read() belong to nobody: there is nothing to ack or retry")

@@ -1,0 +1,287 @@
+"""A message as the application sees it, alone or in a batch. Two references each; all else lazy."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from threading import get_ident
+from typing import Any, overload
+
+from ternmq.batch.arrow import record_batch
+from ternmq.batch.properties import PropertyValue
+from ternmq.client.model.codec import decode_body
+from ternmq.client.model.delivery import (
+    ACK,
+    Delivery,
+    Fence,
+    Settlement,
+    Verdict,
+    reject_verdict,
+    retry_verdict,
+)
+from ternmq.client.model.last_error import LastError
+from ternmq.client.model.times import time_from_ms
+
+LANE_PREFIX = "%lane."
+
+
+class Message:
+    """One delivered message."""
+
+    __slots__ = ("_delivery", "_row")
+
+    def __init__(self, delivery: Delivery, row: int) -> None:
+        self._delivery = delivery
+        self._row = row
+
+    @property
+    def body(self) -> bytes:
+        return self._delivery.batch.body(self._row)
+
+    @property
+    def value(self) -> Any:
+        """The body as the codec reads it; without a codec, the bytes."""
+        return decode_body(self._delivery.codec, self.body)
+
+    @property
+    def id(self) -> str:
+        return self._delivery.batch.message_id(self._row)
+
+    @property
+    def topic(self) -> str:
+        topic = self._delivery.topic
+        if topic.startswith(LANE_PREFIX):  # Sent again to this group alone: where it came from.
+            return str(self.properties.get("%topic", topic))
+        return topic
+
+    @property
+    def app(self) -> str:
+        """The application that sent it."""
+        return self._delivery.batch.origin_app(self._row)
+
+    @property
+    def key(self) -> str | None:
+        return self._delivery.batch.key(self._row)
+
+    @property
+    def tag(self) -> str | None:
+        return self._delivery.batch.tag(self._row)
+
+    @property
+    def order_key(self) -> str | None:
+        return self._delivery.batch.order_key(self._row)
+
+    @property
+    def properties(self) -> dict[str, PropertyValue]:
+        return self._delivery.batch.properties(self._row)
+
+    @property
+    def priority(self) -> int:
+        return self._delivery.batch.priority(self._row)
+
+    @property
+    def sequence(self) -> int:
+        """The message's number in its topic, in its broker group."""
+        return self._delivery.base + self._row
+
+    @property
+    def broker_group(self) -> str:
+        """Where it is stored; with `sequence` the message's place."""
+        return self._delivery.broker_group
+
+    @property
+    def attempt(self) -> int:
+        """1 at the first delivery."""
+        return self._delivery.attempt(self._row)
+
+    @property
+    def last_error(self) -> LastError | None:
+        """Why the attempt before this one failed; None at the first, and where it is not known."""
+        return self._delivery.last_error(self._row)
+
+    @property
+    def fence(self) -> Fence:
+        """Larger than at every earlier hand-out of this key: let storage refuse smaller ones, and a
+        consumer that lost its lease cannot undo what its successor wrote. (0, 0) from `read`."""
+        return Fence(self._delivery.epoch, self._delivery.lease)
+
+    @property
+    def born_at(self) -> datetime:
+        return time_from_ms(self._delivery.batch.born_at_ms(self._row))
+
+    @property
+    def stored_at(self) -> datetime:
+        return time_from_ms(self._delivery.batch.stored_at_ms)
+
+    @property
+    def settled(self) -> bool:
+        """Acked, given back or rejected already."""
+        return bool(self._delivery.settled[self._row])
+
+    def ack(self) -> Settlement:
+        """Handled. Sent along with others soon; await the result to know that it arrived."""
+        delivery = self._delivery
+        source = delivery.source
+        if get_ident() == source.thread:
+            source.acked(delivery, self._row)
+        else:
+            source.settle_later(delivery, (self._row, self._row + 1), ACK)
+        return source.flushing
+
+    def retry(
+        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+    ) -> Settlement:
+        """Not handled: deliver it again, after a while that the group's policy says, or `after`.
+
+        `error` is what went wrong: the next attempt sees it as `last_error`.
+        """
+        return self._settle(retry_verdict(after, reason, error))
+
+    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
+        """Never deliver it to this group again; it is kept as a dead letter."""
+        return self._settle(reject_verdict(reason, error))
+
+    def _settle(self, verdict: Verdict) -> Settlement:
+        source = self._delivery.source
+        rows = (self._row, self._row + 1)
+        if get_ident() == source.thread:
+            source.settle(self._delivery, rows, verdict)
+        else:
+            source.settle_later(self._delivery, rows, verdict)
+        return source.flushing
+
+    def held(self) -> "HeldMessage":
+        """The same message, for a handler whose caller settles it when its transaction has ended.
+
+        Used by `ternmq.inbox`.
+        """
+        return HeldMessage(self._delivery, self._row)
+
+    def __repr__(self) -> str:
+        return f"Message(topic={self.topic!r}, sequence={self.sequence}, id={self.id!r})"
+
+
+class HeldMessage(Message):
+    """A message whose ack waits for a commit, and that remembers whether it was given back."""
+
+    __slots__ = ("given_back",)
+
+    def __init__(self, delivery: Delivery, row: int) -> None:
+        super().__init__(delivery, row)
+        self.given_back = False
+        """The handler has said `retry` or `reject`: nothing of its work may count."""
+
+    def ack(self) -> Settlement:
+        """Nothing yet: whoever holds the message acks it after the commit."""
+        return self._delivery.source.flushing
+
+    def _settle(self, verdict: Verdict) -> Settlement:
+        self.given_back = True
+        return super()._settle(verdict)
+
+
+class MessageBatch:
+    """Messages of one topic that arrived together: `len()`, `.bodies`, `[i]`, `.to_arrow()`."""
+
+    __slots__ = ("_count", "_parts")
+
+    def __init__(self, parts: list[tuple[Delivery, int, int]]) -> None:
+        assert parts
+        self._parts = parts
+        self._count = sum(end - first for _, first, end in parts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def parts(self) -> list[tuple[Delivery, int, int]]:
+        """What it is made of: delivery, first row, end."""
+        return self._parts
+
+    @property
+    def topic(self) -> str:
+        return self._parts[0][0].topic
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """All bodies, in order."""
+        if len(self._parts) == 1:
+            delivery, first, end = self._parts[0]
+            return delivery.batch.bodies_of(first, end)
+        found: list[bytes] = []
+        for delivery, first, end in self._parts:
+            found += delivery.batch.bodies_of(first, end)
+        return found
+
+    @property
+    def values(self) -> list[Any]:
+        """All bodies, each read by the codec."""
+        codec = self._parts[0][0].codec
+        return [decode_body(codec, body) for body in self.bodies]
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Message]: ...
+
+    def __getitem__(self, at: int | slice) -> Message | list[Message]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(self._count))]
+        index = at + self._count if at < 0 else at
+        if not 0 <= index < self._count:
+            raise IndexError(f"message {at} of {self._count}")
+        for delivery, first, end in self._parts:
+            if index < end - first:
+                return Message(delivery, first + index)
+            index -= end - first
+        raise AssertionError("the parts add up to the count")
+
+    def __iter__(self) -> Iterator[Message]:
+        for delivery, first, end in self._parts:
+            for row in range(first, end):
+                yield Message(delivery, row)
+
+    def to_arrow(self) -> Any:
+        """The messages as a `pyarrow.RecordBatch` (needs pyarrow)."""
+        batches = [
+            record_batch(delivery.batch).slice(delivery.batch.place(first), end - first)
+            for delivery, first, end in self._parts
+        ]
+        if len(batches) == 1:
+            return batches[0]
+        import pyarrow as pa
+
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+        return table.combine_chunks().to_batches()[0]
+
+    @property
+    def settled(self) -> bool:
+        """Every message of it is acked, given back or rejected already."""
+        return all(delivery.settled.find(0, first, end) < 0 for delivery, first, end in self._parts)
+
+    def ack(self) -> Settlement:
+        """All messages that are not settled yet are handled."""
+        return self._settle(ACK)
+
+    def retry(
+        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+    ) -> Settlement:
+        """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
+        return self._settle(retry_verdict(after, reason, error))
+
+    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
+        """Keep all that are not settled yet as dead letters."""
+        return self._settle(reject_verdict(reason, error))
+
+    def _settle(self, verdict: Verdict) -> Settlement:
+        source = self._parts[0][0].source
+        here = get_ident() == source.thread
+        for delivery, first, end in self._parts:
+            if here:
+                source.settle(delivery, (first, end), verdict)
+            else:
+                source.settle_later(delivery, (first, end), verdict)
+        return source.flushing
+
+    def __repr__(self) -> str:
+        return f"MessageBatch(topic={self.topic!r}, messages={self._count})"

@@ -1,0 +1,1 @@
+"""`mq.send` and its family: gathering, encoding, sending until answered."""

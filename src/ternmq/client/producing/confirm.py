@@ -1,0 +1,191 @@
+"""Waiting until a group has acked what was sent (D13).
+
+The broker answers when it knows; a lost connection or a restarted broker is asked again, because
+asking twice does no harm. Time-outs and refusals have in common that the message is stored: they
+are one error, which says what is known and carries the receipt.
+"""
+
+import asyncio
+from typing import Any, NamedTuple
+
+from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.link import back_off
+from ternmq.core.errors import BadRequest, GroupNotFound, NotConfirmed, TernError
+from ternmq.core.ids import check_name
+from ternmq.rpc.connection import request
+from ternmq.wire.commands import Command
+from ternmq.wire.confirming import Confirm, Confirmed
+
+WAIT_S = 10.0  # One request waits so long at the broker.
+ANSWER_S = 2.0  # And the answer may take so much longer.
+TIMEOUT_S = 30.0
+TIMEOUT_MAX_S = 7 * 24 * 3600.0
+ASKING_MAX = 64  # Requests of one call under way at once.
+OPEN = "open"
+
+
+class Span(NamedTuple):
+    """Neighbouring messages of one topic in one broker group."""
+
+    topic: str
+    broker_group: str
+    first: int
+    end: int
+
+
+class Wish(NamedTuple):
+    """Whose acks to wait for, and how long."""
+
+    group: str
+    timeout: float
+
+
+def make_wish(group: object, timeout: object) -> Wish:
+    """Check `confirm_group` and `timeout`."""
+    if not isinstance(group, str):
+        raise BadRequest(f"confirm_group is {group!r}; it is the name of a group")
+    seconds = TIMEOUT_S if timeout is None else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise BadRequest(f"timeout is {timeout!r}; it is a number of seconds")
+    if not 0 <= seconds <= TIMEOUT_MAX_S:
+        raise BadRequest(f"timeout is {timeout!r}; it can be 0 to {TIMEOUT_MAX_S:g} seconds")
+    return Wish(check_name("group", group), float(seconds))
+
+
+def take_wish(options: dict[str, Any]) -> Wish | None:
+    """Take the wish out of the keywords of a send; None when there is none."""
+    group, timeout = options.pop("confirm_group", None), options.pop("timeout", None)
+    if group is not None:
+        if options.get("delay") is not None or options.get("at") is not None:
+            raise BadRequest("a delayed message is not consumed yet: leave confirm_group= out")
+        return make_wish(group, timeout)
+    if timeout is not None:
+        raise BadRequest("timeout= is for confirm_group=; sending has delivery_timeout= on connect")
+    return None
+
+
+async def check_group(links: Links, topic: str, group: str) -> None:
+    """Raise before anything is sent if the topic or the group is not there."""
+    check_name("topic", topic)
+    for broker_group in await links.some_masters():
+        asked = Confirm(topic=topic, group=group)
+        await links.ask(links.broker(broker_group), Command.CONFIRM, asked, Confirmed)
+
+
+async def confirm(links: Links, receipt: Receipt | BatchReceipt, wish: Wish) -> None:
+    """Return when the group has acked everything; else raise `NotConfirmed`."""
+    until = asyncio.get_running_loop().time() + wish.timeout
+    spans = spans_of(receipt)
+    limit = asyncio.Semaphore(ASKING_MAX)
+
+    reasons: list[str] = []
+
+    async def wait(span: Span) -> Confirmed:
+        async with limit:
+            return await _wait(links, span, wish.group, until, reasons)
+
+    try:
+        answers = await asyncio.gather(*(wait(span) for span in spans))
+    except GroupNotFound as error:
+        text = f"{_what(receipt)} stored, but nobody will confirm: {error.message}"
+        raise NotConfirmed(text, state="deleted", receipt=receipt) from None
+    missing = [
+        (span, first, end, state)
+        for span, answer in zip(spans, answers, strict=True)
+        for first, end, state in [*((a, b, OPEN) for a, b in answer.open), *answer.refused]
+    ]
+    if missing:
+        refusal = _not_confirmed(receipt, wish, missing)
+        if reasons:
+            refusal = NotConfirmed(f"{refusal.message}; {reasons[-1]}", **refusal.details)
+        raise refusal
+
+
+def spans_of(receipt: Receipt | BatchReceipt) -> list[Span]:
+    """Where the messages are, neighbours together."""
+    if isinstance(receipt, Receipt):
+        at = receipt.sequence
+        return [Span(receipt.topic, receipt.broker_group, at, at + 1)]
+    found: list[Span] = []
+    for published, row, count in sorted(
+        receipt.parts(), key=lambda part: (part[0].broker_group, part[0].base_sequence + part[1])
+    ):
+        first = published.base_sequence + row
+        last = found[-1] if found else None
+        if last and (last.broker_group, last.end) == (published.broker_group, first):
+            found[-1] = last._replace(end=first + count)
+        else:
+            found.append(Span(published.topic, published.broker_group, first, first + count))
+    return found
+
+
+async def _wait(
+    links: Links, span: Span, group: str, until: float, reasons: list[str]
+) -> Confirmed:
+    """The answer about one span; with rows still open only when time is up, and with a reason where
+    the broker could not answer."""
+    loop = asyncio.get_running_loop()
+    link = links.broker(span.broker_group)
+    known = Confirmed(open=[(span.first, span.end)], refused=[])
+    failures = 0
+    while True:
+        left = until - loop.time()
+        first, end = known.open[0][0], known.open[-1][1]
+        wait_s = max(0.0, min(left, WAIT_S))
+        asked = Confirm(
+            topic=span.topic, group=group, first=first, end=end, wait_ms=int(wait_s * 1000)
+        )
+        try:
+            async with asyncio.timeout(max(left, 0) + ANSWER_S):
+                connection = await link.get()
+                answer = await request(
+                    connection, Command.CONFIRM, asked, Confirmed, timeout=wait_s + ANSWER_S
+                )
+        except TimeoutError:
+            return known
+        except TernError as error:
+            if not error.retryable:
+                raise
+            failures += 1
+            if loop.time() >= until:
+                reasons.append(error.message)
+                return known
+            await asyncio.sleep(min(back_off(failures), max(0.0, until - loop.time())))
+            continue
+        failures = 0
+        known = Confirmed(open=answer.open, refused=[*known.refused, *answer.refused])
+        if not answer.open or loop.time() >= until:
+            return known
+
+
+def _what(receipt: Receipt | BatchReceipt) -> str:
+    if isinstance(receipt, BatchReceipt) and len(receipt) == 1:
+        receipt = receipt[0]
+    if isinstance(receipt, Receipt):
+        return f"message {receipt.id} to {receipt.topic!r} (sequence {receipt.sequence}) is"
+    spans = spans_of(receipt)
+    stored = sum(span.end - span.first for span in spans)
+    return f"{stored} messages to {spans[0].topic!r} (from sequence {spans[0].first}) are"
+
+
+def _not_confirmed(
+    receipt: Receipt | BatchReceipt, wish: Wish, missing: list[tuple[Span, int, int, str]]
+) -> NotConfirmed:
+    states = {state: 0 for _, _, _, state in missing}
+    for _, first, end, state in missing:
+        states[state] += end - first
+    only = next(iter(states)) if len(states) == 1 else "several"
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    if only == OPEN:
+        why = f"did not ack within {wish.timeout:g} s ({counts}); it may still do so"
+    elif only == "unknown":
+        why = "settled it too long ago to tell whether by an ack"
+    else:
+        why = f"did not ack: {counts}"
+    return NotConfirmed(
+        f"{_what(receipt)} stored, but group {wish.group!r} {why}",
+        state=only,
+        receipt=receipt,
+        missing=[(first, end, state) for _, first, end, state in missing],
+    )

@@ -1,0 +1,294 @@
+"""Rows with order keys: where they wait, and which broker group they go to.
+
+The slot of an order key says where it lies (`Placement.owner`). Per topic there is one line for
+each broker group, with one batch under way at a time: the next one goes when the last is answered,
+so nothing overtakes, whatever is repeated or refused. Batches are numbered for themselves, and a
+broker stores none behind a later one.
+
+A slot has one place at a time. Its rows wait aside, in no group's line, while it moves, while rows
+of it are under way to the group that had it before, and for a moment after a broker has said that
+it has it no more (`Moved`: certainly not stored; those rows come first). So whatever a producer
+knows of a move, and whenever it learns it, the rows of a key are stored in the order of the calls.
+
+Belongs to one event loop. Messages without order keys never come here.
+"""
+
+import asyncio
+from functools import partial
+from typing import Protocol
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.client.config import ClientConfig
+from ternmq.client.producing.accumulator import Chunk, Row, Waiter, Waiting, row_size
+from ternmq.client.producing.producer_batch import OnDone, Parcel, Window
+from ternmq.client.producing.producer_id import Incarnation
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.link import back_off
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Closed, Moved, TernError, Unavailable
+from ternmq.core.slots import slot_of
+from ternmq.wire.commands import Command
+from ternmq.wire.placement import Place, Placed, Placement
+
+PAUSE_S = 0.1
+"""Until a slot is tried again that a broker says it does not have."""
+SWEEP_S = 0.1
+TOPICS_KEPT_MAX = 4096
+
+
+class Sends(Protocol):
+    """What a producer does with batches."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    config: ClientConfig
+
+    def parcel(
+        self, topic: str, chunk: Chunk, on_done: OnDone, incarnation: Incarnation | None = None
+    ) -> Parcel: ...
+
+    def window(self, chunk: Chunk) -> Window: ...
+
+    def post_to(self, parcel: Parcel, broker_group: str) -> None: ...
+
+    def answer(self, parcel: Parcel, error: TernError | None) -> None: ...
+
+
+class Queue(Waiting):
+    """Rows of one topic that wait for one broker group; without one, aside."""
+
+    __slots__ = ("group", "lines")
+
+    def __init__(self, lines: "Lines", group: str) -> None:
+        super().__init__(lines.topic)
+        self.lines = lines
+        self.group = group
+
+
+class Lines:
+    """The queues of one topic."""
+
+    __slots__ = ("aside", "flying", "incarnation", "paused", "queues", "topic", "waiting")
+
+    def __init__(self, topic: str, incarnation: Incarnation) -> None:
+        self.topic = topic
+        self.incarnation = incarnation
+        self.queues: dict[str, Queue] = {}
+        self.aside = Queue(self, "")
+        self.waiting: set[int] = set()
+        """Slots of rows that wait aside."""
+        self.flying: dict[int, str] = {}
+        """Slots with rows under way, and to whom."""
+        self.paused: dict[int, int] = {}
+        """Slots that a broker has just refused; how many times this moment."""
+
+    @property
+    def all(self) -> list[Queue]:
+        return [self.aside, *self.queues.values()]
+
+    @property
+    def idle(self) -> bool:
+        return all(queue.idle for queue in self.all)
+
+
+class Ordered:
+    """Everything with order keys that one client sends."""
+
+    def __init__(self, producer: Sends, links: Links) -> None:
+        self._producer = producer
+        self._links = links
+        self._loop = producer.loop
+        self._lines: dict[str, Lines] = {}
+        self._forget_at = TOPICS_KEPT_MAX
+        self._placement = Placement()
+        self._asking: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        links.on_routes.append(self._look)
+
+    def queue(self, topic: str, order_key: str) -> Queue:
+        """Where the next row of this key waits."""
+        lines = self._lines.get(topic)
+        if lines is None:
+            if len(self._lines) >= self._forget_at:
+                self._lines = {name: kept for name, kept in self._lines.items() if not kept.idle}
+                self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._lines))
+            lines = self._lines[topic] = Lines(topic, Incarnation(self._producer.clock))
+        self._look()
+        return self._place(lines, slot_of(topic, order_key))
+
+    def cut(self, queue: Queue) -> None:
+        """Send the oldest chunk, if nothing of this queue is under way."""
+        while queue.group and queue.chunks and not queue.under_way:
+            chunk, lines = queue.chunks.popleft(), queue.lines
+            slots = {slot_of(lines.topic, key) for key in order_keys(chunk)}
+            lines.flying |= dict.fromkeys(slots, queue.group)
+            queue.under_way += 1
+            settled = partial(self._settled, queue, slots)
+            parcel = self._producer.parcel(lines.topic, chunk, settled, lines.incarnation)
+            parcel.bound = True
+            self._producer.post_to(parcel, queue.group)
+
+    # Where a slot's rows are.
+
+    def _place(self, lines: Lines, slot: int) -> Queue:
+        owner = self._placement.owner(slot)
+        free = owner is not None and slot not in lines.paused
+        if not free or owner is None or lines.flying.get(slot, owner) != owner:
+            lines.waiting.add(slot)
+            self._watch()
+            return lines.aside
+        queue = lines.queues.get(owner)
+        if queue is None:
+            queue = lines.queues[owner] = Queue(lines, owner)
+        return queue
+
+    def _look(self) -> None:
+        """Routes are others: perhaps slots have moved."""
+        placement = self._links.placement()
+        if placement is not None and placement.version > self._placement.version:
+            self._placement = placement
+            for lines in self._lines.values():
+                self._sort(lines, lines.all)
+
+    def _sort(self, lines: Lines, queues: list[Queue]) -> None:
+        """Every row of these queues to where its slot is now; of each slot in the same order."""
+        chunks = [chunk for queue in queues for chunk in queue.chunks]
+        for queue in queues:
+            queue.chunks.clear()
+        lines.waiting.clear()
+        for chunk in chunks:
+            for key, row, waiter in zip(order_keys(chunk), chunk.rows, chunk.waiters, strict=True):
+                queue = self._place(lines, slot_of(lines.topic, key))
+                self._append(queue, chunk, row, waiter)
+        for queue in lines.queues.values():
+            self.cut(queue)
+
+    def _append(self, queue: Queue, before: Chunk, row: Row, waiter: Waiter) -> None:
+        """Without changing since when it waits."""
+        config, size = self._producer.config, row_size(row)
+        chunk = queue.chunks[-1] if queue.chunks else None
+        if (
+            chunk is None
+            or chunk.opened_at != before.opened_at
+            or len(chunk.rows) >= config.batch_rows_max
+            or chunk.size + size > config.batch_size_max
+        ):
+            chunk = Chunk(before.opened_at, before.born_at_ms)
+            chunk.plain = False
+            queue.chunks.append(chunk)
+        chunk.rows.append(row)
+        chunk.waiters.append(waiter)
+        chunk.size += size
+        chunk.awaited = chunk.awaited or waiter is not None
+
+    # Answers.
+
+    def _settled(
+        self, queue: Queue, slots: set[int], parcel: Parcel, error: TernError | None
+    ) -> None:
+        lines = queue.lines
+        queue.under_way -= 1
+        for slot in slots:
+            lines.flying.pop(slot, None)
+        if isinstance(error, Moved) and self._loop.time() < parcel.deadline:
+            self._moved(lines, slots, parcel.chunk, error)
+            return
+        if parcel.divisible(error):
+            queue.chunks.extendleft(reversed(parcel.chunk.halves()))
+        else:
+            self._producer.answer(parcel, error)
+        if slots & lines.waiting:
+            self._sort(lines, [lines.aside])
+        self.cut(queue)
+
+    def _moved(self, lines: Lines, slots: set[int], chunk: Chunk, error: Moved) -> None:
+        """Not stored: these rows go first to wherever their slots are found to be."""
+        for slot in slots:
+            lines.paused[slot] = lines.paused.get(slot, 0) + 1
+        lines.aside.chunks.appendleft(chunk)
+        if error.version > self._placement.version:
+            self._ask()
+        self._sort(lines, lines.all)
+        self._loop.call_later(PAUSE_S, self._resume, lines, slots)
+
+    def _resume(self, lines: Lines, slots: set[int]) -> None:
+        for slot in slots:
+            lines.paused[slot] -= 1
+            if not lines.paused[slot]:
+                del lines.paused[slot]
+        self._sort(lines, [lines.aside])
+
+    # While rows wait aside.
+
+    def _watch(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+            if not self._placement.owners:
+                self._ask()
+
+    def _sweep(self) -> None:
+        """Give up what waits for too long."""
+        self._sweeping = None
+        now = self._loop.time()
+        for lines in self._lines.values():
+            late = [c for c in lines.aside.chunks if self._producer.window(c).deadline < now]
+            for chunk in late:
+                lines.aside.chunks.remove(chunk)
+                self._give_up(lines, chunk, _stuck(lines.topic, len(chunk.rows)))
+        if any(lines.aside.chunks for lines in self._lines.values()):
+            self._watch()
+
+    def _give_up(self, lines: Lines, chunk: Chunk, error: TernError) -> None:
+        done = partial(self._producer.parcel, lines.topic, chunk, lambda parcel, error: None)
+        self._producer.answer(done(lines.incarnation), error)
+
+    def _ask(self) -> None:
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._ask_meta(), name="tern-slots")
+
+    async def _ask_meta(self) -> None:
+        """Where the slots are; they get owners when somebody sends with an order key first."""
+        failures = 0
+        before = self._placement.version
+        while self._placement.version <= before and any(
+            lines.aside.chunks or failures == 0 for lines in self._lines.values()
+        ):
+            try:
+                if not self._placement.owners:
+                    await self._links.ask_meta(Command.PLACE, Place(action="assign"), Placed)
+                await self._links.refresh()
+                self._look()
+            except TernError as error:
+                if not error.retryable:
+                    self._refuse_all(error)
+            failures += 1
+            await asyncio.sleep(back_off(failures))
+
+    def _refuse_all(self, error: TernError) -> None:
+        for lines in self._lines.values():
+            chunks = list(lines.aside.chunks)
+            lines.aside.chunks.clear()
+            for chunk in chunks:
+                self._give_up(lines, chunk, error)
+
+    async def stop(self) -> None:
+        """Give up what is not under way."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._asking is not None and not self._asking.done():
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+        self._refuse_all(Closed("the client was closed before the message was sent"))
+
+
+def order_keys(chunk: Chunk) -> list[str]:
+    """Of its rows, which all have one."""
+    return [row.order_key or "" for row in chunk.rows if isinstance(row, Outgoing)]
+
+
+def _stuck(topic: str, count: int) -> Unavailable:
+    return Unavailable(
+        f"{count} message(s) to {topic!r} are not stored: the slots of their order keys are being "
+        "moved and their broker group has not given them up in time; 'tern broker slots show' says "
+        "which"
+    )

@@ -1,0 +1,173 @@
+"""One encoded batch on its way: the bytes that are sent, again and again the same, until answered.
+
+A parcel is cut from waiting messages; from then on its message ids are decided. It knows who waits
+for it and until when it may be tried. It does no I/O.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
+from ternmq.batch.layout import Encoding
+from ternmq.client.model.receipt import Dues, Published
+from ternmq.client.producing.accumulator import Chunk
+from ternmq.core.errors import BadRequest, SendUnknown, TernError, TooLarge, Unavailable
+
+OnDone = Callable[["Parcel", TernError | None], None]
+
+
+class Window(NamedTuple):
+    """Until when a batch is tried, and after how many seconds without an answer it goes again."""
+
+    deadline: float
+    again_after: float
+
+
+class Parcel:
+    """A batch, its place in line, and what happens when it is answered."""
+
+    __slots__ = (
+        "again_after",
+        "bound",
+        "chunk",
+        "data",
+        "deadline",
+        "finished",
+        "on_done",
+        "origin",
+        "published",
+        "refusal",
+        "refusals",
+        "sent_at",
+        "serial",
+        "transmitted",
+        "tried",
+        "trouble",
+        "unanswered",
+        "unencoded",
+    )
+
+    def __init__(
+        self, chunk: Chunk, published: Published, *, window: Window, on_done: OnDone
+    ) -> None:
+        self.chunk = chunk
+        self.published = published
+        self.deadline, self.again_after = window
+        self.on_done = on_done
+        self.data = bytearray()
+        self.serial = 0
+        """Its place in line."""
+        self.origin = 0
+        """The place its message numbers were given out for; halves keep that of the whole."""
+        self.sent_at = 0.0
+        self.transmitted = False
+        """Bytes of it may have reached a broker."""
+        self.refusals = 0
+        self.refusal: TernError | None = None
+        """What the broker said last, if it was a refusal."""
+        self.trouble = ""
+        """What kept it from being answered, the last time."""
+        self.unanswered = 0
+        """Times that it was sent and nobody said what became of it."""
+        self.tried: list[str] = []
+        """The groups that had it, this one included."""
+        self.bound = False
+        """It stays with the group it was given to: its order key's slot lies there."""
+        self.finished = False
+        self.unencoded = False
+        """Its rows did not become bytes, for a reason nobody thought of."""
+
+    def encode(self, *, app: str, encoding: Encoding) -> None:
+        """Make the bytes; raises `TooLarge` when the rows do not fit one batch."""
+        chunk, published = self.chunk, self.published
+        origin = Origin(
+            topic=published.topic, app=app, producer=published.producer, in_order=self.bound
+        )
+        if chunk.plain:
+            self.data = encode_bodies(
+                chunk.rows,  # type: ignore[arg-type]
+                origin=origin,
+                first_sequence=published.first_sequence,
+                born_at_ms=chunk.born_at_ms,
+                encoding=encoding,
+                due=chunk.due,
+            )
+            published.due = chunk.due
+            return
+        messages = [
+            row if isinstance(row, Outgoing) else Outgoing(body=row, born_at_ms=chunk.born_at_ms)
+            for row in chunk.rows
+        ]
+        explicit = [message.explicit_id for message in messages]
+        published.explicit_ids = explicit if explicit.count(None) < len(explicit) else None
+        if messages[0].delay_ms is not None:
+            published.due = Dues([message.delay_ms or 0 for message in messages], relative=True)
+        elif messages[0].due_at_ms is not None:
+            published.due = Dues([message.due_at_ms or 0 for message in messages], relative=False)
+        self.data = encode_messages(
+            messages,
+            origin=origin,
+            first_sequence=published.first_sequence,
+            encoding=encoding,
+        )
+
+    def divisible(self, error: TernError | None) -> bool:
+        """Is one of several rows to blame, so that its neighbours must not suffer?"""
+        if len(self.chunk.rows) == 1:
+            return False
+        if isinstance(self.published.due, Dues) and isinstance(error, BadRequest):
+            return True  # One of them is too far ahead.
+        return self.unencoded or isinstance(error, TooLarge)
+
+    def halves(self) -> "tuple[Parcel, Parcel]":
+        """The same rows with the same ids in two batches, not yet encoded."""
+        first, second = self.chunk.halves()
+        whole, middle = self.published, len(first.rows)
+        made = [
+            Parcel(
+                chunk,
+                Published(whole.topic, whole.producer, whole.first_sequence + at, len(chunk.rows)),
+                window=Window(self.deadline, self.again_after),
+                on_done=self.on_done,
+            )
+            for at, chunk in ((0, first), (middle, second))
+        ]
+        made[0].origin = made[1].origin = self.origin
+        return made[0], made[1]
+
+    def again(self) -> "Parcel":
+        """The same bytes for another group, though this one may have stored them."""
+        made = Parcel(
+            self.chunk,
+            self.published,
+            window=Window(self.deadline, self.again_after),
+            on_done=self.on_done,
+        )
+        made.data = bytearray(self.data)
+        made.transmitted = True
+        made.unanswered = self.unanswered
+        made.take_over(self)
+        return made
+
+    def take_over(self, before: "Parcel") -> None:
+        """It takes the place of one that another group had."""
+        self.deadline, self.again_after = before.deadline, before.again_after
+        self.tried, self.refusals = before.tried, before.refusals + 1
+        self.refusal, self.trouble = before.refusal, before.trouble
+
+    def overdue(self) -> TernError:
+        """What to tell the caller when time is up."""
+        published = self.published
+        if self.refusal is not None and not self.unanswered:
+            return self.refusal
+        if self.transmitted:
+            last = f" (last: {self.trouble})" if self.trouble else ""
+            return SendUnknown(
+                f"no answer about {published.count} message(s) to {published.topic!r} in time"
+                f"{last}: they may or may not be stored; look for their ids before sending them "
+                "again"
+            )
+        return Unavailable(
+            f"no broker took {published.count} message(s) to {published.topic!r} in time; they "
+            "are not stored: check that the broker runs and that its address can be reached"
+        )

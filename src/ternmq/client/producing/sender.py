@@ -1,0 +1,349 @@
+"""What goes to one broker group: parcels in order, each sent until it is answered.
+
+1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
+   result is indefinite, so the same bytes go to the same group again, in the original order; the
+   broker recognises a repeat.
+2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, with
+   another group each time where it is the group that cannot and there is another, then the caller
+   is told. Over a limit that all groups have the broker says when there is room: the topic's
+   parcels wait for that, together and in order, while it lies within `delivery_timeout`; else the
+   caller is told. What was never sent because the group cannot be reached goes to another too.
+   Order keys that live here wait for a group without its replicas as for one that is away.
+3. Refused for good: the caller is told at once.
+4. A parcel's time (`delivery_timeout`, or the resend window of one-way messages) is over:
+   `SendUnknown` if bytes may have arrived, else `Unavailable`.
+5. Later parcels never run so far ahead of an unanswered one that the broker would have forgotten
+   its numbers when it is repeated.
+
+Belongs to one event loop. Never encodes, never changes a parcel's bytes, never drops one silently.
+"""
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Protocol
+
+from ternmq.client.producing.producer_batch import Parcel
+from ternmq.client.transport.circuit_breaker import Health
+from ternmq.client.transport.link import Link, back_off
+from ternmq.core.errors import (
+    BufferFull,
+    Closed,
+    DiskFailed,
+    DiskFull,
+    Moved,
+    NotMaster,
+    OverLimit,
+    ProtocolError,
+    ReadOnly,
+    TernError,
+    Unavailable,
+)
+from ternmq.core.log import get_logger
+from ternmq.rpc.connection import Connection
+from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
+
+REFUSALS_MAX = 3
+REQUESTS_MAX = 256  # Under way at once.
+AHEAD_MAX = 400  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
+SWEEP_S = 0.1
+OF_THE_GROUP = (DiskFull, NotMaster, ReadOnly)
+"""Refusals that another group may not have, and that this one will have for a while."""
+OF_ITS_REPLICAS = (NotMaster, ReadOnly)
+"""Of these, those that end when its servers are there again."""
+
+log = get_logger()
+
+
+class Elsewhere(Protocol):
+    """Gives a parcel to another group, as a new one; False where there is none."""
+
+    def __call__(self, parcel: Parcel, *, stored: bool) -> bool: ...
+
+
+class Outlet:
+    """The line of parcels to one broker group."""
+
+    def __init__(self, broker_group: str, link: Link, health: Health, elsewhere: Elsewhere) -> None:
+        self.broker_group = broker_group
+        self.health = health
+        self.allow_duplicates = False
+        """What may be stored here goes to another group too, when this one does not answer."""
+        self._link = link
+        self._elsewhere = elsewhere
+        self._waiting: deque[Parcel] = deque()
+        self._under_way: dict[int, Parcel] = {}
+        self._later: dict[Parcel, None] = {}  # In order: repeats leave as they came.
+        self._held: dict[str, list[Parcel]] = {}
+        """By topic: those of `_later` that wait until there is room below a limit."""
+        self._open: dict[int, int] = {}
+        """Unanswered parcels by origin, oldest first: origins only grow."""
+        self._serial = 0
+        self._loop = asyncio.get_running_loop()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self.repeats = 0
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._under_way or self._later)
+
+    @property
+    def ebbing(self) -> bool:
+        """Its server is about to stop."""
+        return self._link.ebbing
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def put(self, parcel: Parcel) -> None:
+        """Send it as soon as its turn comes."""
+        self._serial += 1
+        parcel.serial = self._serial
+        parcel.tried.append(self.broker_group)
+        if parcel.origin not in self._open:
+            parcel.origin = parcel.serial
+        self._open[parcel.origin] = self._open.get(parcel.origin, 0) + 1
+        self._waiting.append(parcel)
+        if self._sweeping is None:  # First: whatever happens below, its time will be up.
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        self._pump()
+
+    def _pump(self) -> None:
+        if not self._waiting:
+            return
+        connection = self._link.connection
+        if connection is None or connection.closed:
+            if self._connecting is None:
+                self._connecting = self._loop.create_task(self._connect(), name="tern-outlet")
+            return
+        last = next(iter(self._open)) + AHEAD_MAX
+        while self._waiting and len(self._under_way) < REQUESTS_MAX:
+            if self._waiting[0].serial > last:
+                return
+            parcel = self._waiting.popleft()
+            if self._held and (behind := self._held.get(parcel.published.topic)):
+                parcel.refusal = parcel.refusal or behind[0].refusal
+                self._later[parcel] = None
+                behind.append(parcel)
+                continue
+            self._under_way[parcel.serial] = parcel
+            self._transmit(connection, parcel)
+
+    async def _connect(self) -> None:
+        """Try until there is a connection or nothing is left to send."""
+        try:
+            while self._waiting:
+                try:
+                    await self._link.get()
+                    break
+                except TernError as error:
+                    if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
+                        self._fail_all(error)
+                    self.health.failed(self._loop.time())
+                    self._part_with_waiting()
+        finally:
+            self._connecting = None
+        self._pump()
+
+    def _part_with_waiting(self) -> None:
+        """Nobody can be reached here: what was never sent need not wait for that."""
+        for parcel in list(self._waiting):
+            if not parcel.transmitted or self.allow_duplicates:
+                self._move(parcel)
+
+    def _move(self, parcel: Parcel) -> bool:
+        """To another group, if there is one; it is no more ours then."""
+        parcel.finished = self._elsewhere(parcel, stored=parcel.unanswered > 0)
+        if parcel.finished:
+            self._drop(parcel)
+            self._close(parcel)
+        return parcel.finished
+
+    def _transmit(self, connection: Connection, parcel: Parcel) -> None:
+        self.repeats += parcel.transmitted
+        parcel.transmitted = True
+        parcel.unanswered += 1
+        parcel.sent_at = self._loop.time()
+        try:
+            answer = connection.call(Command.PUBLISH, parcel.data)
+        except RuntimeError:
+            # The transport is closed already and the news of it is on its way.
+            self._under_way.pop(parcel.serial, None)
+            self._put_later(parcel)
+            return
+        answer.add_done_callback(partial(self._answered, parcel, connection))
+
+    def _answered(
+        self, parcel: Parcel, connection: Connection, answer: "asyncio.Future[bytearray]"
+    ) -> None:
+        if answer.cancelled():
+            error: BaseException | None = Unavailable("the request was cancelled")
+        else:
+            error = answer.exception()
+        if isinstance(error, TernError) and _definite(error, connection):
+            parcel.refusal = error
+            parcel.unanswered -= 1
+        if parcel.finished or parcel.serial not in self._under_way:
+            return  # Answered twice, or given up meanwhile.
+        if error is None:
+            self._stored(parcel, connection, answer.result())
+        elif connection.closed or isinstance(error, Unavailable):
+            self._again(parcel, connection, error)
+        elif isinstance(error, TernError):
+            self._refused(parcel, error)
+        else:
+            self._finish(parcel, TernError(f"sending failed inside the client: {error!r}"))
+
+    def _stored(self, parcel: Parcel, connection: Connection, payload: bytearray) -> None:
+        published = parcel.published
+        if len(payload) < PUBLISHED.size:
+            self._finish(parcel, ProtocolError("the broker's receipt is cut off"))
+            return
+        _, base, stored_at_ms, count, flags = PUBLISHED.unpack_from(payload)
+        if count != published.count:
+            text = f"the broker stored {count} messages of {published.count}"
+            self._finish(parcel, ProtocolError(text))
+            return
+        published.base_sequence = base
+        published.stored_at_ms = stored_at_ms
+        published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
+        published.broker_group = connection.welcome.broker_group or self.broker_group
+        self.health.worked()
+        self._finish(parcel, None)
+
+    def _again(self, parcel: Parcel, connection: Connection, error: BaseException) -> None:
+        """Indefinite: back into line, at its old place."""
+        parcel.trouble = error.message if isinstance(error, TernError) else ""
+        if isinstance(error, ProtocolError):
+            parcel.refusals += 1  # The broker cut us off, perhaps because of these very bytes.
+            if parcel.refusals >= REFUSALS_MAX:
+                self._finish(parcel, error)
+                return
+        del self._under_way[parcel.serial]
+        if connection.closed:
+            self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
+            self._loop.call_soon(self._pump)  # After all requests of the lost connection are back.
+        else:
+            self._put_later(parcel)
+
+    def _refused(self, parcel: Parcel, error: TernError) -> None:
+        """Definite: this broker has not stored it."""
+        over = isinstance(error, OverLimit) and error.retryable
+        if isinstance(error, OF_THE_GROUP):
+            self.health.failed(self._loop.time())
+        if over or isinstance(error, OF_THE_GROUP):
+            sure = parcel.unanswered == 0 or self.allow_duplicates
+            if sure and self._move(parcel):
+                return
+        wait = error.wait if isinstance(error, OverLimit) and over else None
+        if wait is not None:
+            if self._loop.time() + wait < parcel.deadline:
+                self._hold(parcel, wait)
+            else:
+                self._finish(parcel, error)
+            return
+        parcel.refusals += 1
+        told = isinstance(error, BufferFull | Moved)
+        if not (parcel.bound and isinstance(error, OF_ITS_REPLICAS)):
+            told = told or parcel.refusals >= REFUSALS_MAX
+        if not error.retryable or told:
+            self._finish(parcel, error)
+            return
+        del self._under_way[parcel.serial]
+        self._put_later(parcel)
+
+    def _hold(self, parcel: Parcel, wait: float) -> None:
+        """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
+        topic = parcel.published.topic
+        del self._under_way[parcel.serial]
+        self._later[parcel] = None
+        if topic not in self._held:
+            self._held[topic] = []
+            self._loop.call_later(wait, self._let_go, topic)
+        self._held[topic].append(parcel)
+
+    def _let_go(self, topic: str) -> None:
+        held = [parcel for parcel in self._held.pop(topic) if parcel in self._later]
+        for parcel in held:
+            del self._later[parcel]
+        self._waiting = deque(sorted((*held, *self._waiting), key=_serial))
+        self._pump()
+
+    def _put_later(self, parcel: Parcel) -> None:
+        self._later[parcel] = None
+        self._loop.call_later(back_off(parcel.refusals), self._put_back, parcel)
+
+    def _put_back(self, parcel: Parcel) -> None:
+        if parcel in self._later:
+            del self._later[parcel]
+            self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
+            self._pump()
+
+    def _finish(self, parcel: Parcel, error: TernError | None) -> None:
+        self._under_way.pop(parcel.serial, None)
+        parcel.finished = True
+        parcel.on_done(parcel, error)  # May put halves of it, so its origin stays open until now.
+        self._close(parcel)
+        if self._waiting:
+            self._pump()
+
+    def _close(self, parcel: Parcel) -> None:
+        self._open[parcel.origin] -= 1
+        if not self._open[parcel.origin]:
+            del self._open[parcel.origin]
+
+    def _sweep(self) -> None:
+        """Give up what is overdue and repeat what nobody answered."""
+        now = self._loop.time()
+        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
+            if now >= parcel.deadline:
+                self._drop(parcel)
+                self._finish(parcel, parcel.overdue())
+            elif parcel.serial in self._under_way and now - parcel.sent_at > parcel.again_after:
+                connection = self._link.connection
+                self.health.failed(now)
+                if self.allow_duplicates and self._move(parcel):
+                    continue
+                if connection is not None and not connection.closed:
+                    log.warning("no answer, sending again", topic=parcel.published.topic)
+                    self._transmit(connection, parcel)
+        self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _drop(self, parcel: Parcel) -> None:
+        self._later.pop(parcel, None)
+        self._under_way.pop(parcel.serial, None)
+        if parcel in self._waiting:
+            self._waiting.remove(parcel)
+
+    def _fail_all(self, error: TernError) -> None:
+        for parcel in list(self._waiting):
+            self._drop(parcel)
+            self._finish(parcel, parcel.overdue() if parcel.transmitted else error)
+
+    def end_by(self, moment: float) -> None:
+        """Try nothing for longer than that."""
+        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
+            parcel.deadline = min(parcel.deadline, moment)
+
+    def stop(self) -> None:
+        """Give up everything that is not answered."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
+            self._drop(parcel)
+            closed = Closed("the client was closed before the message was sent")
+            self._finish(parcel, parcel.overdue() if parcel.transmitted else closed)
+
+
+def _definite(error: TernError, connection: Connection) -> bool:
+    """Did the broker itself say that nothing was stored?"""
+    unsure = isinstance(error, Unavailable | DiskFailed) or type(error) is TernError
+    return not connection.closed and not unsure
+
+
+def _serial(parcel: Parcel) -> int:
+    return parcel.serial

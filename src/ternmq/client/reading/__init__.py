@@ -1,0 +1,1 @@
+"""`mq.read`, `mq.find`, `mq.broadcast`: messages without a lease."""

@@ -1,0 +1,155 @@
+"""`mq.find`: messages by id or by key, wherever they are kept.
+
+Asks every broker group for places and reads each message from its place. Stateless, like `read`. A
+broker group that does not answer makes the call fail, since it may be there that the message is;
+`missing=` (a dict) takes its name instead, and what the others have is returned.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypedDict
+
+from ternmq.batch.envelope import read_envelopes
+from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.model.codec import find_codec
+from ternmq.client.model.delivery import Delivery, NotLeased
+from ternmq.client.model.message import Message
+from ternmq.client.model.start import milliseconds
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.fan_out import AWAY, Everyone, Missing
+from ternmq.client.transport.retrying import Patience
+from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
+from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
+from ternmq.core.units import MIB
+from ternmq.wire.commands import DELIVERED, Command, Read, pack
+from ternmq.wire.finding import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
+
+_NOT_LEASED = NotLeased()
+
+
+class FindOptions(TypedDict, total=False):
+    """The keywords of `find`, for type checkers."""
+
+    id: str | bytes | None
+    key: str | None
+    start: datetime | None
+    end: datetime | None
+    limit: int
+    missing: Missing | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A message and where it is."""
+
+    message: Message
+    broker_group: str
+    offset: int
+    """Of its batch in the message log."""
+
+
+def id_bytes(message_id: str | bytes) -> bytes:
+    """An id as the broker keeps it; text is the 26 characters of an id, or hex."""
+    if isinstance(message_id, bytes):
+        return message_id
+    if not isinstance(message_id, str) or not message_id:
+        raise BadRequest(f"{message_id!r} is not a message id")
+    if len(message_id) == ID_TEXT_SIZE:
+        return id_from_text(message_id).to_bytes(16, "big")
+    try:
+        return bytes.fromhex(message_id)
+    except ValueError:
+        raise BadRequest(
+            f"{message_id!r} is not a message id: it has {ID_TEXT_SIZE} characters, or is hex"
+        ) from None
+
+
+def make_find(topic: str | None, options: FindOptions) -> Find:
+    """Check what the caller wants."""
+    known = sorted(FindOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            raise BadRequest(f"find() has no option {name!r}; {nearest_text(name, known)}")
+    wanted, key = options.get("id"), options.get("key")
+    if (wanted is None) == (key is None):
+        raise BadRequest("find() takes id= or key=, one of the two")
+    start, end = options.get("start"), options.get("end")
+    return Find(
+        topic=topic or "",
+        id=None if wanted is None else id_bytes(wanted),
+        key=key,
+        start_ms=0 if start is None else milliseconds(start),
+        end_ms=0 if end is None else milliseconds(end),
+        limit=options.get("limit", FOUND_LIMIT),
+    )
+
+
+class FindCall:
+    """One question to all broker groups."""
+
+    def __init__(self, links: Links, config: ClientConfig) -> None:
+        self._links = links
+        self._config = config
+        self._codec = find_codec(config.codec)
+
+    async def run(self, find: Find, missing: Missing | None = None) -> list[Finding]:
+        """What was found, stored last first."""
+        everyone = Everyone(self._links, missing)
+        groups = await everyone.groups()
+        answers = await asyncio.gather(*(self._ask(group, find) for group in groups))
+        found: list[tuple[int, Finding]] = []
+        silent: Missing = {}
+        for group, answer in zip(groups, answers, strict=True):
+            if isinstance(answer, Unavailable):
+                silent[group] = answer.message
+            elif isinstance(answer, TernError):
+                raise answer
+            else:
+                found += answer
+        if silent and not (find.id is not None and found):  # An id that is found is all there is.
+            everyone.lack(silent, done=sorted(set(groups) - set(silent)))
+        found.sort(key=lambda one: one[0], reverse=True)
+        return [finding for _, finding in found[: find.limit]]
+
+    async def _ask(self, group: str, find: Find) -> "list[tuple[int, Finding]] | TernError":
+        """What one broker group has, with the time it was stored."""
+        try:
+            if group in self._links.away("realtime"):
+                return Unavailable(AWAY)
+            link = self._links.broker(group)
+            await link.get()  # Who cannot be reached now is told so now.
+            patience = Patience(self._config, "find")
+            answer = await patience.ask_record(link, Command.FIND, find, FoundPlaces)
+            messages = await asyncio.gather(*(self._read(group, one) for one in answer.places))
+        except TernError as error:
+            return error
+        return [
+            (place.stored_at_ms, Finding(message, group, place.offset))
+            for place, message in zip(answer.places, messages, strict=True)
+            if message is not None
+        ]
+
+    async def _read(self, group: str, place: FoundPlace) -> Message | None:
+        """The message at a place; None if it was removed since."""
+        read = Read(
+            topic=place.topic,
+            sequence=place.sequence,
+            end=place.sequence + 1,
+            rows_max=1,
+            size_max=8 * MIB,
+        )
+        connection = await self._links.broker(group).get()
+        try:
+            async with asyncio.timeout(self._config.request_timeout):
+                payload = await connection.call(Command.READ, pack(read))
+        except TimeoutError:
+            raise Unavailable(f"the broker group {group!r} did not answer in time") from None
+        if len(payload) < DELIVERED.size:
+            raise ProtocolError("the answer to a read is cut off")
+        for envelope in read_envelopes(payload, DELIVERED.unpack_from(payload)[0], DELIVERED.size):
+            envelope.batch.check()
+            delivery = Delivery(envelope, _NOT_LEASED, self._codec, broker_group=group)
+            for first, _ in delivery.ranges:
+                return Message(delivery, first)
+        return None

@@ -1,0 +1,217 @@
+"""`mq.read`: a topic from one place to another, without a group.
+
+Stateless: the brokers keep nothing, so reading neither disturbs nor is disturbed by groups, and the
+same messages can be read any number of times. All broker groups are read and put together by time
+(`merged`), or the one that is named. A position belongs to a broker group: where there are several,
+a sequence needs `broker_group=`, or is given for each, as `{"east": 7, "west": 3}`. A broker group
+that is away makes the call fail, unless `missing=` (a dict) takes its name. While messages are
+shown, the next piece is already asked for. Who follows also gets broker groups that are added.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Literal, TypedDict
+
+from ternmq.client.admin.admin import plain_name, topic_missing
+from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.model.delivery import Delivery, NotLeased
+from ternmq.client.model.message import Message, MessageBatch
+from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.reading.merge_by_time import Feed, Merged
+from ternmq.client.reading.range_reader import ENDLESS, Piece, Pieces
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.fan_out import Everyone, Missing, not_answered
+from ternmq.core.clock import SystemClock
+from ternmq.core.errors import BadRequest, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
+from ternmq.wire.commands import Command, Seek, Sought, Start
+
+WAIT_MS = 5_000
+AGAIN_S = 0.5
+
+log = get_logger()
+
+_NOT_LEASED = NotLeased()
+
+Positions = Mapping[str, int]
+"""A sequence for each broker group."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """The keywords of `read`, for type checkers."""
+
+    start: StartLike | Positions
+    end: int | datetime | Positions | None
+    follow: bool
+    codec: Codec | CodecName | None
+    broker_group: str
+    missing: Missing | None
+    from_: Literal["master", "replica"]
+
+
+class Reader:
+    """Messages in order: iterate over it, or over `.batches()`."""
+
+    def __init__(
+        self, links: Links, topic: str, options: ReadOptions, config: ClientConfig
+    ) -> None:
+        known = sorted(ReadOptions.__annotations__)
+        for name in options:
+            if name not in known:
+                raise BadRequest(f"read() has no option {name!r}; {nearest_text(name, known)}")
+        self._links = links
+        check_name("topic", plain_name(topic))
+        self._topic = topic
+        start = options.get("start", "earliest")
+        self._start = dict(start) if isinstance(start, Mapping) else make_start(start)
+        self._end = options.get("end")
+        self._follow = options.get("follow", False)
+        if self._follow and self._end is not None:
+            raise BadRequest("read() goes either to an end or follows, not both")
+        # Who follows goes on without those that are away: they are tried again and again.
+        self._everyone = Everyone(links, {} if self._follow else options.get("missing"))
+        self._broker_group = options.get("broker_group", "")
+        source = options.get("from_", "master")
+        if source not in ("master", "replica"):
+            raise BadRequest(f"from_ is 'master' or 'replica', not {source!r}")
+        self._from_replica = source == "replica"
+        self.late_start: Start | None = None
+        """Where to begin on a broker group that comes later; None: where it would have begun."""
+        self._codec = find_codec(options.get("codec") or config.codec)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        async for batch in self.batches():
+            for message in batch:
+                yield message
+
+    async def batches(self) -> AsyncIterator[MessageBatch]:
+        """The same in pieces, as they are stored."""
+        begun_ms = SystemClock().now_ms()
+        bounds = await self._bounds()
+        if not bounds and self._follow:
+            raise not_answered(self._everyone.missing or {}, [])
+        if len(bounds) == 1 and (self._broker_group or not self._follow):
+            [(group, (first, end, _))] = bounds.items()
+            async for batches, _ in self._pieces(group, first, end):
+                for batch in batches:
+                    yield batch
+            return
+        merged = Merged()
+        for group, (first, end, here) in bounds.items():
+            merged.add(Feed(group, self._pieces(group, first, end), end=here))
+        if self._follow:
+            self._links.on_routes.append(merged.wake)
+        try:
+            async for next_one in merged.batches():
+                if next_one is not None:
+                    yield next_one
+                elif self._follow:
+                    await self._add_new(merged, begun_ms)
+        finally:
+            if self._follow:
+                self._links.on_routes.remove(merged.wake)
+
+    async def _pieces(
+        self, group: str, first: int, end: int
+    ) -> AsyncIterator[tuple[list[MessageBatch], int]]:
+        async for piece in self._walk(group, first, end):
+            deliveries = [
+                Delivery(envelope, _NOT_LEASED, self._codec, broker_group=group)
+                for envelope in piece.envelopes
+            ]
+            yield (
+                [
+                    MessageBatch([(delivery, at, stop)])
+                    for delivery in deliveries
+                    for at, stop in delivery.ranges
+                ],
+                piece.following,
+            )
+
+    async def _walk(self, group: str, first: int, end: int) -> AsyncIterator[Piece]:
+        """From a replica, if so wanted, and what it does not have from the master."""
+        for_ever = self._follow and not self._broker_group
+        if self._from_replica:
+            # Where to stop is asked of the master: a replica may need a moment to have that.
+            pieces = Pieces(
+                self._links.reader(group), self._topic, wait_ms=WAIT_MS, for_ever=for_ever,
+                stalls=not self._follow,
+            )  # fmt: skip
+            async for piece in pieces.walk(first, end):
+                first = piece.following
+                yield piece
+            if first >= end:
+                return
+            log.warning("a replica has not all of it", broker_group=group, topic=self._topic)
+        pieces = Pieces(
+            self._links.broker(group), self._topic, wait_ms=WAIT_MS if self._follow else 0,
+            for_ever=for_ever,
+        )  # fmt: skip
+        async for piece in pieces.walk(first, end):
+            yield piece
+
+    async def _add_new(self, merged: Merged, begun_ms: int) -> None:
+        """Broker groups that came since, or were away."""
+        start = self.late_start or self._late(begun_ms)
+        for group in [group for group in self._links.masters() if group not in merged]:
+            try:
+                sought = (await self._seek(start, [group])).get(group)
+            except TopicNotFound:
+                sought = None  # It has not heard of the topic yet.
+            if sought is None:
+                asyncio.get_running_loop().call_later(AGAIN_S, merged.wake)
+                continue
+            pieces = self._pieces(group, sought.sequence, ENDLESS)
+            merged.add(Feed(group, pieces, end=sought.end))
+
+    def _late(self, begun_ms: int) -> Start:
+        """Where this reader would have begun on a broker group that it did not see."""
+        if not isinstance(self._start, Start) or self._start.at == "sequence":
+            return Start()
+        return Start(at="time", value=begun_ms) if self._start.at == "latest" else self._start
+
+    async def _bounds(self) -> dict[str, tuple[int, int, int]]:
+        """By broker group: first sequence, where to stop, and the end that is there now."""
+        groups = await self._groups()
+        if isinstance(self._start, Start):
+            starts = await self._seek(self._start, groups)
+            firsts = {group: sought.sequence for group, sought in starts.items()}
+        else:
+            starts = await self._seek(Start(), groups)
+            firsts = {group: max(self._start.get(group, 0), 0) for group in starts}
+        stops = {group: sought.end for group, sought in starts.items()}
+        if isinstance(self._end, datetime):
+            ends = await self._seek(make_start(self._end), list(starts))
+            stops = {group: sought.sequence for group, sought in ends.items()}
+        elif isinstance(self._end, Mapping):
+            stops = {group: min(self._end.get(group, 0), end) for group, end in stops.items()}
+        elif self._end is not None:
+            stops = {group: min(self._end, end) for group, end in stops.items()}
+        if self._follow:
+            return {group: (firsts[group], ENDLESS, sought.end) for group, sought in starts.items()}
+        return {group: (firsts[group], stop, ENDLESS) for group, stop in stops.items()}
+
+    async def _groups(self) -> list[str]:
+        """Who is read; a lone sequence needs to say whose it is."""
+        for place in (self._start, self._end):
+            if isinstance(place, Mapping):
+                for group in place:
+                    await self._everyone.only("a sequence", group)
+        lone = isinstance(self._end, int) or (
+            isinstance(self._start, Start) and self._start.at == "sequence"
+        )
+        if lone or self._broker_group:
+            return [await self._everyone.only("a sequence", self._broker_group)]
+        if self._follow:
+            return self._links.masters() or await self._links.some_masters()
+        return await self._everyone.groups()
+
+    async def _seek(self, start: Start, groups: list[str]) -> dict[str, Sought]:
+        seek = Seek(topic=self._topic, start=start)
+        try:
+            return await self._everyone.ask(Command.SEEK, seek, Sought, groups)
+        except TopicNotFound as error:
+            raise topic_missing(self._topic, error) from None

@@ -1,0 +1,1 @@
+"""`mq.transaction`, `mq.detached`, and the checker that answers for them."""

@@ -1,0 +1,158 @@
+"""Answering for transactions: the broker asks, the application's function knows.
+
+While a checker is set the client stays connected to every broker group and says that it can be
+asked. Questions come from transactions of any instance of the same application, so the function
+must find out from shared state (a database), not from this process. It answers COMMIT, ROLLBACK or
+UNKNOWN; raising means UNKNOWN, and the broker asks again later. Functions that are not coroutines
+run in threads.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ternmq.client.config import ClientConfig
+from ternmq.client.model.times import time_from_ms
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.retrying import Patience
+from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.log import get_logger
+from ternmq.rpc.connection import Connection, request
+from ternmq.wire.commands import Command, Empty, unpack
+from ternmq.wire.halves import HalfCheck, HalfEnd, HalfEnded
+
+log = get_logger()
+
+LOOK_S = 0.5  # How soon a lost connection is noticed and opened again.
+ANSWERS_MAX = 64  # Questions answered at one time; others are asked again by the broker.
+
+
+class Verdict(StrEnum):
+    """What became of a transaction."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCheck:
+    """The question, as the application's function gets it."""
+
+    id: str
+    topics: list[str]
+    rows: int
+    attempt: int
+    """The how manieth time it is asked."""
+    opened_at: datetime
+    message_id: str
+    """Of the first message, like key and properties."""
+    key: str | None
+    properties: dict[str, Any]
+
+
+CheckFunction = Callable[[TransactionCheck], Verdict | str | Awaitable[Verdict | str]]
+
+
+class Checker:
+    """Keeps the client ready to be asked, and answers."""
+
+    def __init__(self, links: Links, config: ClientConfig, function: CheckFunction) -> None:
+        self._links = links
+        self._config = config
+        self.function = function
+        self._told: dict[str, Connection] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._ready = asyncio.Event()
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="tern-checker")
+
+    async def ready(self) -> None:
+        """Wait until every broker group that can be reached was told."""
+        await self._ready.wait()
+
+    async def close(self) -> None:
+        self._keeping.cancel()
+        for task in self._answering:
+            task.cancel()
+        await asyncio.wait([self._keeping, *self._answering])
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                for group in await self._links.some_masters():
+                    await self._tell(group)
+                self._ready.set()
+            except TernError as error:
+                log.debug("no broker to answer to", reason=error.message)
+            await asyncio.sleep(LOOK_S)
+
+    async def _tell(self, group: str) -> None:
+        link = self._links.broker(group)
+        connection = await link.get()
+        if self._told.get(group) is connection:
+            return
+        link.pushes[int(Command.CHECK)] = lambda payload: self._asked(group, payload)
+        timeout = self._config.request_timeout
+        await request(connection, Command.CHECKER, Empty(), Empty, timeout=timeout)
+        self._told[group] = connection
+
+    def _asked(self, group: str, payload: bytearray) -> None:
+        try:
+            check = unpack(payload, HalfCheck)
+        except ProtocolError as error:
+            log.warning("a question about a transaction cannot be read", reason=error.message)
+            return
+        if len(self._answering) < ANSWERS_MAX:
+            task = asyncio.get_running_loop().create_task(self._answer(group, check))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, group: str, check: HalfCheck) -> None:
+        verdict = await self._decide(check)
+        if verdict is Verdict.UNKNOWN:
+            return
+        end = HalfEnd(
+            transaction=check.transaction,
+            action="commit" if verdict is Verdict.COMMIT else "rollback",
+            source="check",
+        )
+        link = self._links.broker(group)
+        try:
+            patience = Patience(self._config, "an answer about a transaction")
+            await patience.ask_record(link, Command.HALF_END, end, HalfEnded)
+        except TernError as error:
+            log.warning(
+                "an answer about a transaction came too late or was lost",
+                transaction=check.transaction.hex(), answer=verdict.value, reason=error.message,
+            )  # fmt: skip
+
+    async def _decide(self, check: HalfCheck) -> Verdict:
+        question = TransactionCheck(
+            id=check.transaction.hex(), topics=check.topics, rows=check.rows,
+            attempt=check.attempt, opened_at=time_from_ms(check.opened_at_ms),
+            message_id=check.message_id, key=check.key, properties=check.properties,
+        )  # fmt: skip
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                answer = await self.function(question)
+            else:
+                answer = await asyncio.to_thread(self.function, question)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            if answer not in list(Verdict):
+                log.error(
+                    "a transaction checker answers Verdict.COMMIT, ROLLBACK or UNKNOWN; this "
+                    "counts as UNKNOWN", transaction=question.id, answer=repr(answer)[:100],
+                )  # fmt: skip
+                return Verdict.UNKNOWN
+            return Verdict(answer)
+        except Exception as error:  # Whatever the application's function raises.
+            log.warning(
+                "the transaction checker failed; it will be asked again",
+                transaction=question.id, error=repr(error),
+            )  # fmt: skip
+            return Verdict.UNKNOWN

@@ -1,0 +1,200 @@
+"""`mq.transaction()`: messages that become visible together, when the block has ended well.
+
+    async with mq.transaction() as tx:
+        await tx.send("order.paid", b"...")      # stored, seen by nobody
+        await database.commit()                  # the application's own work
+                                                 # here everything becomes visible
+
+An exception leaves the outcome UNKNOWN: the work may have been done. The broker then asks the
+application's checker (`client.checker`). Only `tx.rollback()` or `raise ternmq.Rollback` rolls
+back. A transaction lives on one broker group, and its end is all or nothing there. Messages with
+order keys lie where their keys do: such a transaction may have a part on several groups. Each part
+ends by itself, and the checker is asked about one that was not told.
+"""
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Literal, TypedDict, Unpack
+
+from ternmq.batch.half import ID_SIZE, HalfInfo
+from ternmq.client.config import nearest_text
+from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
+from ternmq.client.model.outgoing import SendOptions
+from ternmq.client.model.times import shown
+from ternmq.client.transactions.half_sender import HalfSender, HalfTarget
+from ternmq.core.errors import BadRequest, SendUnknown, TernError, TransactionNotFound
+from ternmq.core.units import DAY_MS
+from ternmq.wire.commands import Command
+from ternmq.wire.halves import Action, HalfEnd, HalfEnded
+
+TransactionState = Literal["open", "committed", "rolled_back", "unknown"]
+CHECKS_MAX = 1_000
+
+
+class Rollback(Exception):
+    """Raise it in the block of a transaction: it is rolled back, and the block ends quietly."""
+
+
+class TransactionOptions(TypedDict, total=False):
+    """The keywords of `transaction`, for type checkers."""
+
+    first_check: float | timedelta | None
+    check_interval: float | timedelta | None
+    checks_max: int | None
+    broker_group: str | None
+
+
+_KNOWN = sorted(TransactionOptions.__annotations__)
+
+
+def make_info(options: TransactionOptions) -> HalfInfo:
+    """A new transaction with these wishes, checked."""
+    for name in options:
+        if name not in TransactionOptions.__annotations__:
+            raise BadRequest(f"transaction() has no option {name!r}; {nearest_text(name, _KNOWN)}")
+    checks_max = options.get("checks_max") or 0
+    if isinstance(checks_max, bool) or not isinstance(checks_max, int):
+        raise BadRequest(f"checks_max is {shown(checks_max)}; it is a whole number")
+    if not 0 <= checks_max <= CHECKS_MAX:
+        raise BadRequest(f"checks_max is {checks_max}; it can be 1 to {CHECKS_MAX}")
+    return HalfInfo(
+        transaction=secrets.token_bytes(ID_SIZE),
+        first_check_ms=duration_ms("first_check", options.get("first_check")),
+        check_interval_ms=duration_ms("check_interval", options.get("check_interval")),
+        checks_max=checks_max,
+    )
+
+
+def duration_ms(name: str, value: float | timedelta | None) -> int:
+    """Seconds as milliseconds; 0 for None."""
+    if value is None:
+        return 0
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise BadRequest(f"{name} is {shown(value)}; it is a number of seconds, or a timedelta")
+    if not 0 < seconds * 1000 <= 30 * DAY_MS:
+        raise BadRequest(f"{name} is {shown(value)}; it can be above 0, up to 30 days")
+    return max(1, int(seconds * 1000))
+
+
+class Transaction:
+    """One transaction; use it in `async with`."""
+
+    def __init__(self, sender: HalfSender, options: TransactionOptions) -> None:
+        self._sender = sender
+        self._info = make_info(options)
+        self._wanted = options.get("broker_group")
+        self._group = ""
+        self._touched: dict[str, None] = {}
+        """Every group that may have a part, in order."""
+        self._failed = ""
+        self.state: TransactionState = "open"
+        self.receipts = HalfReceipts()
+        """One per message, in the order sent; after the commit they know their sequences."""
+
+    @property
+    def id(self) -> str:
+        """What the checker and `tern half` call it."""
+        return self._info.transaction.hex()
+
+    async def __aenter__(self) -> "Transaction":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Rollback):
+            if self.state != "rolled_back":
+                await self.rollback()  # Raises when it is committed: nobody shall think otherwise.
+            return True
+        if self.state == "open" and error is None:
+            await self.commit()
+        elif self.state == "open":
+            self.state = "unknown"  # The work may be done: the checker knows, we do not.
+        return False
+
+    async def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        immunity: float | timedelta | None = None,
+        **options: Unpack[SendOptions],
+    ) -> HalfReceipt:
+        """Store one message that nobody sees before the commit; options as for `mq.send`.
+
+        `immunity`: seconds during which the broker does not ask about the transaction.
+        """
+        return (await self.send_many(topic, [body], immunity=immunity, **options))[0]
+
+    async def send_many(
+        self,
+        topic: str,
+        bodies: Sequence[Any],
+        *,
+        immunity: float | timedelta | None = None,
+        **options: Unpack[SendOptions],
+    ) -> HalfReceipts:
+        """The same for many; `bodies` are bodies or `Outgoing`."""
+        if self.state != "open":
+            raise BadRequest(f"this transaction is {self.state.replace('_', ' ')}; begin another")
+        info = self._info
+        if immunity is not None:
+            first_check_ms = duration_ms("immunity", immunity)
+            info = HalfInfo(
+                transaction=info.transaction, first_check_ms=first_check_ms,
+                check_interval_ms=info.check_interval_ms, checks_max=info.checks_max,
+            )  # fmt: skip
+        rows = self._sender.rows(bodies, options)
+        if not rows:
+            return HalfReceipts()
+        if not self._group:
+            found = await self._sender.group(self._wanted)
+            self._group = self._group or found  # Two that send at once stay on one group.
+        try:
+            target = HalfTarget(self._group, topic, info)
+            receipts = await self._sender.spread(target, rows, self._touched)
+        except BaseException as error:
+            definite = isinstance(error, TernError) and not isinstance(error, SendUnknown)
+            if not definite or len(rows) > 1:  # Stored or not, or in parts: nobody knows.
+                self._failed = topic
+            raise
+        self.receipts.extend(receipts)
+        return receipts
+
+    async def commit(self) -> None:
+        """Make everything visible now; the block's end does it by itself."""
+        if self._failed and self.state == "open":
+            self.state = "unknown"
+            raise BadRequest(
+                f"a message to {self._failed!r} could not be stored, so this transaction cannot be "
+                "committed as a whole: roll it back, or leave it to the checker"
+            )
+        await self._end("commit")
+
+    async def rollback(self) -> None:
+        """Forget everything; the block then ends without a commit."""
+        await self._end("rollback")
+
+    async def _end(self, action: Action) -> None:
+        if self.state not in ("open", "unknown"):
+            raise BadRequest(f"this transaction is {self.state.replace('_', ' ')} already")
+        end = HalfEnd(transaction=self._info.transaction, action=action)
+        nowhere: TransactionNotFound | None = None
+        for group in self._touched:
+            self.state = "unknown"
+            try:
+                answer = await self._sender.ask(group, Command.HALF_END, end, HalfEnded)
+                self.receipts.fill_in(answer.placed)
+            except TransactionNotFound as error:
+                if group in self.receipts.groups():
+                    raise
+                nowhere = error  # What was sent there was refused.
+        if nowhere is not None and not self.receipts:
+            raise nowhere
+        self.state = "committed" if action == "commit" else "rolled_back"

@@ -1,0 +1,1 @@
+"""Links to servers: routes, balancing, retries, circuit breakers, fan-out."""

@@ -1,0 +1,249 @@
+"""All servers this client talks to: the meta servers of its url and one link per broker group
+and delay server.
+
+Routes come from a meta server and are kept; they are asked for again when a broker cannot be
+reached. A broker that is up goes on being used while no meta server answers.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+from typing import Literal
+
+from ternmq.client.transport.link import Link, back_off
+from ternmq.core.errors import NotMaster, TernError, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.core.slots import slot_of
+from ternmq.discovery.routes import RouteCache
+from ternmq.discovery.url import parse_url
+from ternmq.rpc.connection import Connection, request
+from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
+from ternmq.wire.placement import Home, Placement
+
+VERSION = "0.1.0"
+REPEATABLE = frozenset(
+    {
+        Command.TOPIC_LIST, Command.LIMIT_LIST, Command.GROUP_LIST, Command.DEAD_OPEN,
+        Command.REFUSED_OPEN, Command.CONFIRM, Command.SEEK, Command.LEDGER, Command.STATUS,
+        Command.TOPIC_FIGURES, Command.GROUP_FIGURES, Command.DELAY_FIND, Command.DELAY_COUNT,
+        Command.DELAY_LEDGER, Command.STANDINGS, Command.HALF_LIST, Command.PLACE,
+        # Orders that say what shall be: the second one finds it so.
+        Command.TOPIC_CREATE, Command.TOPIC_SET, Command.LIMIT_SET, Command.GROUP_SET,
+        Command.MEMBER_PAUSE, Command.GROUP_DRAIN,
+    }
+)  # fmt: skip
+"""Asking these twice does what asking once does."""
+Kind = Literal["realtime", "delay"]
+_NONE_KNOWN: dict[Kind, str] = {
+    "realtime": "knows no broker; is one running?",
+    "delay": "knows no delay server, and this message is for later: `tern up` runs one, "
+    "`tern delay serve` runs one alone",
+}
+
+log = get_logger()
+
+
+class Links:
+    """Meta and brokers, each with its one connection."""
+
+    def __init__(self, url: str, *, app: str, timeout: float) -> None:
+        self.url = url
+        self.timeout = timeout
+        self.hello = Hello(
+            protocol=PROTOCOL_VERSION,
+            app=app,
+            version=VERSION,
+            session=secrets.token_bytes(16),  # Kept over reconnects; a forked child has its own.
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        self._cache = RouteCache(parse_url(url), self.hello, timeout=timeout)
+        self._servers: dict[tuple[Kind, str], Link] = {}
+        self._readers: dict[str, Link] = {}
+        self._stale = False
+        self.on_routes = self._cache.changed
+        """Called when the routes are others."""
+        self.on_routes.append(self._move)
+
+    @property
+    def version(self) -> object:
+        """Another object whenever the routes were learnt anew."""
+        return self._cache.routes
+
+    def routes(self) -> list[Route]:
+        return self._cache.routes.servers if self._cache.routes is not None else []
+
+    async def refresh(self) -> None:
+        """Ask who is there."""
+        await self._cache.refresh()
+
+    def masters(self, kind: Kind = "realtime") -> list[str]:
+        """The groups whose master can be asked."""
+        return [route.broker_group for route in self._cache.masters(kind)]
+
+    def takers(self, kind: Kind = "realtime") -> list[str]:
+        """The groups for new messages: not those that are being drained, if there are others."""
+        masters = self._cache.masters(kind)
+        staying = [route.broker_group for route in masters if not route.draining]
+        return staying or [route.broker_group for route in masters]
+
+    def home(self, topic: str) -> Home | None:
+        """Where a topic lives, if that is not on every group."""
+        return self._cache.routes.homes.get(topic) if self._cache.routes is not None else None
+
+    def weights(self) -> dict[str, int]:
+        """How much groups get of what is shared out by weight; those not named the same."""
+        placement = self.placement()
+        return {} if placement is None else placement.weights
+
+    def placement(self) -> Placement | None:
+        """Where messages go, as the meta servers told last."""
+        return self._cache.routes.placement if self._cache.routes is not None else None
+
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """Which group stores this order key now: None while its slot moves, or nobody is known.
+
+        Before anybody has sent with an order key any group will do: it gives slots their owners.
+        """
+        placement = self.placement()
+        if placement is None or not placement.owners:
+            return next(iter(self.masters()), None)
+        return placement.owner(slot_of(topic, order_key))
+
+    def away(self, kind: Kind) -> list[str]:
+        """Groups that hold messages and cannot be asked at present."""
+        routes = self._cache.routes.away if self._cache.routes is not None else []
+        return [route.broker_group for route in routes if route.kind == kind]
+
+    async def some_masters(self, kind: Kind = "realtime") -> list[str]:
+        """At least one group; `Unavailable` when the meta servers know none."""
+        if not self.masters(kind):
+            await self.refresh()
+        masters = self.masters(kind)
+        if not masters:
+            raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
+        return masters
+
+    async def some_takers(self, kind: Kind = "realtime") -> list[str]:
+        """At least one group for new messages."""
+        await self.some_masters(kind)
+        return self.takers(kind)
+
+    def broker(self, broker_group: str) -> Link:
+        """The link to the master of a broker group."""
+        return self.server(broker_group, "realtime")
+
+    def server(self, group: str, kind: Kind) -> Link:
+        """The link to the master of a group, made when first asked for."""
+        link = self._servers.get((kind, group))
+        if link is None:
+
+            async def find() -> str:
+                return await self._address(group, kind)
+
+            link = Link(find, self.hello, timeout=self.timeout, check=self._leading)
+            self._servers[kind, group] = link
+            link.watchers.append(self._forget_routes)
+        return link
+
+    def _leading(self, connection: Connection) -> TernError | None:
+        """Routes may be a moment old: a server that led until now would answer from what it has,
+        which may be less than was told before."""
+        if connection.welcome.epoch > 0:
+            return None
+        self._forget_routes()
+        return Unavailable(f"{connection.address} does not lead its broker group now")
+
+    def reader(self, group: str) -> Link:
+        """The link to a replica of a broker group; to its master while there is none."""
+        link = self._readers.get(group)
+        if link is None:
+
+            async def find() -> str:
+                master = await self._address(group, "realtime")
+                return next(iter(self._replicas(group)), master)
+
+            link = self._readers[group] = Link(find, self.hello, timeout=self.timeout)
+            link.watchers.append(self._forget_routes)
+        return link
+
+    async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T:
+        """One control request to a meta server; to the next one if it cannot be answered there,
+        for it may not reach the registry."""
+        connection = await self._cache.connection()
+        try:
+            return await request(connection, command, record, answer, timeout=self.timeout)
+        except Unavailable:
+            lost = connection.closed
+            again = self._cache.move_on(connection) or lost
+            if not again or command not in REPEATABLE:
+                raise
+        connection = await self._cache.connection()
+        return await request(connection, command, record, answer, timeout=self.timeout)
+
+    async def ask(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
+        """One control request to a broker. While nobody leads there, or who did leads no longer,
+        it is tried again, within the time of a request. A connection may have died unnoticed, or
+        die now: what may be asked twice is asked again, on a fresh one."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self.timeout
+        failures = 0
+        while True:
+            connection = None
+            try:
+                connection = await link.get()
+                return await request(connection, command, record, answer, timeout=self.timeout)
+            except (Unavailable, NotMaster):
+                lost = connection is not None and connection.closed and command in REPEATABLE
+                if not (connection is None or lost) or loop.time() > give_up:
+                    raise
+            failures += 1
+            await asyncio.sleep(back_off(failures))
+
+    async def close(self) -> None:
+        for link in [*self._servers.values(), *self._readers.values()]:
+            await link.close()
+        await self._cache.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's sockets."""
+        for link in [*self._servers.values(), *self._readers.values()]:
+            link.abandon()
+        self._cache.abandon()
+
+    def _replicas(self, group: str) -> list[str]:
+        wanted = (group, "replica", "realtime")
+        return [
+            route.address
+            for route in self.routes()
+            if (route.broker_group, route.role, route.kind) == wanted
+        ]
+
+    def _move(self) -> None:
+        """A group may have another master: the old one may stand still without a word."""
+        for (kind, group), link in self._servers.items():
+            for route in self._cache.masters(kind):
+                if route.broker_group == group:
+                    link.move(route.address)
+        for group, link in self._readers.items():
+            replicas = self._replicas(group)
+            if replicas and link.connection and link.connection.address not in replicas:
+                link.move(replicas[0])
+
+    def _forget_routes(self) -> None:
+        self._stale = True
+
+    async def _address(self, group: str, kind: Kind) -> str:
+        """Where the master of a group is now; after a loss the meta server is asked again."""
+        if self._stale or not self.routes():
+            try:
+                await self.refresh()
+                self._stale = False
+            except TernError as error:
+                log.info("routes are not refreshed", reason=str(error))
+        for route in self._cache.masters(kind):
+            if route.broker_group == group:
+                return route.address
+        what = "delay server" if kind == "delay" else "broker group"
+        raise Unavailable(f"no meta server knows the {what} {group!r} at present")

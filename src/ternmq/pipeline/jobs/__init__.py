@@ -1,0 +1,1 @@
+"""Jobs over archive and queue: trace, replay, dead letters."""

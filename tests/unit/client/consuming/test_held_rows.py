@@ -1,0 +1,126 @@
+"""What a consumer holds, and what a lost lease leaves in the application's hands."""
+
+from ternmq.batch.encoder import Origin, encode_bodies
+from ternmq.batch.envelope import Envelope
+from ternmq.batch.layout import Stamp, stamp
+from ternmq.batch.view import BatchView
+from ternmq.client.consuming.held_rows import Holding, without
+from ternmq.client.model.delivery import Delivery, NotLeased
+from ternmq.core.ids import ProducerId
+
+
+def a_delivery(
+    *, lease: int, base: int = 100, count: int = 10, selection: list[tuple[int, int]] | None = None
+) -> Delivery:
+    origin = Origin(topic="orders", app="shop", producer=ProducerId(1, 2))
+    batch = encode_bodies([b"x"] * count, origin=origin, first_sequence=0, born_at_ms=0)
+    stamp(
+        batch,
+        Stamp(
+            offset=0,
+            topic_id=1,
+            base_sequence=base,
+            epoch=1,
+            stored_at_ms=0,
+            received_at_ms=0,
+            durable_to=0,
+        ),
+    )
+    envelope = Envelope(lease, 1, BatchView(batch), selection or [(0, count)], [], True)
+    return Delivery(envelope, NotLeased(), None)
+
+
+def test_rows_and_bytes_are_counted_until_settled() -> None:
+    holding = Holding()
+    delivery = a_delivery(lease=1)
+    holding.add(delivery)
+    assert (holding.rows, holding.leases()) == (10, [1])
+
+    assert holding.settle(delivery, 0, 4) == [(1, 100, 104)]
+    assert holding.settle(delivery, 4, 10) == [(1, 104, 110)]
+
+    assert (holding.rows, holding.size, holding.leases()) == (0, 0, [])
+
+
+def test_only_selected_rows_count() -> None:
+    holding = Holding()
+    delivery = a_delivery(lease=1, selection=[(2, 4), (8, 10)])
+    holding.add(delivery)
+
+    assert holding.rows == 4
+    assert delivery.open_ranges(0, 10) == [(2, 4), (8, 10)]
+
+
+def test_a_lost_lease_frees_its_place() -> None:
+    holding = Holding()
+    kept, lost = a_delivery(lease=1), a_delivery(lease=2, base=200)
+    holding.add(kept)
+    holding.add(lost)
+
+    assert holding.lose({2}) == [lost]
+    assert (holding.rows, holding.leases()) == (10, [1])
+    assert holding.settle(lost, 0, 1) == [(2, 200, 201)]  # A late ack, told as it is.
+    assert holding.rows == 10
+
+
+def test_rows_in_hand_are_hidden_when_they_come_again() -> None:
+    """D5: the consumer drops a message it already holds."""
+    holding = Holding()
+    old = a_delivery(lease=1)
+    holding.add(old)
+    holding.lose({1})
+    old.settled[5:10] = b"\1" * 5  # Not shown yet, so withdrawn by the consumer.
+    new = a_delivery(lease=2, base=98, count=14)
+    holding.add(new)
+
+    assert new.ranges == [(0, 2), (7, 14)]
+    assert holding.rows == 14
+    old.settled[0:2] = b"\1\1"
+    assert holding.settle(old, 0, 2) == [(2, 100, 101), (2, 101, 102)]
+    assert holding.rows == 12
+
+
+def test_a_delivery_lost_twice_hides_nothing_for_ever() -> None:
+    holding = Holding()
+    deliveries = [a_delivery(lease=lease) for lease in (1, 2, 3)]
+    first, second, third = deliveries
+    holding.add(first)
+    holding.lose({1})
+    holding.add(second)
+    assert second.ranges == []
+    holding.lose({2})
+    holding.add(third)
+    first.settled[0:10] = b"\1" * 10
+    told = holding.settle(first, 0, 10)
+
+    assert [lease for lease, _, _ in told] == [3] * 10
+    assert holding.rows == 0
+    fourth = a_delivery(lease=4)
+    holding.add(fourth)
+    assert fourth.ranges == [(0, 10)]
+
+
+def test_ranges_without_some_rows() -> None:
+    assert without([(0, 5), (7, 9)], {0, 3, 8}) == [(1, 3), (4, 5), (7, 8)]
+
+
+def test_attempts_belong_to_the_selected_rows() -> None:
+    delivery = a_delivery(lease=1, selection=[(2, 4), (8, 10)])
+    assert delivery.attempt(3) == 1
+    delivery.attempts = [1, 2, 3, 4]
+
+    assert [delivery.attempt(row) for row in (2, 3, 8, 9)] == [1, 2, 3, 4]
+
+
+def test_rows_that_were_shown_and_are_not_settled_are_started() -> None:
+    """Design 5: the broker suspects these first when the consumer vanishes."""
+    holding = Holding()
+    shown, waiting = a_delivery(lease=1), a_delivery(lease=2, base=200)
+    for delivery in (shown, waiting):
+        holding.add(delivery)
+    shown.settled[0:3] = b"\1\1\1"
+    holding.settle(shown, 0, 3)
+
+    started = holding.started(lambda d: [(6, 10)] if d is shown else d.ranges)
+
+    assert started == [(1, 103, 106)]

@@ -1,0 +1,150 @@
+"""Bytes that a master leaves out of its answers come from a replica, or from the master after all.
+
+The node of these tests leaves everything out; its consumers find no replica and read from it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import ternmq
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.envelope import Envelope, read_errors
+from ternmq.batch.view import BatchView
+from ternmq.client.consuming.replica_fetch import LeftOuts, put_together
+from ternmq.client.reading.range_reader import Piece, Pieces
+from ternmq.core.errors import Unavailable
+from ternmq.testing import node
+from ternmq.wire.commands import LeftOut
+from tests.unit.batch.making import a_batch
+
+BODIES = [str(number).encode() for number in range(3_000)]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """What was read by READ; nothing is answered with its bytes unless the consumer wants that."""
+    monkeypatch.setattr("ternmq.broker.holding._cold_below", lambda *_: 2**62)
+    seen: list[tuple[int, int]] = []
+    read = Pieces.read
+
+    async def noted(self: Pieces, sequence: int, end: int) -> Piece:
+        seen.append((sequence, end))
+        return await read(self, sequence, end)
+
+    monkeypatch.setattr(Pieces, "read", noted)
+    yield seen
+
+
+async def consume(mq: ternmq.Client, count: int, *, retry_every: int = 0) -> list[bytes]:
+    got: list[bytes] = []
+    async with asyncio.timeout(30), mq.consumer("orders", group="g", prefetch=500) as consumer:
+        async for message in consumer:
+            if retry_every and message.sequence % retry_every == 0 and message.attempt < 3:
+                message.retry(after=0.01, error=ValueError("not yet"))
+                continue
+            if retry_every and message.sequence % retry_every == 0:
+                assert message.last_error is not None
+                assert message.last_error.text == "not yet"
+            message.ack()
+            got.append(message.body)
+            if len(got) == count:
+                break
+        await consumer.flush()
+    return got
+
+
+async def test_a_backlog_is_consumed_in_order_with_bytes_from_elsewhere(
+    reads: list[tuple[int, int]],
+) -> None:
+    async with node(cold_reads="replica") as url, ternmq.connect(url, app="test") as mq:
+        await mq.send_many("orders", BODIES)
+
+        assert await consume(mq, len(BODIES)) == BODIES
+        assert sum(end - first for first, end in reads) >= len(BODIES)
+        [line] = await mq.admin.ledger(group="g")
+        assert (line.acked, line.in_flight) == (len(BODIES), 0)
+
+
+async def test_retries_count_their_attempts_and_say_why(reads: list[tuple[int, int]]) -> None:
+    async with node(cold_reads="replica") as url, ternmq.connect(url, app="test") as mq:
+        await mq.send_many("orders", BODIES[:500])
+
+        got = await consume(mq, 500, retry_every=50)
+        assert sorted(got, key=int) == BODIES[:500]
+        assert reads
+
+
+async def test_what_a_replica_does_not_give_comes_from_the_master(
+    reads: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(self: Pieces, sequence: int, end: int) -> Piece:
+        reads.append((sequence, end))
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(Pieces, "read", gone)
+    async with node(cold_reads="replica") as url, ternmq.connect(url, app="test") as mq:
+        await mq.send_many("orders", BODIES)
+
+        got = await consume(mq, len(BODIES))
+        assert len(got) == len(BODIES)
+        assert set(got) == set(BODIES)
+        assert 0 < len(reads) < 10, "it is not asked again at once"
+
+
+async def test_a_message_whose_time_is_over_dies_as_ever(reads: list[tuple[int, int]]) -> None:
+    async with node(cold_reads="replica") as url, ternmq.connect(url, app="test") as mq:
+        await mq.send("orders", b"short", ttl=0.05)
+        await mq.send("orders", b"long")
+        await asyncio.sleep(0.1)
+
+        async with asyncio.timeout(20), mq.consumer("orders", group="g") as consumer:
+            message = await anext(consumer)
+            message.ack()
+            assert message.body == b"long"
+            while True:
+                [line] = await mq.admin.ledger(group="g")
+                if line.dead + line.expired == 1:
+                    break
+                await asyncio.sleep(0.01)
+        assert reads
+
+
+def envelope(rows: int, *, first: int = 0) -> Envelope:
+    batch = BatchView(a_batch([Outgoing(body=b"%d" % row) for row in range(rows)]))
+    return Envelope(0, 3, batch, [(first, rows)], [], True)
+
+
+def left_out(*ranges: tuple[int, int], stored_at_ms: int = 50, attempts: object = ()) -> LeftOut:
+    assert isinstance(attempts, tuple | list)
+    return LeftOut(
+        lease=9, lane=3, base=1_000, stored_at_ms=stored_at_ms, ranges=list(ranges),
+        attempts=list(attempts), errors=[(1_002, 1_003, "ValueError", "no", "", 5)],
+    )  # fmt: skip
+
+
+def test_leases_and_bytes_are_put_together() -> None:
+    asked = left_out((1, 3), (7, 9), attempts=[1, 2, 3, 4])
+
+    whole = put_together([asked], [envelope(8)], 0)
+
+    [one] = whole.envelopes
+    assert (one.lease, one.selection, one.attempts) == (9, [(1, 3), (7, 8)], [1, 2, 3])
+    assert [row[3] for row in read_errors(one.errors)] == ["no"]
+    assert whole.missing == [(9, 1_008, 1_009)]
+
+
+def test_bytes_of_another_history_are_not_taken() -> None:
+    whole = put_together([left_out((0, 8), stored_at_ms=51)], [envelope(8)], 0)
+
+    assert whole == ([], [(9, 1_000, 1_008)])
+
+
+async def test_after_a_failure_the_master_is_asked_for_bytes_for_a_growing_while() -> None:
+    left = LeftOuts(None)  # type: ignore[arg-type]
+    assert left.wanted
+    for _ in range(3):
+        left._complain()
+    assert not left.wanted
+    assert left._rest_s == 8.0

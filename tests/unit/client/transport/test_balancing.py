@@ -1,0 +1,94 @@
+"""Q1: round robin, random, weighted random."""
+
+from collections import Counter
+from random import Random
+
+from ternmq.client.transport.balancing import STRETCH, Chooser, Stretch, able, at_home
+from ternmq.wire.placement import Home
+
+NAMES = ["east", "north", "west"]
+
+
+def counted(chooser: Chooser, weights: dict[str, int], times: int = 3_000) -> Counter[str]:
+    return Counter(chooser.pick(NAMES, weights) for _ in range(times))
+
+
+def test_round_robin_gives_everybody_the_same() -> None:
+    assert set(counted(Chooser("round_robin", Random(1).random), {"west": 1}).values()) == {1_000}
+
+
+def sent(chooser: Chooser, batches: int, names: list[str] = NAMES) -> list[str]:
+    """Where the batches of one call go."""
+    stretch = Stretch()
+    return [
+        chooser.stay(stretch, names) or chooser.pick(names, {}, stretch) for _ in range(batches)
+    ]
+
+
+def test_a_call_gives_several_batches_in_a_row_to_one_group() -> None:
+    chooser = Chooser("round_robin", Random(1).random)
+
+    calls = [sent(chooser, STRETCH) for _ in NAMES]
+
+    assert [len(set(call)) for call in calls] == [1, 1, 1]
+    assert {call[0] for call in calls} == set(NAMES)
+
+
+def test_calls_of_any_lengths_give_everybody_the_same() -> None:
+    """Also those where a long and a short one alternate, which turns alone would not see."""
+    for lengths in ([STRETCH + 1], [1, STRETCH], [2 * STRETCH + 1, 3, 1]):
+        chooser = Chooser("round_robin", Random(1).random)
+        got: Counter[str] = Counter()
+        for number in range(999):
+            got.update(sent(chooser, lengths[number % len(lengths)]))
+        assert max(got.values()) - min(got.values()) <= STRETCH, lengths
+
+
+def test_a_stretch_ends_where_its_group_can_be_given_nothing() -> None:
+    chooser, stretch = Chooser("round_robin", Random(1).random), Stretch()
+    first = chooser.pick(NAMES, {}, stretch)
+    left = [name for name in NAMES if name != first]
+
+    assert chooser.stay(stretch, left) is None
+    assert chooser.pick(left, {}, stretch) in left
+
+
+def test_a_group_that_was_away_gets_its_share_and_no_more() -> None:
+    chooser = Chooser("round_robin", Random(1).random)
+    for _ in range(1_000):
+        chooser.pick(NAMES[:2], {})
+
+    assert set(counted(chooser, {}, 30).values()) == {10}
+
+
+def test_random_gives_everybody_about_the_same() -> None:
+    shares = counted(Chooser("random", Random(1).random), {"west": 1})
+
+    assert all(900 < shares[name] < 1_100 for name in NAMES)
+
+
+def test_weights_say_how_much_a_group_gets() -> None:
+    shares = counted(Chooser("weighted", Random(1).random), {"east": 300, "north": 0})
+
+    assert shares["north"] == 0
+    assert 2.7 < shares["east"] / shares["west"] < 3.3
+
+
+def test_a_group_of_weight_0_gets_nothing_whatever_the_way_of_choosing() -> None:
+    assert able(NAMES, {"north": 0}) == ["east", "west"]
+    assert able(NAMES, dict.fromkeys(NAMES, 0)) == NAMES  # Rather there than nowhere.
+
+
+def test_a_topic_lives_on_as_many_groups_as_it_asks_for_the_same_for_everybody() -> None:
+    two = at_home("orders", NAMES, Home(count=2))
+
+    assert len(two) == 2
+    assert at_home("orders", list(reversed(NAMES)), Home(count=2)) == two
+    assert at_home("orders", NAMES, Home(count=9)) == NAMES
+    left = [name for name in NAMES if name != two[0]]
+    assert two[1] in at_home("orders", left, Home(count=2))  # One goes, the other stays.
+
+
+def test_a_topic_lives_on_the_groups_it_names_also_while_they_are_away() -> None:
+    assert at_home("orders", NAMES, Home(groups=["west", "south"])) == ["west"]
+    assert at_home("orders", NAMES, Home(groups=["south"])) == ["south"]
