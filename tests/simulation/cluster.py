@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ternmq.broker import parts
+from ternmq.broker import leader
 from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registry import Registry
 from ternmq.node.broker_alone import serving_broker_alone

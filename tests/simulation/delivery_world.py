@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.envelope import read_envelopes
-from ternmq.broker.groups import Group
-from ternmq.broker.parts import Parts, open_store
+from ternmq.broker.groups.groups import Group
+from ternmq.broker.leader import Parts, open_store
 from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId

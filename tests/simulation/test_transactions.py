@@ -26,8 +26,8 @@ from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.half import HalfInfo, pack_info
 from ternmq.batch.view import BatchView
-from ternmq.broker.check_back import CheckBack, HalfSettings
-from ternmq.broker.transactions import Transactions
+from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
+from ternmq.broker.transactions.half_batches import Transactions
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Fenced, TernError, TransactionEnded, TransactionNotFound
 from ternmq.core.ids import ProducerId

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ternmq.broker.admin import Admin
-from ternmq.broker.consuming import Consuming
-from ternmq.broker.copies import Copies
-from ternmq.broker.deliveries import Deliveries
-from ternmq.broker.publish import Publisher
-from ternmq.broker.read import Reader
-from ternmq.broker.redrive import DeadLetters
+from ternmq.broker.consumer_commands import Consuming
+from ternmq.broker.delivery.read import Reader
+from ternmq.broker.operations.admin import Admin
+from ternmq.broker.operations.dead_letter_admin import DeadLetters
+from ternmq.broker.operations.deliveries import Deliveries
+from ternmq.broker.operations.group_replay import Copies
+from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.rpc.answering import Answering

@@ -7,7 +7,7 @@ Nothing but composition: what a broker is (`holding`) put into what members of g
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ternmq.broker.holding import BrokerTrade
+from ternmq.broker.role import BrokerTrade
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.discovery.directory import ClusterDirectory

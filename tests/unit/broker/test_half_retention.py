@@ -5,7 +5,7 @@ from typing import Any
 
 import ternmq
 from ternmq.testing import TurnedClock
-from tests.unit.broker.test_retention import HOURS, broker, fill, first_of, lines, until
+from tests.unit.broker.maintenance.test_retention import HOURS, broker, fill, first_of, lines, until
 from tests.unit.delay.test_taker import columns
 
 AGE: dict[str, Any] = {"retention_ms": 3_600_000}

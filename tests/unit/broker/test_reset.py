@@ -1,6 +1,6 @@
 """What a reset makes of a lane's line; see also the model in `test_lane`."""
 
-from tests.unit.broker.test_lane import a_lane, hand_out
+from tests.unit.broker.groups.test_lane import a_lane, hand_out
 
 
 def test_a_forward_reset_skips_what_was_not_handled() -> None:

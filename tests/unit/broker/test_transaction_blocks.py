@@ -12,7 +12,7 @@ from ternmq import Rollback
 from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.testing import TurnedClock, node
 from tests.unit.broker.test_delivery import take
-from tests.unit.broker.test_transactions import bodies, mq, unknown, until, url
+from tests.unit.broker.transactions.test_half_batches import bodies, mq, unknown, until, url
 
 __all__ = ["mq", "url"]  # Fixtures.
 

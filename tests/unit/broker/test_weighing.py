@@ -3,7 +3,7 @@
 import os
 
 import ternmq
-from ternmq.broker.seek import weighed
+from ternmq.broker.delivery.seek import weighed
 from ternmq.storage.consume.entry import Entry, Location
 from ternmq.testing import node
 from ternmq.wire.commands import Command, Seek, Sought, Start

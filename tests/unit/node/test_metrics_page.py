@@ -114,8 +114,8 @@ def test_the_nodes_own_ports_are_refused(port: int) -> None:
 
 async def test_series_are_bounded_and_the_rest_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """R25: figures of any number of topics and groups, in a bounded number of series."""
-    monkeypatch.setattr("ternmq.broker.scrape.TOPICS_MAX", 2)
-    monkeypatch.setattr("ternmq.broker.scrape.LANES_MAX", 1)
+    monkeypatch.setattr("ternmq.broker.operations.prometheus.TOPICS_MAX", 2)
+    monkeypatch.setattr("ternmq.broker.operations.prometheus.LANES_MAX", 1)
     port = free_port()
     async with node(metrics_port=port) as url, ternmq.connect(url, app="test") as mq:
         for number in range(4):

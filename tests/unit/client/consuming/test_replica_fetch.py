@@ -25,7 +25,7 @@ BODIES = [str(number).encode() for number in range(3_000)]
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """What was read by READ; nothing is answered with its bytes unless the consumer wants that."""
-    monkeypatch.setattr("ternmq.broker.holding._cold_below", lambda *_: 2**62)
+    monkeypatch.setattr("ternmq.broker.role._cold_below", lambda *_: 2**62)
     seen: list[tuple[int, int]] = []
     read = Pieces.read
 

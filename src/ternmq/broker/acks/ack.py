@@ -1,0 +1,257 @@
+"""Settling rows: acks, retries and rejects, riding on a pull or on their own (Q13, D11).
+
+Acks and retries take effect at once and are noted as progress. A reject is a decision: the row is
+copied to the dead letters and marked when both are safe, and only then answered. A request that
+fails many rows is settled in `Slices`.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+
+from ternmq.broker.acks.dead_letters import Death, Undertaker
+from ternmq.broker.acks.large_acks import Applied, Slices
+from ternmq.broker.delivery.poison_isolation import isolating
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.groups.failure_notes import pack_failure
+from ternmq.broker.groups.groups import LEASE_GROUP_MASK, Group, Groups, Member
+from ternmq.broker.groups.lane import NO_REASON, VANISHED, Why
+from ternmq.broker.groups.lane_event import Change, Piece, together
+from ternmq.broker.groups.lease import RetryRule
+from ternmq.broker.groups.poison import deaths
+from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.log import get_logger
+from ternmq.core.retry import AFTER_MAX_MS
+from ternmq.rpc.answering import Answering
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.waits import Waits
+from ternmq.wire.commands import Acked, Command, Done, pack
+from ternmq.wire.frame import Frame
+
+log = get_logger()
+
+_ACK = int(Command.ACK)
+NUMBER_MAX = 2**63
+
+
+class Settler:
+    """What consumers say about rows they were handed."""
+
+    def __init__(self, *, groups: Groups, deliverer: Deliverer, undertaker: Undertaker) -> None:
+        self._groups = groups
+        self._deliverer = deliverer
+        self._undertaker = undertaker
+        self._burying: set[asyncio.Task[None]] = set()
+        self._answering = Answering()
+        self._slices = Slices(self._apply)
+        deliverer.on_expired = self.expire
+        self.waits = Waits()
+
+    def settle(self, member: Member, done: Sequence[Done]) -> None:
+        """Without an answer: rides on a pull."""
+        _check(done)
+        dying = self._apply(member, done).dying
+        if dying:
+            self._bury(dying)
+
+    def settle_much(self, peer: Peer, frame: Frame, member: Member, done: Sequence[Done]) -> None:
+        """With an answer if one is wanted, when all of it is settled and every decision safe."""
+        _check(done)
+        self._answering.begin(peer, frame, self._settled(self._slices.add(member, done)))
+
+    async def _settled(self, settling: "asyncio.Future[Applied]") -> Acked:
+        settled, late, dying = await settling
+        if dying:
+            await self._bury(dying)
+        return Acked(settled=settled, late=late)
+
+    def leaves(self, member: Member) -> None:
+        """What it has said is settled before the rest of its rows goes back."""
+        self._slices.hurry(member)
+
+    def answer(self, peer: Peer, correlation: int, member: Member, done: Sequence[Done]) -> None:
+        """With an answer, once every decision in it is safe."""
+        _check(done)
+        settled, late, dying = self._apply(member, done)
+        if not dying:
+            peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+            return
+        task = self._bury(dying)
+        gave_up = False
+
+        def give_up(error: TernError) -> None:
+            nonlocal gave_up
+            gave_up = True
+            peer.fail(_ACK, correlation, error)
+
+        def tell(finished: asyncio.Task[None]) -> None:
+            error = None if finished.cancelled() else finished.exception()
+            if gave_up:
+                return
+            if isinstance(error, TernError):
+                peer.fail(_ACK, correlation, error)
+            else:
+                peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+
+        task.add_done_callback(tell)
+        self.waits.watch(task, give_up)
+
+    def expire(self, group: Group, lease: int, ranges: list[tuple[int, int]]) -> None:
+        """Leased rows whose time is over: kept as dead letters, counted as expired."""
+        pieces = [p for first, end in ranges for p in group.lane.begin_dying(lease, first, end)]
+        if pieces:
+            self._bury([Death(group, pieces, "expired", expired=True)])
+
+    def killed(self, group: Group, pieces: Sequence[Piece]) -> None:
+        """Rows that were alone with one consumer too many."""
+        for piece in pieces:
+            times = deaths(group.lane.losses.rows.get(piece[0]) or 0)
+            often = "once" if times == 1 else f"{times} times"
+            reason = f"its consumer died {often} while handling it"
+            self._bury([Death(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
+
+    async def bury(self, deaths: list[Death]) -> None:
+        """Copy rows to the dead letters; raises what kept them from it."""
+        await self._bury(deaths)
+
+    async def finish(self) -> None:
+        """Wait for what has begun, burials too."""
+        await self._slices.finish()
+        await self._answering.finish()
+        if self._burying:
+            await asyncio.wait(self._burying)
+
+    def _apply(self, member: Member, done: Sequence[Done]) -> Applied:
+        settled = late = 0
+        dying: list[Death] = []
+        touched: dict[int, Group] = {}
+        freed: list[Group] = []
+        noted: dict[Group, list[Change]] = {}
+        rules: dict[tuple[Group, int], RetryRule] = {}
+        now, chance = self._groups.now(), random.random()  # Together they stay one range.
+        for item, acked in _steps(done):
+            group = _group_of(member, item.lease)
+            if group is None or group.deleted or not self._groups.given_out(item.lease):
+                late += sum(end - first for first, end in acked) or item.end - item.first
+                continue
+            lane = group.lane
+            if acked:
+                result = lane.ack_all(item.lease, acked, strict=group.order is not None)
+            elif item.kind == "retry":
+                after = min(max(item.after_ms, -1), AFTER_MAX_MS)
+                rule = rules.get((group, after)) or group.retry_rule(after, chance)
+                rules[group, after] = rule
+                why = self._why(item)
+                result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
+                if result.dying:
+                    reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
+                    dying.append(Death(group, list(result.dying), reason, why))
+                touched[group.id] = group
+            elif item.kind == "back":
+                result = lane.give_back(item.lease, item.first, item.end)
+                touched[group.id] = group
+            else:
+                pieces = lane.begin_dying(item.lease, item.first, item.end)
+                count = sum(end - first for first, end, _ in pieces)
+                settled += count
+                late += item.end - item.first - count
+                if pieces:
+                    dying.append(Death(group, pieces, item.reason, self._why(item)))
+                continue
+            settled += result.settled
+            late += result.late
+            noted.setdefault(group, []).extend(result.changes)
+            if group.order is not None:
+                touched[group.id] = group
+            elif group.full:
+                freed.append(group)
+        for group, changes in noted.items():
+            self._groups.write(group, together(changes))
+        if isolating(member.peer):
+            touched |= {group.id: group for group in groups_of(member.peer)}
+        for group in touched.values():
+            self._groups.schedule(group)
+            if group.waiters:
+                self._deliverer.feed(group)
+        for group in freed:
+            self._freed(group)
+        return Applied(settled, late, dying)
+
+    def _freed(self, group: Group) -> None:
+        """Something is not in flight any more, and that was waited for."""
+        if group.full:
+            group.full = False
+            self._deliverer.feed(group)
+
+    def _why(self, item: Done) -> Why:
+        """What a consumer said, as it is kept."""
+        if item.error is None:
+            return NO_REASON
+        return Why(pack_failure(*item.error), self._groups.now_ms())
+
+    def _bury(self, dying: list[Death]) -> asyncio.Task[None]:
+        async def bury() -> None:
+            failed: TernError | None = None
+            for death in dying:
+                try:
+                    await self._undertaker.bury(death)
+                except TernError as error:
+                    failed = failed or error
+                self._groups.schedule(death.group)
+                self._freed(death.group)
+                if death.group.order is not None:  # The next of its key may go now.
+                    self._deliverer.feed(death.group)
+            if failed is not None:
+                raise failed
+
+        task = asyncio.get_running_loop().create_task(bury(), name="bury")
+        self._burying.add(task)
+        task.add_done_callback(self._buried)
+        return task
+
+    def _buried(self, task: asyncio.Task[None]) -> None:
+        self._burying.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, TernError):
+            log.warning("dead letter not stored", reason=error.message)
+        elif error is not None:
+            log.error("dead letter failed by a bug", error=repr(error))
+
+
+def _check(done: Sequence[Done]) -> None:
+    """Before anything is done: all of it or none."""
+    for item in done:
+        if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
+            raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
+
+
+def groups_of(peer: Peer) -> list[Group]:
+    """Every group that a connection takes part in."""
+    members: dict[int, Member] = peer.attachments.get("members", {})
+    return [group for member in members.values() for group in member.groups]
+
+
+def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:
+    """Verdicts in order; acks of one lease that follow each other are one step, as ranges."""
+    acked: list[tuple[int, int]] = []
+    before: Done | None = None
+    for item in done:
+        if before is not None and (item.kind != "ack" or item.lease != before.lease):
+            yield before, acked
+            acked, before = [], None
+        if item.kind == "ack":
+            acked.append((item.first, item.end))
+            before = item
+        else:
+            yield item, []
+    if before is not None:
+        yield before, acked
+
+
+def _group_of(member: Member, lease: int) -> Group | None:
+    """The group that a lease belongs to; its number tells, also when the lease is long gone."""
+    mark = lease & LEASE_GROUP_MASK
+    for group in member.groups:
+        if group.id & LEASE_GROUP_MASK == mark:
+            return group
+    return None

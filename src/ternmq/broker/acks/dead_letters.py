@@ -1,0 +1,163 @@
+"""Dead letters: a row that is refused for good is copied, made safe, and only then marked dead.
+
+The copy goes to the group's hidden dead-letter topic with its id, key, tag and properties, and with
+where it came from, how often it was tried and why it was refused as properties that begin with
+'%'. If the copy cannot be stored the row is ready again: better twice than lost.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.properties import PropertyValue
+from ternmq.batch.view import BatchView
+from ternmq.broker.groups.failure_notes import Failed, Noticeboard, read_failure
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.lane import NO_REASON, Why
+from ternmq.broker.groups.lane_event import Piece
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.internal_producer import LetterWriter
+from ternmq.broker.topics import Topics
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, TernError
+
+REASON_SIZE_MAX = 4096
+ROWS_AT_ONCE = 256
+AGAIN_MS = 5_000
+ERROR_NOTES = ("%error_type", "%error_text", "%error_traceback", "%error_at")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Rows of a group that are dying, and of what."""
+
+    group: Group
+    pieces: list[Piece]
+    reason: str
+    why: Why = NO_REASON
+    """What the consumer said this time; without it, what was said the time before is kept."""
+    expired: bool = False
+
+
+class Undertaker:
+    """Copies refused rows into dead-letter topics."""
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        groups: Groups,
+        committer: Committer,
+        clock: Clock,
+        writer: LetterWriter,
+        board: Noticeboard,
+    ) -> None:
+        self._board = board
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+        self._committer = committer
+        self._clock = clock
+
+    async def bury(self, death: Death) -> None:
+        """Copy, wait until the copies are safe, then mark the originals dead, safely.
+
+        What cannot be copied waits a moment and comes again; the first failure is raised.
+        """
+        failed: TernError | None = None
+        group = death.group
+        for first, end, attempt in death.pieces:
+            for at in range(first, end, ROWS_AT_ONCE):
+                stop = min(end, at + ROWS_AT_ONCE)
+                try:
+                    await self._copy(death, at, stop, attempt)
+                except TernError as error:
+                    failed = failed or error
+                    after = self._groups.now() + AGAIN_MS
+                    self._groups.write(group, group.lane.survived(at, stop, due=after))
+                    continue
+                changes = group.lane.died(at, stop, expired=death.expired)
+                if group.order is not None:
+                    group.order.apply(changes, group.lane)
+                records = [self._groups.to_record(group, change) for change in changes]
+                try:
+                    await self._committer.decide(records)
+                except TernError as error:  # Dead in memory; after a restart perhaps once more.
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def _copy(self, death: Death, first: int, end: int, attempt: int) -> None:
+        group = death.group
+        letters: list[Outgoing] = []
+        errors = await self._errors(death, first, end)
+        at = first
+        while at < end:
+            entry, view = await self._writer.look(group.topic_id, at)
+            stop = min(end, entry.base_sequence + entry.count)
+            for sequence in range(at, stop):
+                row = sequence - entry.base_sequence
+                letter = self._letter(group, view, row, attempt, death.reason)
+                letters.append(with_error(letter, errors.get(sequence)))
+            at = stop
+        topic = await self._topics.dead_letters_of(group.name)
+        await self._writer.store(topic, letters)
+
+    async def _errors(self, death: Death, first: int, end: int) -> dict[int, Failed]:
+        """The last error of each row, as far as it is known."""
+        if death.why.text:
+            said = read_failure(death.why.text, death.why.at_ms)
+            return dict.fromkeys(range(first, end), said) if said is not None else {}
+        notes = death.group.lane.notes.overlap(first, end)
+        known = await self._board.read({note for _, _, note in notes}) if notes else {}
+        return {
+            sequence: known[note]
+            for a, b, note in notes
+            if note in known
+            for sequence in range(a, b)
+        }
+
+    def _letter(
+        self, group: Group, view: BatchView, row: int, attempt: int, reason: str
+    ) -> Outgoing:
+        damage: list[str] = []
+
+        def readable(field: Callable[[int], T], otherwise: T) -> T:
+            """A producer may have lied about a field; its message must not come back for ever."""
+            try:
+                return field(row)
+            except Corrupt as error:
+                damage.append(error.message)
+                return otherwise
+
+        properties: dict[str, PropertyValue] = readable(view.properties, {})
+        properties |= {
+            "%topic": properties.get("%topic", group.topic),
+            "%sequence": view.base_sequence + row,
+            "%attempt": attempt,
+            "%reason": reason[:REASON_SIZE_MAX],
+            "%died_at": self._clock.now_ms(),
+        }
+        letter = Outgoing(
+            body=readable(view.body, b""),
+            key=readable(view.key, None),
+            tag=readable(view.tag, None),
+            properties=properties,
+            order_key=readable(view.order_key, None),
+            priority=view.priority(row),
+            born_at_ms=view.born_at_ms(row),
+            explicit_id=view.id_bytes(row),
+        )
+        if damage:
+            properties["%damaged"] = "; ".join(damage)
+        return letter
+
+
+def with_error(letter: Outgoing, failed: Failed | None) -> Outgoing:
+    """A letter keeps the last error besides the reason; an older one of an earlier death goes."""
+    notes = {n: v for n, v in (letter.properties or {}).items() if n not in ERROR_NOTES}
+    if failed is not None:
+        notes |= dict(zip(ERROR_NOTES, failed, strict=True))
+    return replace(letter, properties=notes)

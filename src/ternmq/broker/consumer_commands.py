@@ -1,0 +1,68 @@
+"""What a consumer says over its connection: pull, ack, renew, leave, by subscription number."""
+
+from ternmq.broker.acks.ack import Settler
+from ternmq.broker.acks.large_acks import SLICE
+from ternmq.broker.delivery.consumers import Members, members_of
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.groups.groups import Member
+from ternmq.core.errors import BadRequest
+from ternmq.rpc.peer import Peer
+from ternmq.wire import commands as wire
+from ternmq.wire.commands import Flag, unpack
+from ternmq.wire.frame import Frame
+
+VERDICTS_FREE = 100
+REST_PER_VERDICT_S = 10e-6  # About what one costs.
+
+_ONE_WAY = int(Flag.ONE_WAY)
+
+
+class Consuming:
+    """Finds the member that a frame speaks for and hands it to the part that acts."""
+
+    def __init__(self, *, members: Members, deliverer: Deliverer, settler: Settler) -> None:
+        self._members = members
+        self._deliverer = deliverer
+        self._settler = settler
+        self.join = members.join
+
+    def pull(self, peer: Peer, frame: Frame) -> None:
+        request = unpack(frame.payload, wire.Pull)
+        member = _member(peer, request.subscription)
+        if request.done:
+            self._settler.settle(member, request.done)
+            _rest(peer, len(request.done))
+        self._deliverer.pull(member, frame.correlation, request)
+
+    def ack(self, peer: Peer, frame: Frame) -> None:
+        request = unpack(frame.payload, wire.Ack)
+        member = _member(peer, request.subscription)
+        if len(request.done) > SLICE:
+            self._settler.settle_much(peer, frame, member, request.done)
+        elif frame.flags & _ONE_WAY:
+            self._settler.settle(member, request.done)
+        else:
+            self._settler.answer(peer, frame.correlation, member, request.done)
+
+    def renew(self, peer: Peer, request: wire.Renew) -> wire.Record:
+        return self._members.renew(_member(peer, request.subscription), request)
+
+    def leave(self, peer: Peer, request: wire.Leave) -> wire.Record:
+        member = members_of(peer).get(request.subscription)
+        if member is not None:
+            self._settler.leaves(member)
+            self._members.leave(peer, member)
+        return wire.Empty()
+
+
+def _rest(peer: Peer, verdicts: int) -> None:
+    """Whoever acks a million rows out of order gets about half of the loop, not all of it."""
+    if verdicts > VERDICTS_FREE:
+        peer.rest(verdicts * REST_PER_VERDICT_S)
+
+
+def _member(peer: Peer, subscription: int) -> Member:
+    member = members_of(peer).get(subscription)
+    if member is None:
+        raise BadRequest(f"subscription {subscription} is not of this connection; join first")
+    return member

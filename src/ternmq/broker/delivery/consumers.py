@@ -1,0 +1,273 @@
+"""Who consumes: joining, renewing and leaving a group, and what a lost connection means.
+
+A consumer that leaves gives its rows back at once. One whose connection is lost keeps them for a
+grace period: if it comes back in time it presents its leases and goes on, else the rows go to
+others. A group is made by its first consumer; where it starts is safe on disk before that consumer
+is answered (Q4, D9).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sized
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.delivery.seek import resolve
+from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
+from ternmq.broker.groups.groups import LEASE_GROUP_MASK, Group, Groups, Member
+from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.lane import Lane
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.topics import Topics, lane_topic
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
+from ternmq.core.retry import ATTEMPTS_MAX
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.peer import Peer
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.wire.commands import Join, Joined, Renew, Renewed, Start, Topic
+
+log = get_logger()
+
+TOPICS_MAX = 1_000
+LEASES_MAX = 100_000  # Named in one request.
+MEMBERS_MAX = 1_000  # Of one connection.
+
+
+class Members:
+    """The JOIN, RENEW and LEAVE commands."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        directory: Directory,
+        consume: ConsumeLog,
+        committer: Committer,
+        deliverer: Deliverer,
+        clock: Clock,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._directory = directory
+        self._consume = consume
+        self._committer = committer
+        self._deliverer = deliverer
+        self._clock = clock
+        self._making: dict[tuple[int, str], asyncio.Lock] = {}
+        self.lease_ms = 60_000
+        self.grace_ms = 5_000
+
+    async def join(self, peer: Peer, request: Join) -> Joined:
+        """Take part in a group on one or several topics (R24)."""
+        check_name("group", request.group)
+        names = list(dict.fromkeys(request.topics))
+        if not 0 < len(names) <= TOPICS_MAX:
+            raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
+        if request.attempts_max is not None and not 0 <= request.attempts_max <= ATTEMPTS_MAX:
+            raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
+        if len(members_of(peer)) >= MEMBERS_MAX:
+            raise OverLimit(f"this client has {MEMBERS_MAX} consumers already")
+        topics = [await self._topics.get_or_create(name) for name in names]
+        for topic in topics:
+            self._topics.check_app(topic, peer)
+        wanted = parse_filter(request.tag, request.filter)
+        made = [await self.make_group(topic, request.group, request.start) for topic in topics]
+        for group, _ in made:
+            agree(group, wanted, request.ordered)
+        made += [
+            await self.make_group(lane, request.group, Start(at="earliest"))
+            for topic in topics
+            if (lane := self._topics.find(lane_topic(topic.id, request.group))) is not None
+        ]
+        await self._bind_attempts([group for group, _ in made], request.attempts_max)
+        for group, _ in made[: len(topics)]:  # Once more: others may have come meanwhile.
+            if group.deleted:
+                raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
+            agree(group, wanted, request.ordered)
+        session = peer.hello.session if peer.hello else bytes(16)
+        member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
+        member.groups = [group for group, _ in made]
+        member.picks = request.picks
+        check_leases(request.held)
+        held: dict[int, list[int]] = {}
+        for lease in request.held:
+            held.setdefault(lease & LEASE_GROUP_MASK, []).append(lease)
+        kept: list[int] = []
+        deadline = self._groups.now() + self.lease_ms
+        for group in member.groups:
+            group.members[member.id] = member
+            if not request.ordered:  # Nobody has to wait for order's sake.
+                group.lane.orphan(0, self._groups.now() + self.grace_ms)
+            adopt = group.lane.adopt
+            mine = held.get(group.id & LEASE_GROUP_MASK, ())
+            kept += [x for x in mine if adopt(x, session, member.id, deadline)]
+            group.lane.came_back(session, self._groups.now() + self.grace_ms)
+            self._groups.schedule(group)
+        members_of(peer)[member.id] = member
+        if peer.closed:
+            self.lost(peer)
+        return Joined(
+            subscription=member.id,
+            topics=topics,
+            new=[new for _, new in made[: len(topics)]],
+            kept=kept,
+            lease_ms=self.lease_ms,
+        )
+
+    async def open_lane(self, topic: Topic, group: str) -> Topic:
+        """The group's private lane beside a topic; consumers that are there take part at once."""
+        lane = await self._topics.lane_of(topic, group)
+        private, _ = await self.make_group(lane, group, Start(at="earliest"))
+        private.beside = topic.name
+        public = self._groups.find(topic.id, group)
+        if public is not None:
+            private.halted = public.halted
+            if private.settings != public.settings:
+                private.settings = public.settings
+                record = self._groups.settings_record(private, public.settings)
+                self._committer.progress(record)
+            for member in public.members.values():
+                if member.id not in private.members:
+                    private.members[member.id] = member
+                    member.groups.append(private)
+                    self._deliverer.also(member, private)
+        return lane
+
+    async def _bind_attempts(self, groups: list[Group], attempts_max: int | None) -> None:
+        """A limit that a starting consumer gives binds its whole group, private lanes too; the
+        last one wins (R12)."""
+        others = [each for each in groups if each.settings.attempts_max != attempts_max]
+        if attempts_max is None or not others:
+            return
+        new = {
+            group: msgspec.structs.replace(group.settings, attempts_max=attempts_max)
+            for group in others
+        }
+        records = [self._groups.settings_record(group, settings) for group, settings in new.items()]
+        await self._committer.decide(records)
+        for group, settings in new.items():
+            group.settings = settings
+
+    async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[Group, bool]:
+        """Find the group, or make it; a new one's start is safe before anybody hears of it."""
+        found = self._groups.find(topic.id, name)
+        if found is not None:
+            return found, False
+        async with self._alone(topic.id, name):
+            found = self._groups.find(topic.id, name)
+            if found is not None:
+                return found, False
+            group_id = await self._directory.group_id(topic.id, name)
+            lane = Lane(await resolve(self._consume, topic.id, start))
+            lane.grow(self._consume.bounds(topic.id)[1])
+            group = Group(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
+            await self._committer.decide([self._groups.birth_record(group)])
+            lane.grow(self._consume.bounds(topic.id)[1])
+            current = self._topics.find(topic.name)
+            if current is None or current.id != topic.id:
+                self._committer.progress(self._groups.death_record(group))
+                raise TopicNotFound(f"topic {topic.name!r} was deleted meanwhile")
+            group.halted = current.settings.consume_paused
+            self._groups.add(group)
+            log.info("group made", topic=topic.name, group=name, start=lane.start)
+            return group, True
+
+    @asynccontextmanager
+    async def _alone(self, topic_id: int, name: str) -> AsyncIterator[None]:
+        """One maker of a group at a time; the lock goes with the last one that waits for it."""
+        lock = self._making.setdefault((topic_id, name), asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and self._making.get((topic_id, name)) is lock:
+                del self._making[topic_id, name]
+
+    def renew(self, member: Member, request: Renew) -> Renewed:
+        """The consumer still works on these; answers which ones it has lost."""
+        leases = request.leases
+        deadline = self._groups.now() + self.lease_ms
+        check_leases(leases)
+        check_leases(request.started)
+        homes = {group.id & LEASE_GROUP_MASK: group for group in member.groups}
+        lost: list[int] = []
+        for lease in leases:
+            group = homes.get(lease & LEASE_GROUP_MASK)
+            if group is None or not group.lane.renew(lease, member.id, deadline):
+                lost.append(lease)
+        for lease, first, end in request.started:
+            group = homes.get(lease & LEASE_GROUP_MASK)
+            if group is not None and first < end:
+                group.lane.start_rows(lease, first, end)
+        return Renewed(lost=lost)
+
+    def leave(self, peer: Peer, member: Member) -> None:
+        """Everything un-acked is ready for others at once."""
+        members_of(peer).pop(member.id, None)
+        self._deliverer.forget(member)
+        for group in member.groups:
+            group.members.pop(member.id, None)
+            self._end_pause(group, member)
+            self._groups.write(group, group.lane.release(member.id))
+            self._deliverer.feed(group)
+
+    def _end_pause(self, group: Group, member: Member) -> None:
+        """A pause of one consumer ends with its session."""
+        left = [x for x in group.settings.paused_sessions if x != member.session.hex()]
+        if len(left) < len(group.settings.paused_sessions):
+            group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
+            self._committer.progress(self._groups.settings_record(group, group.settings))
+
+    def lost(self, peer: Peer) -> None:
+        """The connection is gone; its consumers have a grace period to come back."""
+        deadline = self._groups.now() + self.grace_ms
+        for member in members_of(peer).values():
+            self._deliverer.forget(member)
+            for group in member.groups:
+                group.members.pop(member.id, None)
+                group.lane.orphan(member.id, deadline)
+                self._groups.schedule(group)
+        members_of(peer).clear()
+
+
+def check_leases(leases: Sized) -> None:
+    if len(leases) > LEASES_MAX:
+        raise OverLimit(f"{len(leases)} leases at once; at most {LEASES_MAX}")
+
+
+def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:
+    """All consumers of a group see the same messages in the same way."""
+    if group.members:
+        if filter_text(group.filter) != filter_text(wanted):
+            raise FilterConflict(
+                f"group {group.name!r} on {group.topic!r} has consumers with "
+                f"{filter_text(group.filter)}; this one wants {filter_text(wanted)}: "
+                "use the same filter, or another group"
+            )
+        if (group.order is not None) != ordered:
+            raise FilterConflict(
+                f"group {group.name!r} on {group.topic!r} has consumers with "
+                f"ordered={not ordered}; this one wants ordered={ordered}: use another group"
+            )
+        return
+    if ordered and group.settings.priority:
+        raise FilterConflict(
+            f"group {group.name!r} on {group.topic!r} hands out by priority, which excludes order: "
+            f"'tern group set {group.topic} {group.name} --priority off', or use another group"
+        )
+    if filter_text(group.filter) != filter_text(wanted):
+        group.unsifted = group.lane.next
+        group.ranks = None
+    group.filter = wanted
+    group.order = Order(group.lane) if ordered else None
+
+
+def members_of(peer: Peer) -> dict[int, Member]:
+    """The consumers of one connection, by subscription."""
+    found: dict[int, Member] = peer.attachments.setdefault("members", {})
+    return found

@@ -1,0 +1,66 @@
+"""What a pull gets: rows of stored batches, under a lease. Plain values and ranges of rows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ternmq.batch.envelope import ErrorRow
+from ternmq.broker.groups.failure_notes import Note
+from ternmq.broker.groups.groups import Group
+from ternmq.storage.consume.entry import Entry
+
+
+class Slice(NamedTuple):
+    """Rows of one stored batch that are handed out together."""
+
+    entry: Entry
+    selection: list[tuple[int, int]]
+    attempts: list[int]
+
+    def precedes(self, entry: Entry, sequence: int) -> bool:
+        """May a row be added at the end? Rows of a slice are of one batch and ascend."""
+        base = self.entry.base_sequence
+        return base == entry.base_sequence and self.selection[-1][1] <= sequence - base
+
+
+class Handout(NamedTuple):
+    """What one pull gets of one group."""
+
+    group: Group
+    lease: int
+    slices: list[Slice]
+    alone: bool = False
+    """A suspect (see `isolate`): its consumer holds nothing else."""
+    notes: Sequence[tuple[int, int, Note]] = ()
+    """Where it says why rows failed before."""
+    errors: Sequence[ErrorRow] = ()
+    """The same, read."""
+
+    def failures(self) -> set[Note]:
+        return {note for _, _, note in self.notes}
+
+
+NOBODY: tuple[None, int, int] = (None, 0, 0)
+
+
+def sequences_of(slices: list[Slice]) -> list[tuple[int, int]]:
+    """The rows of slices as ranges of sequences."""
+    return [
+        (piece.entry.base_sequence + first, piece.entry.base_sequence + end)
+        for piece in slices
+        for first, end in piece.selection
+    ]
+
+
+def clipped(
+    ranges: list[tuple[int, int]], low: int, high: int, rows_max: int
+) -> list[tuple[int, int]]:
+    """The parts of ranges between `low` and `high`, at most `rows_max` rows."""
+    kept: list[tuple[int, int]] = []
+    for first, end in ranges:
+        first, end = max(first, low), min(end, high, max(first, low) + rows_max)
+        if first < end:
+            kept.append((first, end))
+            rows_max -= end - first
+            if rows_max <= 0:
+                break
+    return kept

@@ -1,0 +1,56 @@
+"""Getting to know priorities: looks into batches ahead and keeps the ranks of each group.
+
+Batches that are not in memory are read by a thread, and the group is fed again (see `looking`).
+"""
+
+from ternmq.broker.delivery.lookup import Looker, passing
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.priority import Ranks
+from ternmq.core.ranges import RangeSet
+from ternmq.storage.consume.entry import Entry
+
+
+class Ranking:
+    """Keeps the ranks of groups that hand out by priority."""
+
+    def __init__(self, *, groups: Groups, looker: Looker) -> None:
+        self._groups = groups
+        self._looker = looker
+
+    def of(self, group: Group) -> Ranks:
+        """The group's ranks, with everything known that can be known now."""
+        ranks = group.ranks
+        if ranks is None or not ranks.fits(group.lane):
+            ranks = group.ranks = Ranks(group.lane)
+        self._learn(group, ranks)
+        return ranks
+
+    def _learn(self, group: Group, ranks: Ranks) -> None:
+        lane = group.lane
+        while not ranks.full and ranks.scanned < lane.end:
+            entries = self._looker.entries(group, ranks.scanned)
+            if not entries:
+                return
+            for entry in entries:
+                if ranks.full or not self._learn_batch(group, ranks, entry):
+                    return
+
+    def _learn_batch(self, group: Group, ranks: Ranks, entry: Entry) -> bool:
+        lane, base = group.lane, entry.base_sequence
+        end = base + entry.count
+        if end > lane.end:
+            return False
+        view = None
+        if entry.priority or group.filter is not None:
+            view = self._looker.view(group, entry)
+            if view is None:
+                return False
+        if base > lane.next:
+            self._groups.write(group, lane.skip_gap(base))
+        if end > lane.next:
+            lane.look_ahead(end)
+        if group.filter is not None and view is not None:
+            for first, stop in RangeSet(passing(group, view)).gaps(0, entry.count):
+                self._groups.write(group, lane.filter_out(base + first, base + stop))
+        ranks.learn(entry, view.priorities() if view is not None else [])
+        return True

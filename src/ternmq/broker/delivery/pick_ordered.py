@@ -1,0 +1,115 @@
+"""Choosing in order: of every key the first unsettled row that is not out already.
+
+Gets to know rows ahead, up to `order.LOOK_AHEAD`. A failing key that fills this window holds back
+everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
+"""
+
+from collections.abc import Callable
+
+from ternmq.broker.delivery.handout import Slice
+from ternmq.broker.delivery.lookup import Looker, passing
+from ternmq.broker.groups.failure_notes import NOTES_PER_PULL
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.lane_event import Piece
+from ternmq.core.log import get_logger
+from ternmq.core.ranges import RangeSet
+from ternmq.core.slots import slot_of
+from ternmq.storage.consume.entry import Entry
+
+log = get_logger()
+
+
+class Heads:
+    """Picks for ordered groups."""
+
+    def __init__(self, *, groups: Groups, looker: Looker) -> None:
+        self._groups = groups
+        self._looker = looker
+
+    def take(
+        self, group: Group, order: Order, rows_max: int, size_max: int
+    ) -> tuple[list[Piece], list[Slice]]:
+        """Rows to be leased now; they count as out."""
+        lane = group.lane
+        self._learn(group, order)
+        again: list[Piece] = []
+        slices: list[Slice] = []
+        size = noted = 0
+        taken = order.take(rows_max, lane.losses.suspects, self._held(group))
+        for index, (sequence, entry) in enumerate(taken):
+            if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
+                if slices and (size + entry.size > size_max or noted >= NOTES_PER_PULL):
+                    order.put_back([left for left, _ in taken[index:]])
+                    break
+                slices.append(Slice(entry, [], []))
+                size += entry.size
+            attempt = lane.returned.get(sequence) or 1
+            noted += attempt > 1
+            row = sequence - entry.base_sequence
+            selection = slices[-1].selection
+            if selection and selection[-1][1] == row:
+                selection[-1] = (selection[-1][0], row + 1)
+            else:
+                selection.append((row, row + 1))
+            slices[-1].attempts.append(attempt)
+            again.append((sequence, sequence + 1, attempt))
+        return again, slices
+
+    def _held(self, group: Group) -> Callable[[str], int | None] | None:
+        """Which keys wait for the former owner of their slot; none, as a rule."""
+        slots = self._groups.held(group)
+        if not slots:
+            return None
+
+        def held(key: str) -> int | None:
+            slot = slot_of(group.topic, key)
+            return slot if slot in slots else None
+
+        return held
+
+    def _learn(self, group: Group, order: Order) -> None:
+        """Get to know rows ahead, up to the bound."""
+        lane = group.lane
+        while not order.full and order.scanned < lane.end:
+            entries = self._looker.entries(group, order.scanned)
+            if not entries:
+                return
+            for entry in entries:
+                if order.full or not self._learn_batch(group, order, entry):
+                    return
+        if not order.full:
+            order.full_since_ms = 0
+        elif not order.ready and not order.full_since_ms:
+            self._alarm(group, order)
+
+    def _alarm(self, group: Group, order: Order) -> None:
+        """The window is full and nothing in it can go: say which failing key holds it."""
+        key, head, rows = order.longest()
+        if group.lane.waiting.get(head) is None:
+            return  # It is being worked on.
+        order.full_since_ms = self._groups.now_ms()
+        log.warning(
+            "look-ahead full: a failing key holds back its group",
+            topic=group.topic, group=group.name, key=key, sequence=head, rows=rows,
+        )  # fmt: skip
+
+    def _learn_batch(self, group: Group, order: Order, entry: Entry) -> bool:
+        lane = group.lane
+        end = entry.base_sequence + entry.count
+        if end > lane.end:
+            return False
+        view = self._looker.view(group, entry)
+        if view is None:
+            return False
+        if entry.base_sequence > lane.next:
+            self._groups.write(group, lane.skip_gap(entry.base_sequence))
+        if end > lane.next:
+            lane.look_ahead(end)
+        if group.filter is not None:
+            kept = RangeSet(passing(group, view))
+            for first, stop in kept.gaps(0, entry.count):
+                base = entry.base_sequence
+                self._groups.write(group, lane.filter_out(base + first, base + stop))
+        order.learn(entry, view.order_keys(), lane)
+        return True

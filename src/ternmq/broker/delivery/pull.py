@@ -1,0 +1,402 @@
+"""Handing out: a pull gets rows of its groups, now or when there are some.
+
+Theory of operation
+-------------------
+A pull names how many rows and bytes it wants at most. Whole batches are handed out as they lie in
+the log; only the one that does not fit is cut. Rows that came back (a lost consumer, a retry) go
+first but take at most half of a pull while new ones wait, so a failing message cannot starve the
+rest. Without rows the pull waits; `grew` wakes the waiters of a topic in the order they came, so
+consumers share a backlog at once and any number may come and go (Q5).
+
+Rows are leased before their bytes are read. Bytes that are not in memory are read by a thread and
+the answer follows; rows whose bytes turn out to be damaged are counted as expired and said so.
+Where replicas give old messages (`cold_below`) and the consumer can do that, the answer is the
+lease alone, and it reads the bytes from a replica; rows that it cannot get come back untouched and
+are sent from here.
+
+A lease of an ordered group is sent when whoever leads next knows of it (`Committer.outlives`). So
+after a restart or a promotion no key is given to somebody else while one works on it, and nothing
+of it comes again but its first unsettled row. Other groups do not wait: repeats do them no harm.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from ternmq.batch.expiry import expired_rows, may_expire
+from ternmq.batch.layout import Buffer
+from ternmq.batch.view import BatchView
+from ternmq.broker.delivery.consume_limits import Throttle
+from ternmq.broker.delivery.envelopes import Wrapping
+from ternmq.broker.delivery.handout import Handout, Slice
+from ternmq.broker.delivery.pick import Chooser
+from ternmq.broker.delivery.poison_isolation import Admission, admit, note_alone
+from ternmq.broker.groups.failure_notes import Failed, Note, Noticeboard
+from ternmq.broker.groups.groups import Group, Groups, Member
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.core.ranges import RangeSet
+from ternmq.core.units import MIB
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
+from ternmq.wire.commands import DELIVERED, Command, LeftOut, Pull
+
+log = get_logger()
+
+_PULL = int(Command.PULL)
+NOTHING = DELIVERED.pack(0, 0, 0)
+SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a frame.
+ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
+WAIT_MAX_MS = 30_000
+PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
+
+
+class Waiter:
+    """A pull without an answer yet."""
+
+    __slots__ = ("cold", "correlation", "done", "member", "rows_max", "size_max", "timer")
+
+    def __init__(self, member: Member, correlation: int, request: Pull) -> None:
+        self.member = member
+        self.correlation = correlation
+        self.rows_max = min(max(request.rows_max, 1), ROWS_MAX)
+        self.size_max = min(max(request.size_max, 1), SIZE_MAX)
+        self.timer: asyncio.TimerHandle | None = None
+        self.cold = request.cold
+        self.done = False
+
+
+Expired = Callable[[Group, int, list[tuple[int, int]]], None]
+
+
+class Deliverer:
+    """The PULL command."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        consume: ConsumeLog,
+        fetcher: Fetcher,
+        throttle: Throttle,
+        board: Noticeboard,
+        outlives: Callable[[], Awaitable[None]],
+        lease_ms: int,
+    ) -> None:
+        self._groups = groups
+        self._outlives = outlives
+        self._throttle = throttle
+        self._fetcher = fetcher
+        self._board = board
+        self._chooser = Chooser(
+            groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
+        )
+        self._loop = asyncio.get_running_loop()
+        self._reading: set[asyncio.Task[None]] = set()
+        self._fed_later: dict[Group, asyncio.TimerHandle] = {}
+        self.on_expired: Expired = lambda group, lease, ranges: None
+        self.cold_below: Callable[[], int | None] = lambda: None
+        """Offset below which bytes are left to replicas; None: nothing is."""
+
+    def pull(self, member: Member, correlation: int, request: Pull) -> None:
+        """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
+        if member.pulls >= PULLS_MAX:
+            raise OverLimit(f"{PULLS_MAX} pulls of this consumer are waiting already")
+        for group in member.groups:
+            if group.deleted:
+                raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
+        waiter = Waiter(member, correlation, request)
+        member.pulls += 1
+        if self._serve(waiter):
+            return
+        if request.wait_ms <= 0:
+            self._expire(waiter)
+            return
+        for group in member.groups:
+            group.waiters.append(waiter)
+        wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
+        waiter.timer = self._loop.call_later(wait_s, self._expire, waiter)
+
+    def grew(self, topic_id: int, end: int) -> None:
+        """More messages of a topic are safe."""
+        for group in self._groups.of_topic(topic_id):
+            group.lane.grow(end)
+            if group.waiters:
+                self.feed(group)
+
+    def feed(self, group: Group) -> None:
+        """Give a group's ready rows to whoever waits, in order."""
+        while group.waiters and group.lane.ready():
+            for waiter in list(group.waiters):
+                if self._serve(waiter):
+                    break
+                if self._throttle.room(group, waiter.member, 1, 1).alone:
+                    continue
+                if admit(waiter.member) is Admission.ANYTHING and not group.lane.losses.rows:
+                    return  # What looked ready could not be read; it was accounted for.
+            else:
+                return
+
+    def also(self, member: Member, group: Group) -> None:
+        """A consumer takes part in one more group: its waiting pulls wait for that one too."""
+        waiting = {id(w): w for other in member.groups for w in other.waiters}
+        group.waiters.extend(w for w in waiting.values() if w.member is member)
+
+    def forget(self, member: Member) -> None:
+        """The consumer is gone: its pulls wait no more."""
+        for group in member.groups:
+            for waiter in [w for w in group.waiters if w.member is member]:
+                self._finish(waiter)
+
+    def refuse(self, group: Group, error: TernError) -> None:
+        """The group is gone: tell everybody who waits for it."""
+        self._throttle.forget(group)
+        for waiter in list(group.waiters):
+            self._finish(waiter)
+            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+
+    def stop(self) -> None:
+        """Answer every waiting pull: nothing more comes from here."""
+        for group in self._groups:
+            for waiter in list(group.waiters):
+                self._finish(waiter)
+                error = Unavailable("the broker is stopping; connect again in a moment")
+                waiter.member.peer.fail(_PULL, waiter.correlation, error)
+
+    # -- choosing rows
+
+    def _serve(self, waiter: Waiter) -> bool:
+        member = waiter.member
+        admission = admit(member)
+        if admission is Admission.NOTHING:
+            return False
+        if isinstance(admission, Group):
+            return self._serve_suspect(waiter, admission)
+        rows_left, size_left = waiter.rows_max, waiter.size_max
+        handouts: list[Handout] = []
+        groups = member.groups
+        for step in range(len(groups)):
+            group = groups[(member.turn + step) % len(groups)]
+            if group.deleted or not group.lane.ready():
+                continue
+            if rows_left <= 0 or size_left <= 0:
+                break
+            room = self._throttle.room(group, member, rows_left, size_left)
+            if room.rows <= 0:
+                self._feed_later(group, room.wait_s)
+                continue
+            handout, rows, size = self._chooser.take(group, member, room.rows, room.size)
+            if handout is not None:
+                self._throttle.took(group, member, rows, handout.slices)
+                handouts.append(handout)
+                rows_left -= rows
+                size_left -= size
+        if not handouts:
+            return False
+        member.turn += 1
+        self._finish(waiter)
+        self._answer(waiter, handouts)
+        return True
+
+    def _serve_suspect(self, waiter: Waiter, group: Group) -> bool:
+        handout = self._chooser.take_suspect(group, waiter.member)
+        if handout is None:
+            return False
+        note_alone(waiter.member, group, handout.lease)
+        self._throttle.took(group, waiter.member, 1, handout.slices)
+        self._finish(waiter)
+        self._answer(waiter, [handout])
+        return True
+
+    def _feed_later(self, group: Group, wait_s: float) -> None:
+        """A limit is used up until then; whoever waits shall not have to ask again."""
+        if wait_s <= 0:
+            return
+        known = self._fed_later.get(group)
+        if known is not None:
+            if known.when() <= self._loop.time() + wait_s:
+                return
+            known.cancel()
+        self._fed_later[group] = self._loop.call_later(wait_s, self._feed_now, group)
+
+    def limited(self, group: Group) -> bool:
+        """Does somebody wait until there is room below a limit?"""
+        return bool(group.waiters) and group in self._fed_later
+
+    def _feed_now(self, group: Group) -> None:
+        self._fed_later.pop(group, None)
+        if not group.deleted:
+            self.feed(group)
+
+    # -- answering
+
+    def _answer(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        if any(handout.group.order is not None for handout in handouts):
+            self._spawn(self._answer_known(waiter, handouts))
+        else:
+            self._answer_read(waiter, handouts)
+
+    async def _answer_known(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        """When these leases cannot be forgotten any more, those that are not over by then."""
+        try:
+            await self._outlives()
+        except TernError as error:
+            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+            return
+        self._answer_read(waiter, [h for h in handouts if h.lease in h.group.lane.leases])
+
+    def _answer_read(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        entries = [piece.entry for handout in handouts for piece in handout.slices]
+        below = self.cold_below() if waiter.cold else None
+        if below is not None and not _plain(handouts):
+            below = None
+        if below is not None and entries and entries[0].offset < below:
+            self._spawn(self._answer_cold(waiter, handouts))
+            return
+        batches = None
+        try:
+            if all(self._board.at_hand(handout.failures()) for handout in handouts):
+                batches = self._fetcher.now(entries)
+        except Corrupt:
+            pass  # The thread finds out which ones.
+        if batches is not None:
+            known = [_explained(h, self._board.recall(h.failures())) for h in handouts]
+            self._send(waiter, known, batches)
+            return
+        if below is not None:
+            self._spawn(self._answer_cold(waiter, handouts))
+        else:
+            self._spawn(self._answer_later(waiter, handouts, entries))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _answer_cold(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        """The leases now; the bytes are a replica's business."""
+        handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
+        left: list[LeftOut] = []
+        for handout in handouts:
+            wrapping = Wrapping(handout.lease, handout.group.topic_id, errors=handout.errors)
+            left += [wrapping.left_out(piece) for piece in handout.slices]
+        head = DELIVERED.pack(0, len(left), 0)
+        waiter.member.peer.answer(_PULL, waiter.correlation, head, msgspec.msgpack.encode(left))
+
+    async def _answer_later(
+        self, waiter: Waiter, handouts: list[Handout], entries: list[Entry]
+    ) -> None:
+        handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
+        try:
+            batches = self._fetcher.now(entries) or await self._fetcher.later(entries)
+        except Unavailable as error:  # Not lost: another member has them.
+            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+            return
+        except TernError as error:
+            log.error("stored messages cannot be read", reason=error.message)
+            await self._answer_readable(waiter, handouts)
+            return
+        self._send(waiter, handouts, batches)
+
+    async def _answer_readable(self, waiter: Waiter, handouts: list[Handout]) -> None:
+        """Read one by one; what is damaged is lost and counted, the rest is handed out."""
+        batches: list[Buffer] = []
+        kept: list[Handout] = []
+        for handout in handouts:
+            slices: list[Slice] = []
+            for piece in handout.slices:
+                try:
+                    batches += await self._fetcher.later([piece.entry])
+                    slices.append(piece)
+                except Unavailable as error:
+                    waiter.member.peer.fail(_PULL, waiter.correlation, error)
+                    return
+                except TernError as error:
+                    self._lose(handout.group, piece, error)
+            kept.append(handout._replace(slices=slices))
+        self._send(waiter, kept, batches)
+
+    def _lose(self, group: Group, piece: Slice, error: TernError) -> None:
+        base = piece.entry.base_sequence
+        log.error(
+            "messages lost to damage",
+            topic=group.topic, group=group.name, sequence=base, reason=error.message,
+        )  # fmt: skip
+        for first, end in piece.selection:
+            self._groups.write(group, group.lane.lose(base + first, base + end))
+
+    def _send(self, waiter: Waiter, handouts: list[Handout], batches: list[Buffer]) -> None:
+        buffers: list[Buffer] = [NOTHING]
+        count = 0
+        index = 0
+        for handout in handouts:
+            wrapping = Wrapping(
+                handout.lease, handout.group.topic_id, alone=handout.alone,
+                errors=handout.errors, picks=waiter.member.picks,
+            )  # fmt: skip
+            for piece in handout.slices:
+                batch = batches[index]
+                index += 1
+                kept = self._unexpired(handout, piece, batch) if may_expire(batch) else piece
+                if kept is not None:
+                    buffers += wrapping.wrap(kept, batch)
+                    count += 1
+        buffers[0] = DELIVERED.pack(count, 0, 0)
+        waiter.member.peer.answer(_PULL, waiter.correlation, *buffers)
+
+    def _unexpired(self, handout: Handout, piece: Slice, batch: Buffer) -> Slice | None:
+        """Without the rows whose time is over; those die instead of being handed out."""
+        over = RangeSet(expired_rows(BatchView(batch), self._groups.now_ms()))
+        gone = [part for first, end in piece.selection for part in over.overlap(first, end)]
+        if not gone:
+            return piece
+        base = piece.entry.base_sequence
+        self.on_expired(handout.group, handout.lease, [(base + a, base + b) for a, b in gone])
+        rows = [row for first, end in piece.selection for row in range(first, end)]
+        kept = RangeSet((row, row + 1) for row in rows if row not in over)
+        attempts = piece.attempts and [
+            attempt for row, attempt in zip(rows, piece.attempts, strict=True) if row not in over
+        ]
+        return Slice(piece.entry, list(kept), attempts) if kept.count else None
+
+    # -- waiting
+
+    def _expire(self, waiter: Waiter) -> None:
+        if not waiter.done:
+            self._finish(waiter)
+            waiter.member.peer.answer(_PULL, waiter.correlation, NOTHING)
+
+    def _finish(self, waiter: Waiter) -> None:
+        """The pull is answered, one way or the other."""
+        if waiter.done:
+            return
+        waiter.done = True
+        waiter.member.pulls -= 1
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            for group in waiter.member.groups:
+                if waiter in group.waiters:
+                    group.waiters.remove(waiter)
+
+
+def _plain(handouts: list[Handout]) -> bool:
+    """Nobody has to look into the messages here, and READ finds them by the name of their topic."""
+    return not any(
+        handout.alone
+        or handout.group.filter is not None
+        or handout.group.order is not None
+        or handout.group.ranks is not None
+        or handout.group.beside
+        for handout in handouts
+    )
+
+
+def _explained(handout: Handout, known: dict[Note, Failed]) -> Handout:
+    """With why its rows failed before, as far as that is known."""
+    if not known:
+        return handout
+    errors = [(a, b, *known[note]) for a, b, note in handout.notes if note in known]
+    return handout._replace(errors=errors)

@@ -1,0 +1,173 @@
+"""What a broker that follows does besides copying: answers READ and who it is, keeps files small.
+
+What the master calls safe is visible here. What the master removed is removed here too.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ternmq.broker.delivery.read import Reader
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.topics import Topics
+from ternmq.core.errors import NotMaster, TernError
+from ternmq.core.log import get_logger
+from ternmq.core.own_process import own_cpu_s, own_memory
+from ternmq.metrics.samples import Samples
+from ternmq.replication.intake import Intake
+from ternmq.replication.site import Site
+from ternmq.replication.trade import Loops
+from ternmq.rpc.address import join_address
+from ternmq.rpc.answering import Answering
+from ternmq.rpc.figures import server_figures
+from ternmq.rpc.peer import Peer
+from ternmq.storage.files.set_aside import asides
+from ternmq.storage.log.append import Append, committed
+from ternmq.storage.store import Store
+from ternmq.wire import commands as wire
+from ternmq.wire.commands import Command, pack, unpack
+from ternmq.wire.frame import Frame
+from ternmq.wire.replicating import MESSAGES
+
+INDEX_INTERVAL_S = 0.5
+
+log = get_logger()
+
+
+class BrokerCopying:
+    """A broker as replica."""
+
+    epoch = 0
+
+    def __init__(self, site: Site, store: Store) -> None:
+        self._site = site
+        self._store = store
+        self._fetcher = Fetcher(store.messages)
+        self._reader = Reader(consume=store.consume, fetcher=self._fetcher)
+        self._topics = Topics(site.directory, auto_create=False, body_size_max=1)
+        self._answering = Answering()
+        self._started_at_ms = site.clock.now_ms()
+        self.lag: Callable[[], int] = lambda: -1
+        """Bytes of messages that the master has and this replica has not; -1: not known."""
+        self.trouble = "not following yet"
+        """Why it does not follow at present; empty while it does."""
+        self._lacked = (-1, 0, 0)
+        """Where the master's history parted from this one, where this one ended; how many rows were
+        perhaps acknowledged here and are not there."""
+
+    def route(self, peer: Peer, frame: Frame) -> None:
+        if frame.command == Command.READ:
+            request = unpack(frame.payload, wire.Read)
+            topic = self._topics.get(request.topic)
+            self._topics.check_app(topic, peer)
+            self._reader.read(peer, frame.correlation, topic.id, request)
+        elif frame.command == Command.SEEK:
+            seek = unpack(frame.payload, wire.Seek)
+            self._answering.begin(peer, frame, self._reader.seek(self._topics, seek))
+        elif frame.command == Command.STATUS:
+            query = unpack(frame.payload, wire.StatusQuery)
+            peer.answer(frame.command, frame.correlation, pack(self.status(query)))
+        else:
+            error = NotMaster(
+                f"this server is a replica of broker group {self._site.config.broker_group!r}: "
+                "it answers reads only; ask for routes again"
+            )
+            if frame.command in (Command.FOLLOW, Command.HANDOVER):
+                raise error
+            peer.close(error)  # A client of the master: let it look where that is.
+
+    def lost(self, peer: Peer) -> None:
+        pass
+
+    def on_safe(self, number: int, appends: Any) -> None:
+        """More is safe, as the master says: readers may see it."""
+        if number == MESSAGES:
+            found: list[Append] = appends
+            self._fetcher.remember(found)
+            grown = {append.topic_id for append in found if append.special is None}
+            for append in found:
+                if append.special is not None:
+                    grown |= {placed.topic_id for placed in committed(append.special)}
+            for topic_id in sorted(grown):
+                self._reader.grew(topic_id)
+
+    def status(self, query: wire.StatusQuery) -> wire.Status:
+        """What this replica says about itself."""
+        config, store, clock = self._site.config, self._store, self._site.clock
+        listener = self._site.listener
+        free, size = self._site.disk.free(config.data_dir)
+        return wire.Status(
+            node=config.broker_group, role="broker",
+            state=f"replica: {self.trouble}" if self.trouble else self._well(),
+            address=join_address(*listener.address),
+            data_dir=str(config.data_dir.absolute()), started_at_ms=self._started_at_ms,
+            now_ms=clock.now_ms(), disk_free=free, disk_size=size, cpu_s=own_cpu_s(),
+            memory=own_memory(), connections=len(listener.peers),
+            log_start=store.messages.start_offset, log_end=store.messages.safe_offset,
+            topics=[self._topic_status(name) for name in query.topics],
+            epoch=self._site.member.accepted_epoch, pid=os.getpid(), member=self._site.me,
+            lag=self.lag(),
+        )  # fmt: skip
+
+    def _well(self) -> str:
+        kept = asides(self._site.disk, self._site.config.data_dir / "broker")
+        return f"ok, kept aside: {', '.join(kept)}" if kept else "ok"
+
+    def _topic_status(self, name: str) -> wire.TopicStatus:
+        topic = self._topics.get(name)
+        first, end = self._store.consume.bounds(topic.id)
+        return wire.TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=0)
+
+    def count_lacked(self, cut_to: int) -> None:
+        """Say which messages are here that the master lacks; blocks. Before they are cut off."""
+        stored = self._store.messages
+        if self._lacked[:2] == (cut_to, stored.end):
+            return
+        found = stored.rows_from(cut_to)
+        rows = sum(count for _, count in found.values())
+        acknowledged = not self._site.standing.waits or cut_to < stored.safe_offset
+        self._lacked = cut_to, stored.end, rows if acknowledged else 0
+        (log.error if acknowledged else log.warning)(
+            "the master that leads now lacks messages that are here",
+            acknowledged="perhaps" if acknowledged else "never",
+            rows=rows, from_offset=cut_to, to_offset=stored.end,
+            topics={topic: {"first": first, "rows": count}
+                    for topic, (first, count) in sorted(found.items())},
+        )  # fmt: skip
+
+    async def scrape(self, out: Samples) -> None:
+        listener = self._site.listener
+        server_figures(out, self.status(wire.StatusQuery()), listener)
+        out.add("tern_diverged_messages", self._lacked[2])
+        out.add("tern_read_bytes_total", self._fetcher.read_size)
+
+    @property
+    def failed(self) -> TernError | None:
+        return None  # Its logs are all that it has; `intake` says what is wrong with them.
+
+    def loops(self, intake: Intake) -> Loops:
+        return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}
+
+    async def _run_checkpoints(self, intake: Intake) -> None:
+        while True:
+            await asyncio.sleep(self._site.config.checkpoint_interval_ms / 1000)
+            try:
+                await intake.alone(self._store.checkpoint)
+                start = intake.starts[MESSAGES]
+                if start > self._store.messages.start_offset:
+                    await intake.alone(partial(self._store.drop_before, start))
+            except TernError as error:
+                log.warning("checkpoint not written", reason=error.message)
+
+    async def _run_index(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.run_in_executor(None, self._store.upkeep_index)
+            await asyncio.sleep(INDEX_INTERVAL_S)
+
+    async def close(self) -> None:
+        self._reader.stop()
+        await self._answering.finish()
+        self._fetcher.close()

@@ -1,0 +1,138 @@
+"""Why rows failed: texts that live in the pull log, and the places where they lie there.
+
+A retry says what went wrong (type, text, traceback). That text is written into the pull log with
+the retry itself; the lane keeps one `Note` per range of rows, which is an offset. Until the record
+is on disk a note holds its text, and the newest ones do for longer: what failed mostly comes again
+soon. At the next hand-out other texts are read back by a thread. A record that was trimmed
+meanwhile, or cannot be read, is no error: nothing is known then.
+
+Bounded: a lane keeps at most `NOTES_MAX` notes, one pull reads at most `NOTES_PER_PULL`, all texts
+that are kept for longer than needed take at most `RECALL_SIZE`.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.core.errors import TernError
+from ternmq.core.units import MIB
+from ternmq.storage.pull.pull_log import PullLog
+
+NOTES_MAX = 100_000
+NOTES_PER_PULL = 256
+RECALL_SIZE = 4 * MIB
+NOTE_SIZE = 200  # Of a note in memory, besides its text.
+TYPE_LETTERS_MAX = 256
+TEXT_LETTERS_MAX = 4_096
+TRACEBACK_LETTERS_MAX = 4_096
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[str, str, str])
+
+
+class Failed(NamedTuple):
+    """What went wrong with a row, the last time; the traceback may be empty."""
+
+    type: str
+    text: str
+    traceback: str
+    at_ms: int
+
+
+class Note:
+    """Where the text of a failure lies."""
+
+    __slots__ = ("at_ms", "offset", "text")
+
+    def __init__(self, *, text: bytes | None = None, at_ms: int = 0, offset: int = -1) -> None:
+        self.text = text
+        self.at_ms = at_ms
+        self.offset = offset
+
+    def written(self, offset: int | None) -> None:
+        """The record is in the log, or (None) could not be written: then nothing is known."""
+        self.text = None
+        self.offset = -1 if offset is None else offset
+
+
+def pack_failure(kind: str, text: str, traceback: str) -> bytes:
+    """The text of a record, cut to its bounds: peers may say more."""
+    return _encoder.encode(
+        (kind[:TYPE_LETTERS_MAX], text[:TEXT_LETTERS_MAX], traceback[-TRACEBACK_LETTERS_MAX:])
+    )
+
+
+def read_failure(text: bytes, at_ms: int) -> Failed | None:
+    try:
+        return Failed(*_decoder.decode(text), at_ms)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+class Recall:
+    """Keeps the texts of the newest notes, of all groups together."""
+
+    def __init__(self, size_max: int = RECALL_SIZE) -> None:
+        self._size_max = size_max
+        self._size = 0
+        self._kept: deque[tuple[Note, int]] = deque()
+
+    def written(self, note: Note, offset: int | None) -> None:
+        """Its record is in the log, or (None) could not be written."""
+        text = note.text
+        note.written(offset)
+        if offset is None or text is None:
+            return
+        note.text = text
+        self._kept.append((note, len(text) + NOTE_SIZE))
+        self._size += len(text) + NOTE_SIZE
+        while self._size > self._size_max:
+            oldest, size = self._kept.popleft()
+            oldest.text = None
+            self._size -= size
+
+
+class Noticeboard:
+    """Reads the texts of notes."""
+
+    def __init__(self, *, pulls: PullLog, fetcher: Fetcher) -> None:
+        self._pulls = pulls
+        self._fetcher = fetcher
+
+    @staticmethod
+    def at_hand(notes: Iterable[Note]) -> bool:
+        """Are all texts in memory, as far as they are anywhere?"""
+        return all(note.text is not None or note.offset < 0 for note in notes)
+
+    @staticmethod
+    def recall(notes: Iterable[Note]) -> dict[Note, Failed]:
+        """Those that are in memory."""
+        return {
+            note: failed
+            for note in notes
+            if note.text and (failed := read_failure(note.text, note.at_ms)) is not None
+        }
+
+    async def read(self, notes: Iterable[Note]) -> dict[Note, Failed]:
+        """Those that can be read."""
+        notes = list(notes)
+        found = self.recall(notes)
+        stored = {note: note.offset for note in notes if note.text is None and note.offset >= 0}
+        if stored:
+            found |= await self._fetcher.run(lambda: self._read(stored))
+        return found
+
+    def _read(self, stored: dict[Note, int]) -> dict[Note, Failed]:
+        found: dict[Note, Failed] = {}
+        for note, offset in stored.items():
+            try:
+                record = self._pulls.read(offset)
+            except TernError:
+                continue  # Trimmed, or damaged.
+            failed = read_failure(record.text, record.at_ms)
+            if failed is not None:
+                found[note] = failed
+        return found

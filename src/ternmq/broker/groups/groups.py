@@ -1,0 +1,368 @@
+"""The groups of a broker: every lane with its names, members and waiters, and the replay at start.
+
+A group on a topic has a `Lane` (the state machine) and around it what lives only while the broker
+does: members, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
+records and, at start, pull-log records back into lanes. It does no I/O: records go to whoever was
+handed in as `record`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from ternmq.broker.groups import snapshot
+from ternmq.broker.groups.failure_notes import Recall
+from ternmq.broker.groups.filter import Filter
+from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.lane import Lane
+from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.groups.lease import RetryRule
+from ternmq.broker.groups.outcomes import STATES, Unacked
+from ternmq.broker.groups.priority import Ranks
+from ternmq.broker.groups.replay import apply
+from ternmq.core.clock import Clock
+from ternmq.core.errors import GroupNotFound
+from ternmq.core.log import get_logger
+from ternmq.storage.pull.pull_log import Kind, PullRecord
+from ternmq.wire.commands import GroupSettings, LedgerLine
+
+if TYPE_CHECKING:
+    from ternmq.rpc.peer import Peer
+
+log = get_logger()
+
+ORDERED_RETRY = "fixed:1s"
+LEASE_GROUP_BITS = 24
+LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
+LEASES_FORGOTTEN_MAX = 1 << 20  # More than are given out in the seconds before a master dies.
+"""Hand-outs are progress: a crash may forget so many of them, and their numbers."""
+LANE_KINDS = frozenset(
+    {
+        Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
+        Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT, Kind.LOST, Kind.KILLED,
+        Kind.STOPPED,
+        Kind.CONFIRM,
+    }
+)  # fmt: skip
+SETTLING = frozenset({Kind.ACKED, Kind.RESET, Kind.CUT, *STATES})
+OUTCOMES = {
+    Kind.ACKED: "acked", Kind.RETRY: "retried", Kind.STOPPED: "stopped", Kind.DEAD: "dead",
+    Kind.EXPIRED: "expired", Kind.FILTERED: "filtered", Kind.SKIPPED: "skipped",
+    Kind.RETURNED: "returned", Kind.LOST: "lost", Kind.KILLED: "lost",
+}  # fmt: skip
+
+
+Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
+"""Writes a record soon; whoever is named hears where it lies, or that it could not be written."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A consumer that is there: one JOIN of one connection."""
+
+    id: int
+    peer: "Peer"
+    session: bytes
+    joined_at_ms: int
+    groups: list["Group"] = field(default_factory=list)
+    turn: int = 0  # Which of its topics is served first next time.
+    pulls: int = 0  # Pulls that wait for an answer.
+    picks: bool = False  # Reads picked batches.
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One group on one topic."""
+
+    id: int
+    name: str
+    topic_id: int
+    topic: str
+    created_at_ms: int
+    lane: Lane
+    members: dict[int, Member] = field(default_factory=dict)
+    waiters: deque[Any] = field(default_factory=deque)
+    records: int = 0  # Written since the last snapshot.
+    snapshot_after: int = 0  # Scattered rows: not before this moment.
+    deleted: bool = False
+    beside: str = ""  # A private lane: the topic that it lies beside.
+    wakes: int | None = None  # The earliest moment in the wake heap.
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    filter: Filter | None = None  # Of the consumers that are there.
+    unsifted: int = 0  # Rows below may have been handed out by another filter than that.
+    order: Order | None = None  # Where the subscription is ordered.
+    unacked: Unacked = field(default_factory=Unacked)
+    asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
+    halted: bool = False  # Consuming its topic is paused.
+    full: bool = False  # Somebody waits for room below a bound of what may be in flight.
+    ranks: Ranks | None = None  # Where it hands out by priority.
+    quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
+    passed: dict[str, int] = field(default_factory=dict)  # Rows by outcome since the start.
+
+    def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
+        """Ordered groups retry in place: after a second and without limit unless told (R6)."""
+        settings = self.settings
+        if self.order is not None:
+            policy = ORDERED_RETRY if settings.retry == "default" else settings.retry
+            limit, stops = settings.ordered_attempts_max, settings.on_failure == "stop"
+            return RetryRule(policy, limit, explicit_ms, chance, stops)
+        return RetryRule(settings.retry, settings.attempts_max, explicit_ms, chance)
+
+    def replay_settings(self, settings: GroupSettings) -> None:
+        """They were changed then: what waited by the old policy waits by the new one (R12)."""
+        before, self.settings = self.settings.retry, settings
+        if settings.retry != before:
+            self.lane.reschedule(self.retry_rule())
+
+    def note(self, change: Change) -> None:
+        """A step of the lane was made: remember how rows were settled."""
+        if change.kind is Kind.RESET:
+            if self.lane.passed is None:
+                self.unacked.begin(self.lane.start, change.ranges[0][0])
+            else:
+                self.unacked.skip(self.lane.passed)
+            self.lane.passed = None
+        else:
+            self.unacked.note(change)
+
+    def ledger(self) -> LedgerLine:
+        line = self.lane.ledger()
+        topic, lane = (self.beside, "private") if self.beside else (self.topic, "topic")
+        return LedgerLine(topic=topic, group=self.name, lane=lane, **line._asdict())
+
+
+def lane_owner(name: str) -> int:
+    """The id of the topic that a private lane lies beside; -1 for any other topic."""
+    prefix, _, rest = name.partition(".")
+    return int(rest.partition(".")[0]) if prefix == "%lane" else -1
+
+
+class Groups:
+    """All groups, found by topic and name."""
+
+    def __init__(self, *, clock: Clock, record: Recorder) -> None:
+        self._clock = clock
+        self._record = record
+        self._recall = Recall()
+        self._by_topic: dict[int, dict[str, Group]] = {}
+        self._wakes: list[tuple[int, int, Group]] = []
+        self._lease = 0
+        self._ticket = 0
+        self.on_settled: Callable[[Group], None] = lambda group: None
+        self.held: Callable[[Group], Collection[int]] = lambda group: ()
+        """Order-key slots of which an ordered group gets nothing yet, see `broker.slots`."""
+
+    # -- finding
+
+    def find(self, topic_id: int, name: str) -> Group | None:
+        return self._by_topic.get(topic_id, {}).get(name)
+
+    def get(self, topic_id: int, topic: str, name: str) -> Group:
+        group = self.find(topic_id, name)
+        if group is None:
+            raise GroupNotFound(
+                f"topic {topic!r} has no group {name!r}; "
+                f"make it with 'tern group create {topic} {name}', or by consuming with it"
+            )
+        return group
+
+    def of_topic(self, topic_id: int) -> Iterable[Group]:
+        return self._by_topic.get(topic_id, {}).values()
+
+    def __iter__(self) -> Iterator[Group]:
+        for groups in self._by_topic.values():
+            yield from groups.values()
+
+    def now(self) -> int:
+        """The moment, for lanes: milliseconds that only go forward."""
+        return int(self._clock.monotonic() * 1000)
+
+    def now_ms(self) -> int:
+        """The time of day, for what messages say about themselves."""
+        return self._clock.now_ms()
+
+    def new_lease(self, group: Group) -> int:
+        """Never used twice; its low bits name the group, so that a late ack finds its lane."""
+        self._lease += 1
+        return (self._lease << LEASE_GROUP_BITS) | (group.id & LEASE_GROUP_MASK)
+
+    def skip_forgotten(self, epoch: int) -> None:
+        """After a start: the numbers of leases that a crash made us forget are not used again,
+        also when this life ends before it has written down one of its own."""
+        forgotten = LEASES_FORGOTTEN_MAX
+        self._lease = max(self._lease + forgotten, epoch * forgotten)
+
+    def given_out(self, lease: int) -> bool:
+        """Was there ever a lease of this number? Peers may make them up."""
+        return lease >> LEASE_GROUP_BITS <= self._lease
+
+    def new_ticket(self) -> int:
+        """A number for a member or a subscription."""
+        self._ticket += 1
+        return self._ticket
+
+    # -- changing
+
+    def add(self, group: Group) -> None:
+        self._by_topic.setdefault(group.topic_id, {})[group.name] = group
+
+    def remove(self, group: Group) -> None:
+        group.deleted = True
+        named = self._by_topic.get(group.topic_id, {})
+        if named.get(group.name) is group:
+            del named[group.name]
+        if not named:
+            self._by_topic.pop(group.topic_id, None)
+        if group.asked:
+            self.on_settled(group)
+
+    def write(self, group: Group, changes: Iterable[Change]) -> None:
+        """Note progress; it is written soon."""
+        written = list(changes)
+        for change in written:
+            group.records += 1
+            told = None if change.note is None else partial(self._recall.written, change.note)
+            self._record(self.to_record(group, change), told)
+        if group.order is not None:
+            group.order.apply(written, group.lane)
+
+    def to_record(self, group: Group, change: Change) -> PullRecord:
+        """Every change passes here on its way to the log."""
+        if change.kind in SETTLING:
+            group.note(change)
+            if group.asked:
+                self.on_settled(group)
+        outcome = OUTCOMES.get(change.kind)
+        if outcome is not None:
+            rows = sum(end - first for first, end, _ in change.ranges)
+            group.passed[outcome] = group.passed.get(outcome, 0) + rows
+        return PullRecord(
+            kind=change.kind,
+            group_id=group.id,
+            lane_id=group.topic_id,
+            at_ms=self._clock.now_ms(),
+            session=change.session,
+            lease=change.lease,
+            argument=change.argument,
+            ranges=change.ranges,
+            text=change.text,
+        )
+
+    def birth_record(self, group: Group) -> PullRecord:
+        text = snapshot.birth_text(group.name, group.lane.start)
+        return self.to_record(group, Change(Kind.GROUP_MADE, (), text=text))
+
+    def death_record(self, group: Group) -> PullRecord:
+        return self.to_record(group, Change(Kind.GROUP_DELETED, ()))
+
+    def settings_record(self, group: Group, settings: GroupSettings) -> PullRecord:
+        text = snapshot.settings_text(settings)
+        return self.to_record(group, Change(Kind.SETTINGS, (), text=text))
+
+    def snapshot_record(self, group: Group) -> PullRecord:
+        group.records = 0
+        text = snapshot.save(
+            group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now(),
+            settings=group.settings, unacked=group.unacked,
+        )  # fmt: skip
+        return self.to_record(group, Change(Kind.SNAPSHOT, (), text=text))
+
+    def restore(self, group: Group, record: PullRecord) -> None:
+        """Back to what a snapshot record says; what came after it is handed out again."""
+        now = self.now()
+        end = group.lane.end
+        state, group.lane = snapshot.load(record.text, now=now, waited_ms=0, grace_until=now)
+        group.unacked = state.unacked_rows()
+        group.lane.grow(end)
+        if group.order is not None:
+            group.order = Order(group.lane)
+        self.schedule(group)
+
+    # -- waking
+
+    def schedule(self, group: Group) -> None:
+        """Make sure that `due` names this group when its lane has something to do."""
+        wake_at = group.lane.wake_at()
+        if wake_at is not None:
+            self.wake(group, wake_at)
+
+    def wake(self, group: Group, moment: int) -> None:
+        """The same for one moment that is known, without looking at every lease."""
+        if group.wakes is None or moment < group.wakes:
+            group.wakes = moment
+            heappush(self._wakes, (moment, id(group), group))
+
+    def due(self, now: int) -> Iterator[Group]:
+        """Groups whose lanes have something to do."""
+        while self._wakes and self._wakes[0][0] <= now:
+            moment, _, group = heappop(self._wakes)
+            if group.deleted or group.wakes != moment:
+                continue
+            group.wakes = None
+            yield group
+
+    # -- at start
+
+    def replay(
+        self, records: Iterable[tuple[int, PullRecord]], *, topics: dict[int, str], grace_ms: int
+    ) -> dict[tuple[int, int], int]:
+        """Rebuild every group; return where the newest snapshot of each lies."""
+        now, now_ms = self.now(), self._clock.now_ms()
+        by_id: dict[tuple[int, int], Group] = {}
+        snapshots: dict[tuple[int, int], int] = {}
+        for offset, record in records:
+            key = (record.group_id, record.lane_id)
+            self._lease = max(self._lease, record.lease >> LEASE_GROUP_BITS)
+            waited_ms = now_ms - record.at_ms
+            if record.kind is Kind.GROUP_MADE:
+                birth = snapshot.read_birth(record.text)
+                by_id[key] = self._new(record, birth.group, birth.start, record.at_ms)
+                snapshots[key] = offset
+            elif record.kind is Kind.SNAPSHOT:
+                state, lane = snapshot.load(
+                    record.text, now=now, waited_ms=waited_ms, grace_until=now + grace_ms
+                )
+                group = self._new(record, state.group, state.start, state.created_at_ms)
+                group.lane, group.settings = lane, state.settings
+                group.unacked = state.unacked_rows()
+                newest = max(lane.leases, default=0)
+                self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
+                by_id[key] = group
+                snapshots[key] = offset
+            elif record.kind is Kind.GROUP_DELETED:
+                by_id.pop(key, None)
+                snapshots.pop(key, None)
+            elif record.kind is Kind.SETTINGS and key in by_id:
+                by_id[key].replay_settings(snapshot.read_settings(record.text))
+            elif record.kind in LANE_KINDS and key in by_id:
+                change = Change(
+                    record.kind, record.ranges, record.lease, record.session,
+                    record.argument, record.text,
+                )  # fmt: skip
+                group = by_id[key]
+                apply(
+                    group.lane, change,
+                    now=now, waited_ms=waited_ms, grace_until=now + grace_ms, offset=offset,
+                )  # fmt: skip
+                group.note(change)
+                group.records += 1
+        for key, group in by_id.items():
+            name = topics.get(group.topic_id)
+            if name is None:
+                log.info("group of a deleted topic dropped", group=group.name)
+                self._record(self.death_record(group), None)
+                snapshots.pop(key, None)
+                continue
+            group.topic = name
+            group.beside = topics.get(lane_owner(name), "")
+            self.add(group)
+        return snapshots
+
+    def _new(self, record: PullRecord, name: str, start: int, created_at_ms: int) -> Group:
+        return Group(
+            id=record.group_id, name=name, topic_id=record.lane_id, topic="",
+            created_at_ms=created_at_ms, lane=Lane(start),
+        )  # fmt: skip

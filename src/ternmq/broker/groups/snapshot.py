@@ -1,0 +1,172 @@
+"""A lane as bytes: what a SNAPSHOT record in the pull log holds.
+
+Replaying a group starts at its latest snapshot instead of at its birth. Moments are written as
+"milliseconds from now", because the clock that only goes forward starts anew with the machine.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from ternmq.broker.groups.failure_notes import Note
+from ternmq.broker.groups.lane import Lane
+from ternmq.broker.groups.lease import Lease
+from ternmq.broker.groups.outcomes import Unacked
+from ternmq.broker.groups.poison import Losses
+from ternmq.core.errors import Corrupt
+from ternmq.core.pieces import PieceMap
+from ternmq.core.ranges import RangeSet
+from ternmq.wire.commands import GroupSettings
+
+Piece = tuple[int, int, int]
+T = TypeVar("T")
+
+
+class LeaseState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    id: int
+    session: bytes
+    rows: list[Piece]
+
+
+class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Fields may be added at the end, with a default."""
+
+    group: str
+    created_at_ms: int
+    start: int
+    next: int
+    end: int
+    generation: int
+    done: list[tuple[int, int]]
+    returned: list[Piece]
+    waiting: list[tuple[int, int, int, int, int]]
+    """first, end, attempt, milliseconds until due, milliseconds since it failed or -1"""
+    leases: list[LeaseState]
+    dead: int
+    skipped: int
+    expired: int
+    filtered: int
+    settings: GroupSettings = GroupSettings()
+    losses: list[Piece] = []
+    """first, end, how many leases were lost with these rows"""
+    unacked: list[Piece] = []
+    """first, end, kind of the change that settled these rows; the newest ones"""
+    unacked_floor: int = -1
+    """Below this the list is not complete; -1 in snapshots that are older than the list."""
+    notes: list[Piece] = []
+    """first, end, where in the pull log it says why these rows failed"""
+
+    def unacked_rows(self) -> Unacked:
+        """How rows were settled where not by an ack, as far as it is known."""
+        floor = self.unacked_floor
+        if floor < 0:
+            floor = self.next if self.dead or self.skipped or self.expired or self.filtered else 0
+        return Unacked(self.unacked, floor)
+
+
+class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What a GROUP_MADE record says besides ids: the name and where it starts."""
+
+    group: str
+    start: int
+
+
+def pieces_of(lane: Lane) -> int:
+    """How many ranges a snapshot names: what it costs."""
+    held = sum(len(lease.rows) for lease in lane.leases.values())
+    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.notes) + held
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def save(
+    lane: Lane,
+    *,
+    group: str,
+    created_at_ms: int,
+    now: int,
+    settings: GroupSettings,
+    unacked: Unacked | None = None,
+) -> bytes:
+    """Rows on their way to the dead letters are saved as ready: better twice than lost."""
+    returned = lane.returned
+    if lane.dying.count:
+        returned = PieceMap([*lane.returned, *lane.dying])
+    pieces, floor = (unacked or Unacked()).saved()
+    state = LaneState(
+        group=group,
+        created_at_ms=created_at_ms,
+        start=lane.start,
+        next=lane.next,
+        end=lane.end,
+        generation=lane.generation,
+        done=list(lane.done),
+        returned=list(returned),
+        waiting=[
+            (a, b, wait.attempt, max(0, wait.due - now), _since(wait.failed_at, now))
+            for a, b, wait in lane.waiting
+        ],
+        leases=[
+            LeaseState(id=lease.id, session=lease.session, rows=list(lease.rows))
+            for lease in lane.leases.values()
+        ],
+        dead=lane.dead,
+        skipped=lane.skipped,
+        expired=lane.expired,
+        filtered=lane.filtered,
+        settings=settings,
+        losses=list(lane.losses.rows),
+        unacked=pieces,
+        unacked_floor=floor,
+        notes=[(a, b, note.offset) for a, b, note in lane.notes if note.offset >= 0],
+    )
+    return _encoder.encode(state)
+
+
+def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[LaneState, Lane]:
+    """The lane as it was; leases wait for their sessions until `grace_until`."""
+    state = _decode(text, LaneState)
+    lane = Lane(state.start)
+    lane.next, lane.end, lane.generation = state.next, state.end, state.generation
+    lane.done = RangeSet(state.done)
+    lane.returned = PieceMap(state.returned)
+    waited_ms = max(0, waited_ms)
+    for first, end, attempt, until, since in state.waiting:
+        failed_at = now - waited_ms - since if since >= 0 else None
+        lane.wait(first, end, attempt, now + max(0, until - waited_ms), failed_at)
+    for lease in state.leases:
+        rows: PieceMap[int] = PieceMap(lease.rows)
+        lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
+    lane.losses = Losses(state.losses)
+    lane.notes = PieceMap((a, b, Note(offset=offset)) for a, b, offset in state.notes)
+    lane.dead, lane.skipped = state.dead, state.skipped
+    lane.expired, lane.filtered = state.expired, state.filtered
+    return state, lane
+
+
+def _since(failed_at: int | None, now: int) -> int:
+    return -1 if failed_at is None else max(0, now - failed_at)
+
+
+def settings_text(settings: GroupSettings) -> bytes:
+    return _encoder.encode(settings)
+
+
+def read_settings(text: bytes) -> GroupSettings:
+    return _decode(text, GroupSettings)
+
+
+def birth_text(group: str, start: int) -> bytes:
+    return _encoder.encode(Birth(group=group, start=start))
+
+
+def read_birth(text: bytes) -> Birth:
+    return _decode(text, Birth)
+
+
+def _decode(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(text, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Corrupt(f"a group's record in the pull log does not read: {error}") from error

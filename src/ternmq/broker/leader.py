@@ -1,0 +1,429 @@
+"""The parts of a broker that leads, wired: each is handed the two or three things it uses.
+
+Nothing but composition happens here. `start` replays the groups; `stop` tells clients, answers
+waiting pulls and gives leases back; `close` writes what waits. The store is opened and closed by
+whoever made them.
+"""
+
+import asyncio
+import os
+
+from ternmq.broker.acks.ack import Settler
+from ternmq.broker.acks.dead_letters import Undertaker
+from ternmq.broker.consumer_commands import Consuming
+from ternmq.broker.delivery.consume_limits import Throttle
+from ternmq.broker.delivery.consumers import Members
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.delivery.read import Reader
+from ternmq.broker.groups.failure_notes import Noticeboard
+from ternmq.broker.groups.groups import Groups
+from ternmq.broker.limits.send_limits import SendLimits
+from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.log.internal_producer import LetterWriter
+from ternmq.broker.maintenance.copy_forward import Leaving
+from ternmq.broker.maintenance.retention import Retention, RetentionPlan, Stored
+from ternmq.broker.maintenance.timers import Upkeep
+from ternmq.broker.operations.admin import Admin
+from ternmq.broker.operations.dead_letter_admin import DeadLetters
+from ternmq.broker.operations.deliveries import Deliveries
+from ternmq.broker.operations.group_replay import Copies
+from ternmq.broker.operations.lookups import Finder
+from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
+from ternmq.broker.operations.refused import Refused
+from ternmq.broker.operations.review_queue import Desk
+from ternmq.broker.operations.stats import Observer
+from ternmq.broker.operations.stopped_keys import Keys
+from ternmq.broker.publishing.confirm import Confirmer
+from ternmq.broker.publishing.publish import Publisher
+from ternmq.broker.publishing.publish_once import OncePublisher
+from ternmq.broker.router import Operating, Router
+from ternmq.broker.slots.open_transactions import HalfSlots
+from ternmq.broker.slots.peer_brokers import Neighbours
+from ternmq.broker.slots.slots import Slots
+from ternmq.broker.topics import Topics
+from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
+from ternmq.broker.transactions.half_batches import Transactions
+from ternmq.broker.transactions.unfenced import Unfenced
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import TopicNotFound
+from ternmq.core.log import get_logger
+from ternmq.core.own_process import own_cpu_s, own_memory
+from ternmq.discovery.directory import Directory
+from ternmq.metrics.samples import Samples
+from ternmq.replication.safety import Safety
+from ternmq.rpc.address import join_address
+from ternmq.rpc.figures import server_figures
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.server import Listener
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log.append import committed
+from ternmq.storage.log.retention_rules import RetentionRules
+from ternmq.storage.messages.figures import log_figures
+from ternmq.storage.messages.message_log import Append
+from ternmq.storage.store import Store
+from ternmq.wire import commands as wire
+from ternmq.wire.figures import TopicFiguresFind
+from ternmq.wire.finding import Find
+from ternmq.wire.halves import DetachedEnd, HalfEnd, HalfFind
+from ternmq.wire.keys import KeyResume
+from ternmq.wire.placement import SlotsFind
+from ternmq.wire.refused import RefusedFind, RefusedHandle
+
+log = get_logger()
+
+STOP_WITHIN_S = 5.0
+LAST_WORDS_S = 0.5
+"""How long a stop waits for what consumers settle once they are told."""
+LOOK_S = 0.01
+UNNAMED = "%unknown."
+
+
+def open_store(
+    config: NodeConfig, epoch: int, clock: Clock, disk: Disk, suffix: bool = False
+) -> Store:
+    """Open and recover the data directory; blocking. With `suffix` only what is known to be safe
+    is visible."""
+    settings = StorageConfig(
+        flush=config.flush.value,
+        flush_interval_ms=config.flush_interval_ms,
+        flush_bytes=config.flush_bytes,
+        segment_size=config.segment_size,
+        min_free=config.disk_free_min,
+        full_percent=config.disk_full_percent,
+        pull_keep=config.delivery_records_keep,
+    )
+    return Store.open(
+        disk,
+        config.data_dir / "broker",
+        clock=clock,
+        epoch=epoch,
+        config=settings,
+        suffix=suffix,
+    )
+
+
+def retention_plan(config: NodeConfig) -> RetentionPlan:
+    rules = RetentionRules(
+        age_ms=config.retention_ms,
+        size=config.retention_size,
+        hour=config.retention_hour,
+        warn_percent=config.disk_warn_percent,
+        forced_percent=config.disk_forced_percent,
+    )
+    return RetentionPlan(
+        rules=rules,
+        keep_unread=config.retention_keep_unread,
+        dead_letter_keep_ms=config.dead_letter_keep_ms,
+        interval_s=config.retention_interval_ms / 1000,
+        directory=config.data_dir,
+    )
+
+
+class Parts:
+    """The parts of one broker, wired."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: Store,
+        directory: Directory,
+        clock: Clock,
+        disk: Disk,
+        *,
+        safety: Safety | None = None,
+        url: str = "",
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._directory = directory
+        self._started_at_ms = clock.now_ms()
+        self.listener: Listener | None = None
+        self.store = store
+        self.fetcher = Fetcher(store.messages)
+        self.figures = Figures(clock.monotonic)
+        self.committer = Committer(store, on_safe=self._on_safe, safety=safety)
+        self.groups = Groups(clock=clock, record=self.committer.progress)
+        self.topics = Topics(directory, auto_create=config.auto_create_topics,
+                             body_size_max=config.body_size_max)  # fmt: skip
+        board = Noticeboard(pulls=store.pulls, fetcher=self.fetcher)
+        self.deliverer = Deliverer(
+            groups=self.groups, consume=store.consume, fetcher=self.fetcher,
+            throttle=Throttle(find=directory.topic, figures=self.figures, now=clock.monotonic),
+            board=board, outlives=self.committer.outlives, lease_ms=config.lease_ms,
+        )  # fmt: skip
+        self.slots = self._slots(url)
+        self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
+        self.members = Members(
+            groups=self.groups, topics=self.topics, directory=directory, consume=store.consume,
+            committer=self.committer, deliverer=self.deliverer, clock=clock,
+        )  # fmt: skip
+        self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
+        writer = LetterWriter(consume=store.consume, fetcher=self.fetcher,
+                              committer=self.committer, clock=clock)  # fmt: skip
+        undertaker = Undertaker(
+            topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
+            writer=writer, board=board,
+        )  # fmt: skip
+        desk = Desk(groups=self.groups, members=self.members, committer=self.committer)
+        dead = DeadLetters(topics=self.topics, members=self.members, desk=desk, writer=writer)
+        copies = Copies(
+            topics=self.topics, groups=self.groups, members=self.members, consume=store.consume,
+            fetcher=self.fetcher, writer=writer, producers=store.producers,
+        )  # fmt: skip
+        self.retention = self._retention(writer)
+        self.settler = Settler(groups=self.groups, deliverer=self.deliverer, undertaker=undertaker)
+        self.admin = Admin(
+            groups=self.groups, topics=self.topics, members=self.members, directory=directory,
+            consume=store.consume, committer=self.committer, deliverer=self.deliverer,
+        )  # fmt: skip
+        self.router = self._router(dead, copies)
+        self._add_keys(writer, board)
+        self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
+        self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
+        self._watch(desk)
+        self._add_policies(Refused(topics=self.topics, desk=desk, writer=writer))
+        self.upkeep = Upkeep(
+            groups=self.groups, deliverer=self.deliverer, settler=self.settler,
+            committer=self.committer, store=store,
+            checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
+            flush_interval_s=config.flush_interval_ms / 1000,
+        )  # fmt: skip
+        self._safety = safety
+        self.member = ""
+        """Which member of its group this is."""
+
+    def _slots(self, url: str) -> Slots:
+        return Slots(
+            directory=self._directory, groups=self.groups, consume=self.store.consume,
+            neighbours=Neighbours(self._config.broker_group, url), feed=self.deliverer.feed,
+            outlives=self.committer.outlives, staged=HalfSlots(self.store.halves, self.fetcher),
+        )  # fmt: skip
+
+    def _watch(self, desk: Desk) -> None:
+        """Who works out figures."""
+        self.observer = Observer(
+            groups=self.groups, topics=self.topics, consume=self.store.consume,
+            fetcher=self.fetcher, deliverer=self.deliverer, figures=self.figures, desk=desk,
+        )  # fmt: skip
+        self.scraper = Scraper(
+            directory=self._directory, groups=self.groups, consume=self.store.consume,
+            figures=self.figures, observer=self.observer, desk=desk,
+        )  # fmt: skip
+
+    def _retention(self, writer: LetterWriter) -> Retention:
+        leaving = Leaving(
+            groups=self.groups, topics=self.topics, members=self.members,
+            committer=self.committer, writer=writer,
+        )  # fmt: skip
+        stored = Stored(
+            store=self.store, disk=self._disk, fetcher=self.fetcher, committer=self.committer,
+            taken=self.reader.taken,
+        )  # fmt: skip
+        return Retention(
+            retention_plan(self._config), stored, directory=self._directory, groups=self.groups,
+            members=self.members, leaving=leaving, clock=self._clock,
+        )  # fmt: skip
+
+    def _router(self, dead: DeadLetters, copies: Copies) -> Router:
+        publisher = Publisher(
+            topics=self.topics, committer=self.committer, producers=self.store.producers,
+            limits=SendLimits(self._directory.topic, self._clock.monotonic),
+            figures=self.figures, slots=self.slots, clock=self._clock,
+        )  # fmt: skip
+        self.publisher = publisher
+        deliveries = Deliveries(pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher)
+        consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
+        router = Router(
+            publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
+            operating=Operating(
+                admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
+                status=self.status,
+            ),
+        )  # fmt: skip
+        search, fetcher = self.store.search, self.fetcher
+        once = OncePublisher(
+            publisher=publisher, slots=self.slots, topics=self.topics, committer=self.committer,
+            search=search, fetcher=fetcher,
+        )  # fmt: skip
+        finder = Finder(search=search, fetcher=fetcher, directory=self._directory)
+        router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
+        router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
+        router.answers(wire.Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
+        self._serve_transactions(router, publisher)
+        return router
+
+    def _add_keys(self, writer: LetterWriter, board: Noticeboard) -> None:
+        keys = Keys(
+            groups=self.groups, topics=self.topics, committer=self.committer,
+            deliverer=self.deliverer, settler=self.settler, writer=writer, board=board,
+        )  # fmt: skip
+        self.router.answers(wire.Command.GROUP_KEYS, wire.GroupNamed, lambda _, r: keys.show(r))
+        self.router.answers(wire.Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
+
+    def _add_policies(self, refused: Refused) -> None:
+        """The commands that show what limits do, and handle what they refused."""
+        answers, command, observer = self.router.answers, wire.Command, self.observer
+        find = self.admin.find
+        answers(command.TOPIC_FIGURES, TopicFiguresFind, lambda _, what: observer.topics(what))
+        answers(command.GROUP_FIGURES, wire.GroupFind, lambda _, what: observer.groups(find, what))
+        answers(command.REFUSED_OPEN, RefusedFind, lambda _, what: refused.open(what))
+        answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
+        answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
+
+    def _serve_transactions(self, router: Router, publisher: Publisher) -> None:
+        config = self._config
+        transactions = Transactions(
+            publisher=publisher, topics=self.topics, committer=self.committer,
+            halves=self.store.halves, directory=self._directory, clock=self._clock,
+            slots=self.slots,
+        )  # fmt: skip
+        self.check_back = CheckBack(
+            transactions=transactions, halves=self.store.halves, fetcher=self.fetcher,
+            directory=self._directory, now_ms=self._clock.now_ms,
+            settings=HalfSettings(
+                first_check_ms=config.half_first_check_ms,
+                check_interval_ms=config.half_check_interval_ms,
+                checks_max=config.half_checks_max,
+                parked_ms=config.half_parked_ms,
+                expires_ms=config.half_expires_ms,
+            ),
+        )  # fmt: skip
+        self.admin.halves = self.check_back.lines
+        unfenced = Unfenced(transactions, self.store.halves)
+        router.takes_batches(wire.Command.HALF, transactions.stage)
+        router.answers(wire.Command.HALF_END, HalfEnd, lambda _, end: transactions.end(end))
+        router.answers(
+            wire.Command.DETACHED_END,
+            DetachedEnd,
+            lambda _, end: transactions.end_detached(end) if end.fenced else unfenced.end(end),
+        )
+        router.says(wire.Command.HALF_LIST, HalfFind, lambda _, find: self.check_back.find(find))
+        router.says(wire.Command.CHECKER, wire.Empty, lambda peer, _: self.check_back.here(peer))
+
+    async def start(self, unnamed: frozenset[int], *, promoted: bool = False) -> None:
+        """Replay the groups. After a promotion the consumers of the master before may still be at
+        work: what they hold waits as long as their leases, until it is known that a group is not
+        ordered."""
+        # A topic that the registry has lost is not a deleted one: its groups wait for its name.
+        names = {topic_id: f"{UNNAMED}{topic_id}" for topic_id in unnamed}
+        names |= {topic.id: topic.name for topic in self._directory.topics()}
+        grace_ms = self._config.session_grace_ms
+        if promoted:
+            grace_ms = max(grace_ms, self._config.lease_ms)
+        await self.upkeep.replay(names, grace_ms)
+        await self.slots.start()
+        for topic in self._directory.topics():
+            if topic.settings.consume_paused:
+                self.admin.topic_changed(topic)
+
+    async def stop(self, listener: Listener) -> None:
+        """No new requests; clients are told; what is held is given back and written."""
+        self.router.stopping = True
+        listener.stop_accepting()
+        notice = wire.pack(wire.Notice(kind="stopping", text="the broker is stopping"))
+        for peer in list(listener.peers):
+            peer.push(wire.Command.NOTICE, notice)
+        self.deliverer.stop()
+        self.reader.stop()
+        self.confirmer.stop()
+        try:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await self.router.finish()
+                await self._last_words()
+                await self.settler.finish()
+        except TimeoutError:
+            log.warning("requests cut off by stopping")
+        for group in self.groups:
+            self.groups.write(group, group.lane.release(None))
+
+    async def _last_words(self) -> None:
+        """Consumers that were told settle what they have done and give back what they have not
+        begun: nobody gets that twice. Those who are in the middle of something are not waited for.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LAST_WORDS_S
+        busy = [group.lane for group in self.groups if group.members]
+        while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+    def lost(self, peer: Peer) -> None:
+        """A client is gone."""
+        self.members.lost(peer)
+        self.check_back.lost(peer)
+
+    async def close(self) -> None:
+        self.fetcher.close()
+        await self.slots.close()
+        await self.committer.close()
+
+    def status(self, query: wire.StatusQuery) -> wire.Status:
+        """What this broker says about itself."""
+        free, size = self._disk.free(self._config.data_dir)
+        _, state = self.trouble(free, size)
+        address = join_address(*self.listener.address) if self.listener else ""
+        return wire.Status(
+            node=self._config.broker_group, role="broker", state=state, address=address,
+            data_dir=str(self._config.data_dir.absolute()), started_at_ms=self._started_at_ms,
+            now_ms=self._clock.now_ms(), disk_free=free, disk_size=size,
+            cpu_s=own_cpu_s(), memory=own_memory(),
+            connections=len(self.listener.peers) if self.listener else 0,
+            log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
+            topics=self.admin.topic_status(query.topics), epoch=self.store.epoch, pid=os.getpid(),
+            member=self.member, untaken=self.reader.untaken(self._directory.topics()),
+        )  # fmt: skip
+
+    async def scrape(self, out: Samples) -> None:
+        """Everything that Prometheus is shown of this broker."""
+        status = self.status(wire.StatusQuery())
+        trouble, _ = self.trouble(status.disk_free, status.disk_size)
+        assert self.listener is not None
+        server_figures(out, status, self.listener)
+        log_figures(out, status.role, self.store.messages)
+        out.add("tern_read_bytes_total", self.fetcher.read_size)
+        out.add("tern_diverged_messages", 0)
+        for alarm in TROUBLES:
+            out.add("tern_broker_alarms", alarm == trouble, alarm)
+        self.scraper.halves(out, self.admin.halves())
+        await self.scraper.topics(out)
+        await self.scraper.lanes(out)
+
+    def trouble(self, free: int, size: int) -> tuple[Trouble | None, str]:
+        """Why messages are refused: which alarm it is, and for people; or ok."""
+        failed = self.committer.failed or self.store.pulls.failed
+        if failed is not None:
+            return "store_failed", failed.message
+        if free < self.store.messages.reserved(size):
+            return "disk_full", f"disk almost full: {free} bytes free, messages are refused"
+        if self._safety is not None and self._safety.refusal is not None:
+            return "read_only", f"read-only: {self._safety.refusal.message}"
+        return None, "ok"
+
+    def _on_safe(self, appends: list[Append]) -> None:
+        """Batches became safe: now consumers may see them."""
+        self.fetcher.remember(appends)
+        grown: dict[int, list[int]] = {}
+        for append in appends:
+            if append.special is not None:
+                self.slots.committed()
+                for placed in committed(append.special):
+                    known = grown.setdefault(placed.topic_id, [0, 0, 0])
+                    known[0] = placed.sequence + placed.count
+                    known[1], known[2] = known[1] + placed.count, known[2] + placed.size
+                continue
+            end, size = append.base_sequence + append.count, len(append.batch)
+            known = grown.setdefault(append.topic_id, [0, 0, 0])
+            known[0], known[1], known[2] = end, known[1] + append.count, known[2] + size
+        for topic_id, (end, rows, size) in grown.items():
+            self.figures.stored(topic_id, rows, size)
+            self.deliverer.grew(topic_id, end)
+            self.reader.grew(topic_id)
+
+    def topic_deleted(self, topic: wire.Topic) -> None:
+        self.reader.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
+        self.figures.forget_topic(topic.id)
+        self.upkeep.spawn(self.admin.topic_deleted(topic))

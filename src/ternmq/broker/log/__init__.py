@@ -1,0 +1,1 @@
+"""The broker's own way to its message log: fetching stored bytes, storing messages of its own."""

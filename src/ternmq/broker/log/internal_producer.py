@@ -1,0 +1,126 @@
+"""The broker as its own producer: reading single stored rows, and storing copies of them.
+
+Copies keep their id, so they are the same message wherever they lie. Dead letters go into a batch
+each (a large body must not make its neighbours too large), copies of many rows share batches; all
+of a call share the next sync.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from ternmq.batch.check import check_incoming
+from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
+from ternmq.batch.layout import STORED_SIZE_MAX
+from ternmq.batch.properties import PropertyValue
+from ternmq.batch.view import BatchView
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.ids import ProducerId, new_producer_id
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.message_log import Append
+from ternmq.wire.commands import Topic
+
+APP = "%broker"
+ROWS_TOGETHER = 256
+SIZE_TOGETHER = 1024 * 1024  # Of bodies; the notes of so many rows leave a batch well in bounds.
+
+
+class LetterWriter:
+    """Looks at rows and stores copies."""
+
+    def __init__(
+        self, *, consume: ConsumeLog, fetcher: Fetcher, committer: Committer, clock: Clock
+    ) -> None:
+        self._consume = consume
+        self._fetcher = fetcher
+        self._committer = committer
+        self._clock = clock
+        self._producer = new_producer_id(clock.now_ms())
+        self._sequence = 0
+
+    async def look(self, topic_id: int, sequence: int) -> tuple[Entry, BatchView]:
+        """The batch that holds a row; raises `Corrupt` if it cannot be read any more."""
+        entries = self._consume.entries_nowait(topic_id, sequence, rows_max=1, size_max=1)
+        if entries is None:
+            entries = await self._fetcher.run(
+                lambda: self._consume.entries(topic_id, sequence, rows_max=1, size_max=1)
+            )
+        if not entries or entries[0].base_sequence > sequence:
+            raise Corrupt(f"message {sequence} cannot be read any more")
+        batches = self._fetcher.now(entries[:1]) or await self._fetcher.later(entries[:1])
+        return entries[0], BatchView(batches[0])
+
+    async def store(self, topic: Topic, letters: Sequence[Outgoing]) -> None:
+        """Store copies; returns when all are safe, raises the first error."""
+        batches: list[bytearray] = []
+        for letter in letters:
+            batches.append(self.batch(topic, [letter], self._producer, self._sequence))
+            self._sequence += 1
+        await self.store_batches(topic, batches)
+
+    async def store_rows(self, topic: Topic, letters: Sequence[Outgoing]) -> None:
+        """The same for many rows that may share batches."""
+        batches: list[bytearray] = []
+        for first, end in split(letters):
+            part = letters[first:end]
+            batches.append(self.batch(topic, part, self._producer, self._sequence))
+            self._sequence += end - first
+        await self.store_batches(topic, batches)
+
+    @staticmethod
+    def batch(
+        topic: Topic, letters: Sequence[Outgoing], producer: ProducerId, first_sequence: int
+    ) -> bytearray:
+        origin = Origin(topic=topic.name, app=APP, producer=producer)
+        return encode_messages(
+            letters, origin=origin, first_sequence=first_sequence, size_max=STORED_SIZE_MAX
+        )
+
+    async def store_batches(self, topic: Topic, batches: Sequence[bytearray]) -> None:
+        """In this order; returns when all are safe, raises the first error."""
+        waiting = [self._append(topic.id, batch) for batch in batches]
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _append(self, topic_id: int, batch: bytearray) -> asyncio.Future[None]:
+        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
+        safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def told(_: Append, error: TernError | None) -> None:
+            if safe.done():
+                return
+            if error is None:
+                safe.set_result(None)
+            else:
+                safe.set_exception(error)
+
+        append = Append(
+            batch=batch, topic_id=topic_id, count=incoming.row_count,
+            received_at_ms=self._clock.now_ms(),
+            tag_bloom=incoming.tag_bloom, priority=incoming.priority,
+            producer=incoming.producer, first_sequence=incoming.first_sequence,
+            searchable=incoming.searchable,
+        )  # fmt: skip
+        self._committer.append(append, told)
+        return safe
+
+
+def copy_of(view: BatchView, row: int, notes: dict[str, PropertyValue]) -> Outgoing:
+    """The same message, by its id, with some more said about it. It does not expire again."""
+    return Outgoing(
+        body=view.body(row), key=view.key(row), tag=view.tag(row),
+        properties=view.properties(row) | notes, order_key=view.order_key(row),
+        priority=view.priority(row), born_at_ms=view.born_at_ms(row),
+        explicit_id=view.id_bytes(row),
+    )  # fmt: skip
+
+
+def split(letters: Sequence[Outgoing]) -> list[tuple[int, int]]:
+    """Rows that share a batch; a large one stands alone."""
+    sizes = [len(letter.body) for letter in letters]
+    return split_rows(sizes, rows_max=ROWS_TOGETHER, size_max=SIZE_TOGETHER)

@@ -1,0 +1,134 @@
+"""What groups still need of messages that are about to go (R16): nothing goes silently.
+
+Before rows leave a topic, because their segment is removed or their time is over, every group is
+asked. What was handed out and is not settled (in flight, waiting for a retry, come back) is copied
+into the group's private lane, with its id, at attempt 1; in the topic's lane it counts as expired.
+What was never handed out is expired. The copies are safe before the originals are marked, and all
+of it is safe before anything goes: a crash in between hands out twice, never not at all.
+"""
+
+from ternmq.batch.encoder import Outgoing
+from ternmq.broker.delivery.consumers import Members
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.lane import Change, Piece
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.internal_producer import LetterWriter, copy_of
+from ternmq.broker.topics import RESERVED, Topics
+from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.log import get_logger
+from ternmq.wire.commands import Topic
+
+log = get_logger()
+
+COPIES_MAX = 100_000  # Of one group, in one go; beyond, rows are expired and said so.
+ROWS_AT_ONCE = 256
+
+
+class Leaving:
+    """Makes groups let go of rows."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        members: Members,
+        committer: Committer,
+        writer: LetterWriter,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._members = members
+        self._committer = committer
+        self._writer = writer
+
+    def needed_by(self, firsts: dict[int, int]) -> Group | None:
+        """A group that has unsettled rows below these sequences, if any has."""
+        for group, _ in self._concerned(firsts):
+            if not group.name.startswith(RESERVED):
+                return group
+        return None
+
+    def in_flight(self, firsts: dict[int, int]) -> bool:
+        """Are rows below these sequences with consumers, or on their way to the dead letters?"""
+        return any(group.lane.in_flight_below(first) for group, first in self._concerned(firsts))
+
+    async def leave(self, firsts: dict[int, int]) -> None:
+        """Safe when this returns: no group needs anything below these sequences."""
+        for group, first in self._concerned(firsts):
+            await self._leave(group, first)
+
+    def _concerned(self, firsts: dict[int, int]) -> list[tuple[Group, int]]:
+        return [
+            (group, first)
+            for topic_id, first in firsts.items()
+            for group in list(self._groups.of_topic(topic_id))
+            if group.lane.unsettled_below(first)
+        ]
+
+    async def _leave(self, group: Group, first: int) -> None:
+        lane = group.lane
+        copied = 0
+        if not group.name.startswith(RESERVED):  # Nobody's messages: handled dead letters and such.
+            pieces = lane.call_in(first, COPIES_MAX)
+            if pieces and group.order is not None:
+                group.order = Order(lane)
+            copied = await self._copy(group, pieces)
+        changes = lane.give_up(first)
+        expired = sum(end - begin for change in changes for begin, end, _ in change.ranges)
+        await self._decide(group, changes)
+        log.warning(
+            "messages leave before they were handled", topic=group.topic, group=group.name,
+            upto=first, copied=copied, expired=expired,
+        )  # fmt: skip
+
+    async def _copy(self, group: Group, pieces: list[Piece]) -> int:
+        """Into the private lane; what cannot be copied is expired with the rest."""
+        if not pieces:
+            return 0
+        copied = 0
+        lane_topic: Topic | None = None
+        for first, end, _ in pieces:
+            for at in range(first, end, ROWS_AT_ONCE):
+                stop = min(end, at + ROWS_AT_ONCE)
+                try:
+                    lane_topic = lane_topic or await self._lane_of(group)
+                    letters = await self._letters(group, at, stop)
+                    await self._writer.store_rows(lane_topic, letters)
+                    copied += len(letters)
+                except TernError as error:
+                    log.error(
+                        "messages could not be copied forward", topic=group.topic,
+                        group=group.name, first=at, end=stop, reason=error.message,
+                    )  # fmt: skip
+                await self._decide(group, group.lane.died(at, stop, expired=True))
+        return copied
+
+    async def _lane_of(self, group: Group) -> Topic:
+        topic = self._topics.get(group.topic)
+        return topic if group.beside else await self._members.open_lane(topic, group.name)
+
+    async def _letters(self, group: Group, at: int, end: int) -> list[Outgoing]:
+        letters: list[Outgoing] = []
+        while at < end:
+            try:
+                entry, view = await self._writer.look(group.topic_id, at)
+            except Corrupt as error:
+                log.error("a message is gone", sequence=at, reason=error.message)
+                at += 1
+                continue
+            base = entry.base_sequence
+            stop = min(end, base + entry.count)
+            for row in range(at - base, stop - base):
+                topic = view.properties(row).get("%topic", group.topic)
+                letters.append(copy_of(view, row, {"%topic": topic}))
+            at = stop
+        return letters
+
+    async def _decide(self, group: Group, changes: list[Change]) -> None:
+        if not changes:
+            return
+        if group.order is not None:
+            group.order.apply(changes, group.lane)
+        await self._committer.decide([self._groups.to_record(group, one) for one in changes])

@@ -1,0 +1,1 @@
+"""What operators ask and decide: groups, review queues, replays, lookups, figures."""

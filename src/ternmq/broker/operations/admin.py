@@ -1,0 +1,315 @@
+"""What operators ask and decide: groups, resets, the ledger, the state of the broker.
+
+Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from ternmq.broker.delivery.consumers import Members
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.delivery.seek import resolve
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.key_order import Order
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.topics import RESERVED, Topics, lane_topic
+from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
+from ternmq.core.ids import check_name
+from ternmq.core.log import get_logger
+from ternmq.core.retry import ATTEMPTS_MAX, check_policy
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.address import join_address
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.wire import commands as wire
+from ternmq.wire.policies import MemberPause
+from ternmq.wire.replaying import GroupRetried, GroupRetry
+
+log = get_logger()
+
+LEASES_ENDED = wire.pack(wire.Notice(kind="leases", text="the group was reset"))
+PAUSED_SESSIONS_MAX = 1_000
+"""Consumers of a group that are paused one by one; beyond, the oldest pause is forgotten."""
+LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "backlog_alarm")
+LIMIT_MAX = 10**12
+
+
+class Admin:
+    """Group commands, LEDGER and SEEK."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        members: Members,
+        directory: Directory,
+        consume: ConsumeLog,
+        committer: Committer,
+        deliverer: Deliverer,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._members = members
+        self._directory = directory
+        self._consume = consume
+        self._committer = committer
+        self._deliverer = deliverer
+        self.halves: Callable[[], list[wire.HalfLine]] = list
+        """What is in transactions that have not ended."""
+
+    def find(self, topic: str, group: str) -> list[Group]:
+        """Groups by name; empty means any. A topic that is named must exist."""
+        if topic:
+            topic_id = self._topics.get(topic).id
+            found = list(self._groups.of_topic(topic_id))
+            lanes = [self._topics.find(lane_topic(topic_id, item.name)) for item in found]
+            found += [g for lane in lanes if lane for g in self._groups.of_topic(lane.id)]
+        else:  # Without what is ours alone: the desk that handles dead letters.
+            found = [item for item in self._groups if not item.name.startswith(RESERVED)]
+        if group:
+            found = [item for item in found if item.name == group]
+            if not found:
+                where = f"topic {topic!r} has" if topic else "there is"
+                raise GroupNotFound(
+                    f"{where} no group {group!r}; 'tern group list' shows what is there"
+                )
+        return sorted(found, key=lambda item: (item.topic, item.name))
+
+    def groups(self, request: wire.GroupFind) -> wire.Groups:
+        return wire.Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
+
+    def ledger(self, request: wire.GroupFind) -> wire.Ledger:
+        lines = [group.ledger() for group in self.find(request.topic, request.group)]
+        halves = [] if request.group else self.halves()
+        return wire.Ledger(
+            lines=lines, halves=[one for one in halves if request.topic in ("", one.topic)]
+        )
+
+    async def create(self, request: wire.GroupCreate) -> wire.Group:
+        check_name("group", request.group)
+        topic = await self._topics.get_or_create(request.topic)
+        group, new = await self._members.make_group(topic, request.group, request.start)
+        if not new:
+            raise AlreadyExists(
+                f"group {request.group!r} is on topic {request.topic!r} already; "
+                f"move it with 'tern group reset', or delete it first"
+            )
+        return describe(group)
+
+    async def delete(self, request: wire.GroupNamed) -> wire.Empty:
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        group.deleted = True  # From now on no snapshot of it is written behind its death.
+        try:
+            await self._committer.decide([self._groups.death_record(group)])
+        except TernError:
+            group.deleted = False
+            raise
+        self._drop(group)
+        try:
+            await self._forget_lane(topic.id, group.name)
+            await self._directory.forget_group(topic.id, group.name)
+        except TernError as error:  # It is deleted all the same: the pull log decides.
+            log.warning("registry keeps a deleted group", group=group.name, reason=error.message)
+        return wire.Empty()
+
+    async def reset(self, request: wire.GroupReset) -> wire.GroupResetDone:
+        """Go on from elsewhere; consumers that are there see it with their next pull."""
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        target = await resolve(self._consume, topic.id, request.start)
+        lane = group.lane
+        settled_beyond = sum(b - a for a, b in lane.done.overlap(target, max(target, lane.next)))
+        first = min(lane.start, target)
+        unsettled_below = target - first - sum(b - a for a, b in lane.done.overlap(first, target))
+        done = wire.GroupResetDone(
+            from_sequence=min(lane.done.first_gap(lane.start), lane.end),
+            to_sequence=target,
+            again=settled_beyond,
+            skipped=max(0, unsettled_below) if target > lane.start else 0,
+        )
+        if not request.dry_run:
+            await self._reset(group, target)
+        return done
+
+    async def _reset(self, group: Group, target: int) -> None:
+        """In force at once, so that later steps lie behind it in the log; undone if not safe."""
+        before = self._groups.snapshot_record(group)
+        change = group.lane.reset(target)
+        if group.order is not None:
+            group.order = Order(group.lane)
+        try:
+            await self._committer.decide([self._groups.to_record(group, change)])
+        except TernError:
+            self._groups.restore(group, before)
+            raise
+        finally:
+            for peer in {member.peer for member in group.members.values()}:
+                peer.push(wire.Command.NOTICE, LEASES_ENDED)
+            self._deliverer.feed(group)
+
+    async def retry_now(self, request: GroupRetry) -> GroupRetried:
+        """What waits for a retry is ready, as attempt 1, in the topic's lane and the private one.
+
+        If it cannot be made safe it happens all the same, and a restart waits again."""
+        topic = self._topics.get(request.topic)
+        both = [self._groups.get(topic.id, topic.name, request.group)]
+        lane = self._topics.find(lane_topic(topic.id, request.group))
+        if lane is not None:
+            both += self._groups.of_topic(lane.id)
+        rows = sum(group.lane.waiting.count for group in both)
+        if request.dry_run or not rows:
+            return GroupRetried(rows=rows)
+        records = []
+        for group in both:
+            changes = group.lane.wait_no_more()
+            records += [self._groups.to_record(group, change) for change in changes]
+            if group.order is not None:
+                group.order.apply(changes, group.lane)
+        safe = self._committer.decide(records)
+        for group in both:
+            self._deliverer.feed(group)
+        await safe
+        return GroupRetried(rows=rows)
+
+    async def set(self, request: wire.GroupSet) -> wire.Group:
+        """Change settings; what is in flight or waits is treated by the new ones at once (J13)."""
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        changed = {
+            name: value
+            for name, value in msgspec.structs.asdict(request).items()
+            if name not in ("topic", "group") and value is not None
+        }
+        return await self._put_settings(group, msgspec.structs.replace(group.settings, **changed))
+
+    async def pause_member(self, request: MemberPause) -> wire.Group:
+        """Hand nothing out to one consumer, or go on; lasts as long as its session."""
+        topic = self._topics.get(request.topic)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        paused = group.settings.paused_sessions
+        there = {member.session.hex() for member in group.members.values()}
+        session = _one_session(request.session, there | set(paused))
+        left = [one for one in paused if one != session]
+        wanted = [*left, session] if request.paused else left
+        settings = msgspec.structs.replace(
+            group.settings, paused_sessions=wanted[-PAUSED_SESSIONS_MAX:]
+        )
+        return await self._put_settings(group, settings)
+
+    async def _put_settings(self, group: Group, settings: wire.GroupSettings) -> wire.Group:
+        check_settings(settings)
+        if settings.priority and group.order is not None:
+            raise BadRequest(
+                f"group {group.name!r} has ordered consumers: order and priority exclude each other"
+            )
+        both = [group, *self._lanes_of(group)]
+        await self._committer.decide([self._groups.settings_record(g, settings) for g in both])
+        for each in both:
+            each.settings = settings
+            each.lane.reschedule(each.retry_rule())
+            self._groups.schedule(each)
+            self._deliverer.feed(each)
+        return describe(group)
+
+    def topic_changed(self, topic: wire.Topic) -> None:
+        """Settings of a topic changed: its groups go on or stop."""
+        for group in list(self._groups.of_topic(topic.id)):
+            for each in (group, *self._lanes_of(group)):
+                each.halted = topic.settings.consume_paused
+                self._deliverer.feed(each)
+
+    def _lanes_of(self, group: Group) -> list[Group]:
+        lane = self._topics.find(lane_topic(group.topic_id, group.name))
+        return list(self._groups.of_topic(lane.id)) if lane is not None else []
+
+    async def _forget_lane(self, topic_id: int, group: str) -> None:
+        """A private lane goes with its group: made again, it must not find the old one's rows."""
+        lane = self._topics.find(lane_topic(topic_id, group))
+        if lane is not None:
+            await self._directory.delete_topic(lane.name)
+
+    async def topic_deleted(self, topic: wire.Topic) -> None:
+        """Nothing of a deleted topic comes back: its groups go with it."""
+        groups = list(self._groups.of_topic(topic.id))
+        for group in groups:
+            self._drop(group)
+        self._consume.forget(topic.id)
+        for group in groups:
+            await self._forget_lane(topic.id, group.name)
+        if groups:
+            await self._committer.decide([self._groups.death_record(group) for group in groups])
+
+    def topic_status(self, names: list[str]) -> list[wire.TopicStatus]:
+        found: list[wire.TopicStatus] = []
+        for name in names:
+            topic = self._topics.get(name)
+            first, end = self._consume.bounds(topic.id)
+            groups = sum(1 for _ in self._groups.of_topic(topic.id))
+            found.append(
+                wire.TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=groups)
+            )
+        return found
+
+    def _drop(self, group: Group) -> None:
+        self._groups.remove(group)
+        error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
+        self._deliverer.refuse(group, error)
+
+
+def _one_session(prefix: str, known: set[str]) -> str:
+    found = [session for session in known if prefix and session.startswith(prefix.lower())]
+    if len(found) != 1:
+        raise BadRequest(
+            f"{len(found)} consumers have a session that begins with {prefix!r}; "
+            "'tern group show' lists them"
+        )
+    return found[0]
+
+
+def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
+    check_policy(settings.retry)
+    if settings.on_failure not in ("retry", "stop"):
+        raise BadRequest(f"on_failure is {settings.on_failure!r}; it is 'retry' or 'stop'")
+    for name in LIMITS:
+        if not 0 <= getattr(settings, name) <= LIMIT_MAX:
+            raise BadRequest(f"{name} must be 0 (no limit) to {LIMIT_MAX}")
+    for name in ("attempts_max", "ordered_attempts_max"):
+        if not 0 <= getattr(settings, name) <= ATTEMPTS_MAX:
+            raise BadRequest(f"{name} must be 0 (no limit) to {ATTEMPTS_MAX}")
+    if not -1 <= settings.dead_letter_keep_ms < 2**62:
+        raise BadRequest("dead_letter_keep_ms must be -1 (what the broker says) or more")
+    return settings
+
+
+def describe(group: Group) -> wire.Group:
+    """A group as people see it."""
+    held: dict[int, int] = {}
+    for lease in group.lane.leases.values():
+        held[lease.owner] = held.get(lease.owner, 0) + lease.rows.count
+    members = []
+    for member in group.members.values():
+        hello = member.peer.hello
+        members.append(
+            wire.Member(
+                session=member.session.hex(),
+                app=hello.app if hello else "",
+                host=hello.host if hello else "",
+                pid=hello.pid if hello else 0,
+                address=join_address(*member.peer.address),
+                in_flight=held.get(member.id, 0),
+                joined_at_ms=member.joined_at_ms,
+            )
+        )
+    return wire.Group(
+        id=group.id,
+        name=group.name,
+        topic=group.beside or group.topic,
+        created_at_ms=group.created_at_ms,
+        ledger=group.ledger(),
+        members=members,
+        settings=group.settings,
+        filter=group.filter.text if group.filter else "",
+        ordered=group.order is not None,
+    )

@@ -1,0 +1,124 @@
+"""The figures of a broker for Prometheus, worked out when somebody looks (R25, J13).
+
+Everything comes from state that is there anyway; nothing is counted for single messages. A look
+walks over topics and groups in slices and lets the loop go on in between, so its cost is spread
+however many there are. The first `TOPICS_MAX` and `LANES_MAX` have series of their own, the rest
+is added up. Ages that are not in memory are read by a thread, at most `DISK_LOOKS_MAX` a look.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+
+from ternmq.broker.groups.groups import OUTCOMES, Group, Groups
+from ternmq.broker.groups.lane import Lane
+from ternmq.broker.limits.traffic import REASONS, Figures
+from ternmq.broker.operations.review_queue import Desk
+from ternmq.broker.operations.stats import Observer
+from ternmq.broker.topics import DEAD_PREFIX, RESERVED
+from ternmq.discovery.directory import Directory
+from ternmq.metrics.samples import Samples
+from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.wire.commands import HalfLine, Topic
+
+SLICE = 100
+"""Topics or groups looked at in one turn of the loop."""
+DISK_LOOKS_MAX = 64
+
+Trouble = Literal["store_failed", "disk_full", "read_only"]
+TROUBLES: tuple[Trouble, ...] = ("store_failed", "disk_full", "read_only")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scraper:
+    """Adds what a broker knows about its topics and groups."""
+
+    directory: Directory
+    groups: Groups
+    consume: ConsumeLog
+    figures: Figures
+    observer: Observer
+    desk: Desk
+
+    async def topics(self, out: Samples) -> None:
+        """Of every topic of people's; dead letters by their group."""
+        count = letters = 0
+        for number, topic in enumerate(self.directory.topics()):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if topic.name.startswith(DEAD_PREFIX):
+                letters += 1
+                group = topic.name.removeprefix(DEAD_PREFIX) if letters <= LANES_MAX else OTHER
+                still = self.desk.open_rows(topic, self.consume.bounds(topic.id))
+                out.add("tern_group_dead_letters", still, group)
+            elif not topic.name.startswith(RESERVED):
+                count += 1
+                self._topic(out, topic, topic.name if count <= TOPICS_MAX else OTHER)
+        out.add("tern_broker_topics", count)
+
+    def _topic(self, out: Samples, topic: Topic, label: str) -> None:
+        first, end = self.consume.bounds(topic.id)
+        sent = self.figures.rates(self.figures.sent, topic.id)
+        out.add("tern_topic_stored_messages_total", end, label)
+        out.add("tern_topic_stored_bytes_total", sent.bytes, label)
+        out.add("tern_topic_kept_messages", end - first, label)
+        out.add("tern_topic_publish_messages_per_second", sent.messages_10s, label)
+        out.add("tern_topic_publish_bytes_per_second", sent.bytes_10s, label)
+        out.add("tern_topic_put_aside_messages", self.observer.put_aside(topic.name), label)
+        refused = self.figures.refused.get(topic.id, {})
+        for reason in REASONS:
+            out.add("tern_topic_refused_messages_total", refused.get(reason, 0), label, reason)
+
+    def halves(self, out: Samples, lines: list[HalfLine]) -> None:
+        """Only topics that have any; a bound of its own, since most have none."""
+        for number, line in enumerate(lines):
+            label = line.topic if number < TOPICS_MAX else OTHER
+            out.add("tern_topic_half_messages", line.open, label, "open")
+            out.add("tern_topic_half_messages", line.dropped, label, "dropped")
+
+    async def lanes(self, out: Samples) -> None:
+        """Of every group on every topic, and of its private lane."""
+        lanes = groups = looks = 0
+        for number, group in enumerate(list(self.groups)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if group.deleted or group.name.startswith(RESERVED):
+                continue
+            lanes += 1
+            groups += not group.beside
+            lane = "private" if group.beside else "topic"
+            labels = (group.beside or group.topic, group.name, lane)
+            if lanes > LANES_MAX:
+                labels = (OTHER, OTHER, lane)
+            self._lane(out, group, labels)
+            age = self.observer.age_ms_now(group)
+            if age is None and looks < DISK_LOOKS_MAX:
+                looks += 1
+                age = await self.observer.age_ms(group)
+            if age is not None and age >= 0:
+                out.highest("tern_group_backlog_seconds", age / 1000, *labels)
+        out.add("tern_broker_groups", groups)
+        out.add("tern_broker_alarms", self.observer.alarms, "backlog")
+
+    def _lane(self, out: Samples, group: Group, labels: tuple[str, str, str]) -> None:
+        line = group.lane.ledger()
+        for state in LEDGER_STATES:
+            out.add("tern_group_messages", getattr(line, state), *labels, state)
+        out.add("tern_group_backlog_messages", line.ready, *labels)
+        out.add("tern_group_unacked_messages", line.in_flight + line.waiting_retry, *labels)
+        meter = self.figures.delivered.get(group.id)
+        out.add("tern_group_delivered_messages_total", meter.rows if meter else 0, *labels)
+        out.add("tern_group_delivered_bytes_total", meter.size if meter else 0, *labels)
+        for outcome in dict.fromkeys(OUTCOMES.values()):
+            out.add("tern_group_outcomes_total", group.passed.get(outcome, 0), *labels, outcome)
+        out.add("tern_group_members", len(group.members), *labels)
+        out.add("tern_group_lane_ranges", lane_ranges(group.lane), *labels)
+        out.add("tern_group_alarm", self.observer.alarmed(group), *labels)
+        out.add("tern_group_held_back", bool(self.observer.held_back(group)), *labels)
+
+
+def lane_ranges(lane: Lane) -> int:
+    """How many ranges say where the rows of a lane are."""
+    leased = sum(len(lease.rows) for lease in lane.leases.values())
+    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.dying) + leased

@@ -1,0 +1,170 @@
+"""How topics and groups are doing: rates, backlog, what was refused, alarms (R25).
+
+Everything is worked out when somebody asks, from counters that are there anyway. The backlog in
+seconds is the age of the oldest message that is ready; the consume log knows when it was stored,
+and where that is not in memory a thread reads it. Once a second the backlog of groups that have an
+alarm is compared with it; crossing it is one line in the log, and one when it is over.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.operations.review_queue import Desk
+from ternmq.broker.topics import Topics
+from ternmq.core.log import get_logger
+from ternmq.discovery.own_topics import refused_topic
+from ternmq.storage.consume.consume_log import ConsumeLog
+from ternmq.storage.consume.entry import Entry
+from ternmq.wire.commands import GroupFind
+from ternmq.wire.figures import (
+    AllGroupFigures,
+    AllTopicFigures,
+    GroupFigures,
+    TopicFigures,
+    TopicFiguresFind,
+)
+
+log = get_logger()
+
+ALARM_EVERY_S = 1.0
+ALARM_OVER = 0.9
+"""An alarm is over when the backlog is below that part of it, so that it does not flicker."""
+
+FindGroups = Callable[[str, str], list[Group]]
+
+
+class Observer:
+    """The FIGURES commands and the backlog alarm."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        consume: ConsumeLog,
+        fetcher: Fetcher,
+        deliverer: Deliverer,
+        figures: Figures,
+        desk: Desk,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._consume = consume
+        self._fetcher = fetcher
+        self._deliverer = deliverer
+        self._figures = figures
+        self._desk = desk
+        self._alarmed: set[Group] = set()
+
+    async def topics(self, request: TopicFiguresFind) -> AllTopicFigures:
+        return AllTopicFigures(topics=[self.topic(name) for name in request.topics])
+
+    def topic(self, name: str) -> TopicFigures:
+        topic = self._topics.get(name)
+        refused = self._figures.refused.get(topic.id, {})
+        return TopicFigures(
+            topic=name,
+            sent=self._figures.rates(self._figures.sent, topic.id),
+            refused={reason: refused[reason] for reason in sorted(refused)},
+            put_aside=self.put_aside(name),
+        )
+
+    def put_aside(self, topic: str) -> int:
+        """Messages over the topic's limit that nobody has handled yet."""
+        aside = self._topics.find(refused_topic(topic))
+        return 0 if aside is None else self._desk.open_rows(aside, self._consume.bounds(aside.id))
+
+    async def groups(self, find: FindGroups, request: GroupFind) -> AllGroupFigures:
+        found = find(request.topic, request.group)
+        ages = [await self.age_ms(group) for group in found]
+        return AllGroupFigures(
+            groups=[self._group(group, age) for group, age in zip(found, ages, strict=True)]
+        )
+
+    def _group(self, group: Group, age_ms: int) -> GroupFigures:
+        return GroupFigures(
+            topic=group.beside or group.topic,
+            group=group.name,
+            lane="private" if group.beside else "topic",
+            backlog=group.lane.ready(),
+            backlog_ms=age_ms,
+            delivered=self._figures.rates(self._figures.delivered, group.id),
+            alarm=group in self._alarmed,
+            held_back=self.held_back(group),
+        )
+
+    def age_ms_now(self, group: Group) -> int | None:
+        """How old the oldest ready message is; None where that needs the disk."""
+        sequence = oldest_ready(group)
+        if sequence is None:
+            return 0
+        entries = self._consume.entries_nowait(group.topic_id, sequence, rows_max=1, size_max=1)
+        return None if entries is None else self._since(entries)
+
+    def alarmed(self, group: Group) -> bool:
+        return group in self._alarmed
+
+    @property
+    def alarms(self) -> int:
+        """Groups over their backlog alarm."""
+        return len(self._alarmed)
+
+    async def age_ms(self, group: Group) -> int:
+        age = self.age_ms_now(group)
+        sequence = oldest_ready(group)
+        if age is not None or sequence is None:
+            return age or 0
+        return self._since(
+            await self._fetcher.run(
+                lambda: self._consume.entries(group.topic_id, sequence, rows_max=1, size_max=1)
+            )
+        )
+
+    def _since(self, entries: list[Entry]) -> int:
+        if not entries:
+            return -1
+        return max(0, self._groups.now_ms() - entries[0].stored_at_ms)
+
+    def held_back(self, group: Group) -> str:
+        if group.settings.paused:
+            return "the group is paused"
+        if group.halted:
+            return "consuming the topic is paused"
+        if group.full and group.waiters:
+            return "too many messages are in flight"
+        return "a limit is used up" if self._deliverer.limited(group) else ""
+
+    async def run_alarms(self) -> None:
+        """Compare backlogs with their alarms, forever."""
+        while True:
+            await asyncio.sleep(ALARM_EVERY_S)
+            self.look_for_alarms()
+
+    def look_for_alarms(self) -> None:
+        for group in [g for g in self._alarmed if g.deleted]:
+            self._alarmed.discard(group)
+        for group in self._groups:
+            alarm = group.settings.backlog_alarm
+            ready = group.lane.ready() if alarm else 0
+            if alarm and ready > alarm and group not in self._alarmed:
+                self._alarmed.add(group)
+                log.warning(
+                    "backlog alarm", topic=group.topic, group=group.name, backlog=ready, alarm=alarm
+                )
+            elif group in self._alarmed and ready < max(1, alarm * ALARM_OVER):
+                self._alarmed.discard(group)
+                log.info(
+                    "backlog alarm is over", topic=group.topic, group=group.name, backlog=ready
+                )
+
+
+def oldest_ready(group: Group) -> int | None:
+    """The lowest sequence that can be handed out now."""
+    lane = group.lane
+    for first, _, _ in lane.returned:
+        return min(first, lane.next)
+    return lane.next if lane.next < lane.end else None

@@ -1,0 +1,112 @@
+"""Order keys that stand still: which ones, why, and what an operator does about them.
+
+In a group with `on_failure="stop"` a key whose message failed (as often as it may) halts: its first
+message waits for ever, and the ones behind it wait for that one. Other keys go on. An operator lets
+it go on, or skips the failed message, which becomes a dead letter. Which key a row has is read from
+the row itself, so this works without any consumer, also right after a restart.
+"""
+
+from ternmq.broker.acks.ack import Settler
+from ternmq.broker.acks.dead_letters import Death
+from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.groups.failure_notes import Noticeboard
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.internal_producer import LetterWriter
+from ternmq.broker.topics import Topics
+from ternmq.core.errors import TernError
+from ternmq.wire.commands import GroupNamed
+from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed, StoppedKey
+
+SHOWN_MAX = 100
+SKIPPED = "skipped by an operator"
+
+
+class Keys:
+    """The GROUP_KEYS and KEY_RESUME commands."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        topics: Topics,
+        committer: Committer,
+        deliverer: Deliverer,
+        settler: Settler,
+        writer: LetterWriter,
+        board: Noticeboard,
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._committer = committer
+        self._deliverer = deliverer
+        self._settler = settler
+        self._writer = writer
+        self._board = board
+
+    async def show(self, request: GroupNamed) -> GroupKeys:
+        group = self._find(request.topic, request.group)
+        order, rows = group.order, stopped_rows(group)
+        shown = [
+            StoppedKey(
+                key=await self._key(group, sequence),
+                sequence=sequence,
+                attempt=attempt,
+                held_back=order.held_back(sequence) if order is not None else 0,
+                error=await self._error(group, sequence),
+            )
+            for sequence, attempt in rows[:SHOWN_MAX]
+        ]
+        since = order.full_since_ms if order is not None and order.full else 0
+        key, _, held = order.longest() if order is not None and since else ("", 0, 0)
+        return GroupKeys(
+            stopped=shown, stopped_count=len(rows), full_since_ms=since, full_key=key,
+            full_rows=held,
+        )  # fmt: skip
+
+    async def resume(self, request: KeyResume) -> KeyResumed:
+        """Safe before it is answered; a restart does not stop the key again."""
+        group = self._find(request.topic, request.group)
+        chosen = [
+            sequence
+            for sequence, _ in stopped_rows(group)
+            if request.key is None or await self._key(group, sequence) == request.key
+        ]
+        if request.skip:
+            pieces = [p for s in chosen for p in group.lane.stop_waiting(s, s + 1)]
+            if pieces:
+                await self._settler.bury([Death(group, pieces, SKIPPED)])
+            return KeyResumed(rows=len(pieces))
+        changes = [c for s in chosen for c in group.lane.let_go(s, s + 1)]
+        if group.order is not None:
+            group.order.apply(changes, group.lane)
+        safe = self._committer.decide([self._groups.to_record(group, c) for c in changes])
+        self._deliverer.feed(group)
+        await safe
+        return KeyResumed(rows=len(changes))
+
+    def _find(self, topic: str, group: str) -> Group:
+        found = self._topics.get(topic)
+        return self._groups.get(found.id, found.name, group)
+
+    async def _key(self, group: Group, sequence: int) -> str | None:
+        try:
+            entry, view = await self._writer.look(group.topic_id, sequence)
+            return view.order_key(sequence - entry.base_sequence)
+        except TernError:
+            return None  # Gone or damaged: resumed only together with all others.
+
+    async def _error(self, group: Group, sequence: int) -> str:
+        note = group.lane.notes.get(sequence)
+        known = await self._board.read([note]) if note is not None else {}
+        return ": ".join(filter(None, known[note][:2])) if note in known else ""
+
+
+def stopped_rows(group: Group) -> list[tuple[int, int]]:
+    """(sequence, next attempt) of every row that stopped its key."""
+    return [
+        (sequence, wait.attempt)
+        for first, end, wait in group.lane.waiting
+        if wait.stopped
+        for sequence in range(first, end)
+    ]

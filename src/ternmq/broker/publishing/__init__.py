@@ -1,0 +1,1 @@
+"""PUBLISH, PUBLISH_ONCE, CONFIRM: batches from producers."""

@@ -1,0 +1,187 @@
+"""CONFIRM: a producer waits until a group has acked its messages (D13).
+
+A request waits at its group and is looked at again when the group settles rows, never by polling;
+all that are ready in one turn of the loop share one record. An ack alone is progress and may be
+lost in a crash. So before the producer is told, a CONFIRM decision that names the rows is made
+safe; replaying it acks them. Rows that were settled otherwise are named with how.
+
+Waiting requests are bounded per group, hold back nobody's other requests, and end with their time,
+their group or the broker; whoever asks again after a restart finds the same answer.
+"""
+
+import asyncio
+from functools import partial
+
+from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.topics import Topics
+from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, Unavailable
+from ternmq.core.ranges import RangeSet
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.waits import Waits
+from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import RANGES_MAX
+from ternmq.wire.commands import Command, pack, unpack
+from ternmq.wire.confirming import Confirm, Confirmed, State
+from ternmq.wire.frame import Frame
+
+_CONFIRM = int(Command.CONFIRM)
+ASKED_MAX = 10_000  # Requests that wait at one group.
+WAIT_MAX_MS = 30_000
+PARTS_MAX = 10_000  # Ranges in one answer.
+
+
+class Asked:
+    """A request without an answer yet."""
+
+    __slots__ = ("correlation", "end", "first", "peer", "timer")
+
+    def __init__(self, peer: Peer, correlation: int, first: int, end: int) -> None:
+        self.peer = peer
+        self.correlation = correlation
+        self.first = first
+        self.end = end
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Confirmer:
+    """The CONFIRM command."""
+
+    def __init__(self, *, groups: Groups, topics: Topics, committer: Committer) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._committer = committer
+        self._loop = asyncio.get_running_loop()
+        self._moved: dict[int, Group] = {}
+        groups.on_settled = self._settled
+        self.waits = Waits()
+
+    def confirm(self, peer: Peer, frame: Frame) -> None:
+        """Answer when every row is settled, or when time is up."""
+        request = unpack(frame.payload, Confirm)
+        topic = self._topics.get(request.topic)
+        self._topics.check_app(topic, peer)
+        group = self._groups.get(topic.id, topic.name, request.group)
+        first, end = request.first, request.end
+        if not 0 <= first <= end <= group.lane.end:
+            raise BadRequest(f"{topic.name!r} ends at {group.lane.end}; asked for {first}..{end}")
+        asked = Asked(peer, frame.correlation, first, end)
+        if request.wait_ms <= 0 or not _open(group, first, end):
+            self._answer(group, [asked])
+            return
+        if len(group.asked) >= ASKED_MAX:
+            self._let_go(group)
+        group.asked[id(asked)] = asked
+        wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
+        asked.timer = self._loop.call_later(wait_s, self._time_is_up, group, asked)
+
+    def stop(self) -> None:
+        """Nothing more comes from here."""
+        for group in self._groups:
+            for asked in self._take(group, list(group.asked.values())):
+                error = Unavailable("the broker is stopping; connect again in a moment")
+                asked.peer.fail(_CONFIRM, asked.correlation, error)
+
+    # -- waking
+
+    def _settled(self, group: Group) -> None:
+        """Rows of a group that somebody asks about may be settled: look at the end of this turn."""
+        if not self._moved:
+            self._loop.call_soon(self._look)
+        self._moved[id(group)] = group
+
+    def _look(self) -> None:
+        moved, self._moved = self._moved, {}
+        for group in moved.values():
+            if group.deleted:
+                error = GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
+                for asked in self._take(group, list(group.asked.values())):
+                    asked.peer.fail(_CONFIRM, asked.correlation, error)
+                continue
+            done = [a for a in group.asked.values() if not _open(group, a.first, a.end)]
+            if done:
+                self._answer(group, self._take(group, done))
+
+    def _time_is_up(self, group: Group, asked: Asked) -> None:
+        self._answer(group, self._take(group, [asked]))
+
+    def _take(self, group: Group, some: list[Asked]) -> list[Asked]:
+        for asked in some:
+            del group.asked[id(asked)]
+            if asked.timer is not None:
+                asked.timer.cancel()
+        return some
+
+    def _let_go(self, group: Group) -> None:
+        """Make room: those whose connections are gone wait for nothing."""
+        self._take(group, [asked for asked in group.asked.values() if asked.peer.closed])
+        if len(group.asked) >= ASKED_MAX:
+            raise OverLimit(f"{ASKED_MAX} confirmations of group {group.name!r} are waited for")
+
+    # -- answering
+
+    def _answer(self, group: Group, some: list[Asked]) -> None:
+        """Tell what is known now; what is acked, once that is safe."""
+        acked = RangeSet()
+        answers: list[tuple[Asked, Confirmed | TernError]] = []
+        for asked in some:
+            answer, rows = look_up(group, asked.first, asked.end)
+            if len(answer.open) + len(answer.refused) > PARTS_MAX:
+                sorry = OverLimit("too scattered for one answer: ask about fewer messages at once")
+                answers.append((asked, sorry))
+                continue
+            answers.append((asked, answer))
+            for first, end in rows:
+                acked.add(first, end)
+        pieces = [(first, end, 0) for first, end in acked]
+        records = [
+            self._groups.to_record(group, Change(Kind.CONFIRM, tuple(pieces[at : at + RANGES_MAX])))
+            for at in range(0, len(pieces), RANGES_MAX)
+        ]
+        if not records:
+            _tell(answers, None)
+            return
+        safe = self._committer.decide(records)
+        safe.add_done_callback(partial(_tell, answers))
+        self.waits.watch(safe, partial(_give_up, answers))
+
+
+def look_up(group: Group, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:
+    """What became of these rows; and which of them are acked."""
+    lane = group.lane
+    refused: list[tuple[int, int, State]] = []
+    if first < lane.start:  # Before the group's time, or before its last reset.
+        refused.append((first, min(end, lane.start), "skipped"))
+    low = max(first, lane.start)
+    acked = RangeSet()
+    for a, b in lane.done.overlap(low, end):
+        acked.add(a, b)
+        for settled in group.unacked.within(a, b):
+            refused.append(settled)
+            acked.remove(settled[0], settled[1])
+    return Confirmed(open=_open(group, low, end), refused=refused), list(acked)
+
+
+def _open(group: Group, first: int, end: int) -> list[tuple[int, int]]:
+    first = max(first, group.lane.start)
+    return group.lane.done.gaps(first, end) if first < end else []
+
+
+def _give_up(answers: list[tuple[Asked, Confirmed | TernError]], error: TernError) -> None:
+    for asked, _ in answers:
+        asked.peer.fail(_CONFIRM, asked.correlation, error)
+    answers.clear()
+
+
+def _tell(
+    answers: list[tuple[Asked, Confirmed | TernError]], safe: "asyncio.Future[None] | None"
+) -> None:
+    error = safe.exception() if safe is not None and not safe.cancelled() else None
+    for asked, answer in answers:
+        if isinstance(error, TernError):
+            asked.peer.fail(_CONFIRM, asked.correlation, error)
+        elif isinstance(answer, TernError):
+            asked.peer.fail(_CONFIRM, asked.correlation, answer)
+        else:
+            asked.peer.answer(_CONFIRM, asked.correlation, pack(answer))

@@ -1,0 +1,366 @@
+"""Taking a batch from a producer: check it, recognise repeats, store it, answer when it is safe.
+
+A repeat (same producer, same first sequence) of a stored batch is answered with the first one's
+receipt; a repeat of one that is still on its way to the disk waits for it. So a producer that lost
+its connection sends the same bytes again and nothing is stored twice. Consumers learn of the batch
+elsewhere, once it is safe: nothing here waits for that.
+
+What may not pass is refused and counted by reason. Over a limit, a topic may want its messages put
+aside instead: the same bytes go to the hidden topic `%refused.TOPIC`, and the producer is told once
+that is safe. A repeat of a batch that was put aside is told the same, whatever the limit says then.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Coroutine
+
+import numpy as np
+
+from ternmq.batch.check import Incoming, check_incoming
+from ternmq.batch.layout import Column, Part
+from ternmq.batch.view import BatchView
+from ternmq.broker.limits.send_limits import SendLimits
+from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.slots.slots import Slots
+from ternmq.broker.topics import Topics, from_delay_server
+from ternmq.core.clock import Clock
+from ternmq.core.errors import (
+    BadRequest,
+    Paused,
+    PutAside,
+    ReadOnly,
+    SequenceTooOld,
+    TernError,
+    TooLarge,
+)
+from ternmq.discovery.own_topics import refused_topic
+from ternmq.rpc.peer import Peer
+from ternmq.storage.messages.message_log import Append
+from ternmq.storage.messages.producers import ProducerTable
+from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic
+from ternmq.wire.frame import Frame
+
+_PUBLISH = int(Command.PUBLISH)
+ProducerKey = tuple[tuple[int, int], int]
+Ends = tuple[bytes, int, bytes, int]
+Payload = bytearray | memoryview
+
+
+class Pending:
+    """A batch on its way to the disk, and who waits for it."""
+
+    __slots__ = (
+        "_done",
+        "aside",
+        "correlation",
+        "count",
+        "key",
+        "peer",
+        "repeats",
+        "size",
+        "ticket",
+        "topic",
+    )
+
+    def __init__(
+        self, peer: Peer, correlation: int, append: Append, topic: Topic, done: "Finished"
+    ) -> None:
+        self.peer = peer
+        self.correlation = correlation
+        self.size = len(append.batch)
+        self.count = append.count
+        self.topic = topic
+        self.key: ProducerKey = (append.producer, append.first_sequence)
+        self.aside = append.topic_id != topic.id
+        self.repeats: list[tuple[Peer, int]] = []
+        self.ticket = 0
+        """Among the batches with order keys that are on their way, see `broker.slots`."""
+        self._done = done
+
+    def __call__(self, append: Append, error: TernError | None) -> None:
+        """The batch is safe, or it is certain that it is not stored."""
+        self._done(self, error)
+        self.peer.release(self.size)
+        if error is None and self.aside:
+            error = put_aside(self.topic, self.count)
+        if error is not None:
+            for peer, correlation in [(self.peer, self.correlation), *self.repeats]:
+                peer.fail(_PUBLISH, correlation, error)
+            return
+        place = (append.topic_id, append.base_sequence, append.stored_at_ms, append.count)
+        self.peer.answer(_PUBLISH, self.correlation, PUBLISHED.pack(*place, 0))
+        for peer, correlation in self.repeats:
+            peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, PUBLISHED_DUPLICATE))
+
+
+Finished = Callable[[Pending, TernError | None], None]
+
+
+class Publisher:
+    """The PUBLISH command."""
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        committer: Committer,
+        producers: ProducerTable,
+        limits: SendLimits,
+        figures: Figures,
+        slots: Slots,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self.draining: Callable[[], bool] = lambda: False
+        """Do producers have to go elsewhere? Set by who knows."""
+        self._slots = slots
+        self._limits = limits
+        self._figures = figures
+        self._committer = committer
+        self._producers = producers
+        self._now_ms = clock.now_ms
+        self._pending: dict[ProducerKey, Pending] = {}
+        self._newest: dict[tuple[int, int], int] = {}
+        """Of producers that keep an order: the number of their newest batch on its way."""
+        self._making: set[asyncio.Task[None]] = set()
+
+    def publish(self, peer: Peer, frame: Frame) -> None:
+        incoming = check_now(frame.payload)
+        topic = self._topics.find(incoming.topic)
+        if topic is None:
+            self._make_first(peer, frame, incoming)
+        else:
+            self._accept(peer, frame, incoming, topic)
+
+    def _make_first(self, peer: Peer, frame: Frame, incoming: Incoming) -> None:
+        """The topic is not known yet: make it (or refuse), then go on."""
+        self._topics.check_auto(incoming.topic)
+
+        async def make() -> None:
+            topic = await self._topics.auto_create(incoming.topic)
+            self._accept(peer, frame, incoming, topic)
+
+        self._later(peer, frame, make())
+
+    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> None:
+        """What has to wait for the registry costs a task, once for each topic."""
+        size = len(frame.payload)
+        peer.hold(size)
+
+        async def run() -> None:
+            try:
+                await work
+            except TernError as error:
+                peer.fail(_PUBLISH, frame.correlation, error)
+            finally:
+                peer.release(size)
+
+        task = asyncio.get_running_loop().create_task(run(), name="make-topic")
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
+
+    def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
+        # First of all: what is stored stays stored, whatever is allowed by now. A refusal of a
+        # repeat means that it is certainly not there.
+        if self._repeats(peer, frame.correlation, incoming, topic):
+            return
+        self._refuse_drained(peer, frame.payload)
+        if incoming.ordered and not self._slots.assigned:
+            self._later(peer, frame, self._assign_first(peer, frame, incoming, topic))
+            return
+        self.admit(peer, frame.payload, incoming, topic)
+        over = self.turn_away(peer, frame.payload, incoming, topic)
+        if over is None:
+            self._store(peer, frame, incoming, topic, topic.id)
+            return
+        if topic.settings.over_limit != "dead_letter":
+            raise over
+        aside = self._topics.find(refused_topic(topic.name))
+        if aside is not None:
+            self._store(peer, frame, incoming, topic, aside.id)
+        else:
+            self._later(peer, frame, self._put_first_aside(peer, frame, incoming, topic))
+
+    def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
+        """A producer that has not heard of the drain goes to another group now. What is bound to
+        this group comes in until the end: order keys that live here, dispatches decided on."""
+        if not self.draining() or from_delay_server(peer):
+            return
+        if BatchView(batch).buffer(Column.ORDER_KEY, Part.OFFSETS) is None:
+            raise ReadOnly("this broker group is being drained: send to another one")
+
+    async def _assign_first(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic
+    ) -> None:
+        """Nobody has sent with an order key before: say where such messages lie."""
+        await self._slots.assign()
+        self._accept(peer, frame, incoming, topic)
+
+    async def _put_first_aside(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic
+    ) -> None:
+        aside = await self._topics.refused_of(topic)
+        if not self._repeats(peer, frame.correlation, incoming, topic):
+            self._store(peer, frame, incoming, topic, aside.id)
+
+    def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
+        """Is this batch known? Then it is answered like the first one, now or when that is safe."""
+        pending = self._pending.get((incoming.producer, incoming.first_sequence))
+        if pending is not None:
+            pending.repeats.append((peer, correlation))
+            return True
+        stored = self._producers.find(
+            incoming.producer, incoming.first_sequence, incoming.row_count
+        )
+        if stored is not None:
+            if stored.topic_id != topic.id and self._is_aside(stored.topic_id, topic):
+                raise put_aside(topic, incoming.row_count)
+            place = (stored.topic_id, stored.base_sequence, stored.stored_at_ms)
+            receipt = PUBLISHED.pack(*place, incoming.row_count, PUBLISHED_DUPLICATE)
+            peer.answer(_PUBLISH, correlation, receipt)
+            return True
+        if self._producers.too_old(incoming.producer, incoming.first_sequence):
+            raise SequenceTooOld(
+                "this repeat is older than what the broker remembers of its producer; "
+                "it was not stored again: look for the message before you send it anew"
+            )
+        if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
+            raise SequenceTooOld(
+                "a later batch of this producer is stored already, and this one must not come "
+                "behind it: it was given up meanwhile, and is not stored"
+            )
+        return False
+
+    def _position(self, producer: tuple[int, int]) -> int:
+        """Of a producer that keeps an order: behind its newest batch, safe or on its way."""
+        return max(self._producers.position(producer), self._newest.get(producer, 0))
+
+    def _is_aside(self, topic_id: int, topic: Topic) -> bool:
+        aside = self._topics.find(refused_topic(topic.name))
+        return aside is not None and aside.id == topic_id
+
+    def admit(self, peer: Peer, batch: Payload, incoming: Incoming, topic: Topic) -> None:
+        """Raise unless this client may put such a batch into this topic at all."""
+        settings = topic.settings
+        try:
+            if settings.closed:
+                self._topics.check_app(topic, peer)
+            if incoming.body_size > settings.body_size_max and not from_delay_server(peer):
+                _check_sizes(batch, topic)
+        except TernError as error:
+            rows = incoming.row_count
+            self._figures.refuse(
+                topic.id, "size" if isinstance(error, TooLarge) else "closed", rows
+            )
+            raise
+
+    def turn_away(
+        self, peer: Peer, batch: Payload, incoming: Incoming, topic: Topic
+    ) -> TernError | None:
+        """Is it too much now? Raises while sending to the topic is paused."""
+        rows = incoming.row_count
+        if topic.settings.paused:
+            self._figures.refuse(topic.id, "paused", rows)
+            raise Paused(
+                f"sending to topic {topic.name!r} is paused; 'tern topic resume {topic.name}' "
+                "ends that"
+            )
+        over = self._limits.turn_away(topic, peer, rows, len(batch))
+        if over is not None:
+            self._figures.refuse(topic.id, "limit", rows)
+        return over
+
+    def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
+        """The batch with what is known of it."""
+        ends: Ends = peer.attachments.get("ends") or _ends(peer)
+        return Append(
+            batch=batch,
+            topic_id=topic_id,
+            count=incoming.row_count,
+            received_at_ms=self._now_ms(),
+            client_ip=ends[0],
+            client_port=ends[1],
+            server_ip=ends[2],
+            server_port=ends[3],
+            tag_bloom=incoming.tag_bloom,
+            priority=incoming.priority,
+            producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
+            searchable=incoming.searchable,
+        )
+
+    def _store(
+        self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int
+    ) -> None:
+        ticket = 0
+        if incoming.ordered and topic_id == topic.id and not topic.name.startswith("%"):
+            ticket = self._slots.enter(topic, frame.payload)
+        append = self.to_append(peer, frame.payload, incoming, topic_id)
+        pending = Pending(peer, frame.correlation, append, topic, self._finished)
+        pending.ticket = ticket
+        self._pending[pending.key] = pending
+        if incoming.in_order:
+            self._newest[incoming.producer] = incoming.first_sequence
+        peer.hold(pending.size)
+        self._committer.append(append, pending)
+
+    def _finished(self, pending: Pending, error: TernError | None) -> None:
+        self._pending.pop(pending.key, None)
+        if pending.ticket:
+            self._slots.leave(pending.ticket)
+        if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
+            del self._newest[pending.key[0]]
+        if error is not None:
+            self._figures.not_stored(pending.topic.id, pending.count, error)
+
+
+def put_aside(topic: Topic, rows: int) -> PutAside:
+    return PutAside(
+        f"over the limit of topic {topic.name!r}: {rows} message(s) were put aside and not sent; "
+        f"'tern dead list --topic {topic.name}' shows them, a person decides; do not send them "
+        "again",
+        topic=topic.name,
+    )
+
+
+def check_now(batch: bytearray | memoryview) -> Incoming:
+    """Check a batch of messages that are due at once."""
+    incoming = check_incoming(batch)
+    if incoming.delayed:
+        raise BadRequest(
+            "this broker stores messages for now; one with a due time goes to a delay server "
+            "(a route of kind 'delay')"
+        )
+    return incoming
+
+
+def _ends(peer: Peer) -> Ends:
+    """Both ends of the connection as the batch header wants them; worked out once per peer."""
+    ends = (
+        packed_ip(peer.address[0]),
+        peer.address[1],
+        packed_ip(peer.server_address[0]),
+        peer.server_address[1],
+    )
+    peer.attachments["ends"] = ends
+    return ends
+
+
+def packed_ip(host: str) -> bytes:
+    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return bytes(16)
+    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
+
+
+def _check_sizes(batch: bytearray | memoryview, topic: Topic) -> None:
+    offsets = BatchView(batch).buffer(Column.BODY, Part.OFFSETS)
+    largest = int(np.diff(np.frombuffer(offsets or b"", dtype="<i4")).max())
+    if largest > topic.settings.body_size_max and topic.settings.body_size_max < 4 * 1024 * 1024:
+        raise TooLarge(
+            f"a body of {largest} bytes; topic {topic.name!r} takes at most "
+            f"{topic.settings.body_size_max}"
+        )

@@ -1,0 +1,193 @@
+"""A broker's part in replication: its files, and what it does with them as master and as replica.
+
+The rest (joining, leading, following, promotion) is in `replication` and is the same for the delay
+server.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ternmq.broker.follower import BrokerCopying
+from ternmq.broker.leader import Parts, open_store
+from ternmq.core.clock import Clock
+from ternmq.core.config import ColdReads, NodeConfig
+from ternmq.core.errors import Corrupt
+from ternmq.discovery.directory import InUse
+from ternmq.metrics.samples import Samples
+from ternmq.replication.leader import Leader
+from ternmq.replication.site import Site
+from ternmq.replication.trade import CopiedLog, Loops, Router
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.server import Listener
+from ternmq.storage.bootstrap import install_base
+from ternmq.storage.files import checkpoint, unclean
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
+from ternmq.storage.log.glance import log_end
+from ternmq.storage.log.leader_epochs import Starts
+from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.store import Store
+from ternmq.wire.commands import ServerRole
+from ternmq.wire.replicating import MESSAGES, PULLS
+from ternmq.wire.standing import GroupKind
+
+
+class BrokerTrade:
+    """What makes a member a broker: `replication.trade.Trade`."""
+
+    kind: GroupKind = "realtime"
+    role: ServerRole = "broker"
+    title = "broker"
+
+    def __init__(self, config: NodeConfig, *, clock: Clock, disk: Disk, url: str) -> None:
+        """By the meta servers at `url` it finds other brokers."""
+        self._config = config
+        self._clock = clock
+        self._disk = disk
+        self._url = url
+        self.home = config.data_dir / "broker"
+
+    def data_epoch(self) -> int:
+        return data_epoch(self._disk, Paths(self.home))
+
+    def ends(self) -> list[int]:
+        paths = Paths(self.home)
+        return [log_end(self._disk, folder) for folder in (paths.message, paths.pull)]
+
+    def forgetful(self) -> bool:
+        return unclean.crashed_forgetful(self._disk, Paths(self.home))
+
+    def note_forgetful(self, forgetful: bool) -> None:
+        unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
+
+    def open(self, epoch: int, *, suffix: bool) -> "BrokerHolding":
+        return BrokerHolding(
+            open_store(self._config, epoch, self._clock, self._disk, suffix), self._url
+        )
+
+    async def begin_anew(self, site: Site, base: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, install_base, self._disk, self.home, base)
+
+
+class BrokerHolding:
+    """An open broker store: `replication.trade.Holding`."""
+
+    def __init__(self, store: Store, url: str) -> None:
+        self._store = store
+        self._url = url
+        self._unnamed: frozenset[int] = frozenset()
+        self._lacked: Callable[[int], None] = lambda cut_to: None
+        self.logs: Mapping[int, CopiedLog] = {MESSAGES: store.messages, PULLS: store.pulls}
+        self.tables = store.tables
+        self.begin_epoch = store.begin_epoch
+        self.base = store.base_state
+        self.close = store.close
+
+    @property
+    def report(self) -> RecoveryReport:
+        return self._store.report
+
+    def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
+        if cuts[MESSAGES] < self._store.messages.end:
+            self._lacked(cuts[MESSAGES])
+        self._store.truncate(cuts[MESSAGES], cuts[PULLS])
+        self._store.adopt_epochs(tables)
+
+    async def reserve(self, site: Site) -> int:
+        known = await asyncio.get_running_loop().run_in_executor(None, self._store.known)
+        self._unnamed = await site.directory.reserve(
+            InUse(
+                broker_group=site.group,
+                topic_ids=known.topic_ids,
+                group_id=known.group_id,
+                epoch=known.epoch,
+            )
+        )
+        return known.epoch
+
+    def serving(self, site: Site, leader: Leader) -> "BrokerServing":
+        self._store.messages.judge = site.judge
+        parts = Parts(
+            site.config, self._store, site.directory, site.clock, site.disk,
+            safety=leader, url=self._url,
+        )  # fmt: skip
+        parts.publisher.draining = lambda: site.standing.draining
+        parts.settler.waits = parts.confirmer.waits = parts.router.waits
+        parts.router.waits.stuck = lambda: leader.refusal.message if leader.refusal else None
+        parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, leader)
+        parts.listener, parts.member = site.listener, site.me
+        site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
+        return BrokerServing(parts, self._unnamed, promoted=site.promoted)
+
+    def copying(self, site: Site) -> BrokerCopying:
+        self._store.messages.judge = site.judge
+        copying = BrokerCopying(site, self._store)
+        self._lacked = copying.count_lacked
+        return copying
+
+
+class BrokerServing:
+    """A broker that leads: `replication.trade.Serving`."""
+
+    def __init__(self, parts: Parts, unnamed: frozenset[int], *, promoted: bool) -> None:
+        self._parts = parts
+        self._unnamed = unnamed
+        self._promoted = promoted
+
+    @property
+    def router(self) -> Router:
+        return self._parts.router
+
+    async def start(self) -> None:
+        await self._parts.start(self._unnamed, promoted=self._promoted)
+
+    def loops(self) -> Loops:
+        parts = self._parts
+        return {
+            "upkeep": parts.upkeep.run,
+            "checkpoints": parts.upkeep.run_checkpoints,
+            "alarms": parts.observer.run_alarms,
+            "index": parts.upkeep.run_index,
+            "flush": parts.upkeep.run_flush,
+            "retention": parts.retention.run,
+            "check-back": parts.check_back.run,
+            "slots": parts.slots.run,
+            "waits": parts.router.waits.run,
+        }
+
+    def lost(self, peer: Peer) -> None:
+        self._parts.lost(peer)
+
+    async def scrape(self, out: Samples) -> None:
+        await self._parts.scrape(out)
+
+    async def stop(self, listener: Listener) -> None:
+        await self._parts.stop(listener)
+
+    async def close(self) -> None:
+        await self._parts.close()
+
+
+def _cold_below(config: NodeConfig, store: Store, leader: Leader) -> int | None:
+    """Up to where replicas give the bytes; None: they do not, or there is none in step."""
+    if config.cold_reads is ColdReads.MASTER or leader.alone:
+        return None
+    return store.messages.safe_offset - config.cold_after
+
+
+def data_epoch(disk: Disk, paths: Paths) -> int:
+    """The last epoch that wrote something here, as far as a look tells; 0: there is nothing."""
+    if not disk.exists(paths.message):
+        return 0
+    found = bases(disk.names(paths.message), LOG_SUFFIX)
+    if not any(
+        base or disk.open(segment(paths.message, base), create=False).size for base in found
+    ):
+        return 0
+    if not disk.exists(paths.checkpoint):
+        return 1
+    try:
+        return max(1, checkpoint.decode(disk.read(paths.checkpoint)).epoch)
+    except Corrupt:
+        return 1

@@ -1,0 +1,226 @@
+"""Asking producers what became of their transactions, and ending those that nobody ends.
+
+Any live client of the same application that said it can answer (CHECKER) is asked, in turn: first
+some seconds after the last half batch, then at intervals, at most so many times. Without one the
+question waits and does not count. A transaction that stays unknown is dropped: written down,
+logged, counted, and kept for a person to decide for `parked_ms`; then it is rolled back. Detached
+transactions are not asked about; they end by themselves when they expire.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ternmq.batch.view import BatchView
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.transactions.half_batches import Transactions
+from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.log import get_logger
+from ternmq.core.units import DAY_MS
+from ternmq.discovery.directory import Directory
+from ternmq.rpc.peer import Peer
+from ternmq.storage.consume.entry import Entry
+from ternmq.storage.messages.transactions import HalfTable, Transaction
+from ternmq.wire.commands import Command, Empty, HalfLine, pack
+from ternmq.wire.halves import HalfCheck, HalfFind, HalfOpen, HalfOpens
+
+log = get_logger()
+
+TICK_S = 0.1
+AT_ONCE = 100  # Transactions looked at in one tick, so that many that are due share the loop.
+NOBODY_MS = 500  # How soon it is looked again for somebody to ask.
+LISTED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfSettings:
+    """What a transaction does not say itself."""
+
+    first_check_ms: int = 6_000
+    check_interval_ms: int = 30_000
+    checks_max: int = 15
+    parked_ms: int = 3 * DAY_MS
+    expires_ms: int = DAY_MS
+
+
+def next_at_ms(one: Transaction, settings: HalfSettings) -> int:
+    """When something has to be done about a transaction; pure."""
+    info = one.info
+    if info.name:
+        return one.last_at_ms + (info.expires_ms or settings.expires_ms)
+    if one.dropped_at_ms:
+        return one.dropped_at_ms + settings.parked_ms
+    if not one.checks:
+        return one.last_at_ms + (one.check_after_ms or settings.first_check_ms)
+    return one.checked_at_ms + (info.check_interval_ms or settings.check_interval_ms)
+
+
+class CheckBack:
+    """The timer of transactions, and who can be asked."""
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        halves: HalfTable,
+        fetcher: Fetcher,
+        directory: Directory,
+        settings: HalfSettings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._transactions = transactions
+        self._halves = halves
+        self._fetcher = fetcher
+        self._directory = directory
+        self._settings = settings
+        self._now_ms = now_ms
+        self._peers: dict[str, list[Peer]] = {}
+        self._due: list[tuple[int, bytes]] = []
+        self._halves.fresh.extend(self._halves.open)
+
+    # Who can be asked
+
+    def here(self, peer: Peer) -> Empty:
+        """This client answers for its application."""
+        app = peer.hello.app if peer.hello else ""
+        peers = self._peers.setdefault(app, [])
+        if peer not in peers:
+            peers.append(peer)
+        return Empty()
+
+    def lost(self, peer: Peer) -> None:
+        app = peer.hello.app if peer.hello else ""
+        peers = self._peers.get(app, [])
+        if peer in peers:
+            peers.remove(peer)
+            if not peers:
+                del self._peers[app]
+
+    def _somebody(self, app: str) -> Peer | None:
+        peers = self._peers.get(app)
+        if not peers:
+            return None
+        peers.append(peers.pop(0))  # In turn: one that is stuck does not get every question.
+        return peers[-1]
+
+    # The timer
+
+    async def run(self) -> None:
+        """Do what is due, forever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.tick()
+            except TernError as error:
+                log.warning("a transaction waits", reason=error.message)
+            except Exception as bug:  # One transaction's bug must not stop the others.
+                log.error("checking transactions failed by a bug", error=repr(bug))
+
+    async def tick(self) -> None:
+        now = self._now_ms()
+        fresh = self._halves.fresh
+        while fresh:
+            self._again(fresh.popleft())
+        for _ in range(AT_ONCE):
+            if not self._due or self._due[0][0] > now:
+                return
+            _, key = heapq.heappop(self._due)
+            one = self._halves.open.get(key)
+            if one is None:
+                continue
+            at = next_at_ms(one, self._settings)
+            if at > now:
+                heapq.heappush(self._due, (at, key))
+                continue
+            try:
+                await self._act(one, now)
+            finally:  # Whatever happened: it is looked at again.
+                if key in self._halves.open:
+                    at = next_at_ms(one, self._settings)
+                    heapq.heappush(self._due, (at if at > now else now + NOBODY_MS, key))
+
+    def _again(self, key: bytes) -> None:
+        one = self._halves.open.get(key)
+        if one is not None:
+            heapq.heappush(self._due, (next_at_ms(one, self._settings), key))
+
+    async def _act(self, one: Transaction, now: int) -> None:
+        shown = one.info.name or one.info.transaction.hex()
+        if one.info.name or one.dropped_at_ms:
+            log.warning("transaction expired: rolled back", transaction=shown, app=one.app)
+            await self._transactions.decide("rollback", [one])
+        elif (
+            one.checks >= (one.info.checks_max or self._settings.checks_max)
+            or now - one.last_at_ms >= self._settings.parked_ms  # Nobody came to be asked.
+        ):
+            await self._transactions.decide("drop", [one])
+            self._halves.dropped += 1
+            log.error(
+                "transaction dropped: nobody knows what became of it; 'tern half list' shows it",
+                transaction=shown, app=one.app, checks=one.checks, rows=one.rows,
+            )  # fmt: skip
+        else:
+            await self._check(one, now)
+
+    async def _check(self, one: Transaction, now: int) -> None:
+        peer = self._somebody(one.app)
+        if peer is None:
+            return
+        half = one.halves[0]
+        place = Entry(0, half.offset, half.size, half.count, 0, 0, 0)
+        view = BatchView((self._fetcher.now([place]) or await self._fetcher.later([place]))[0])
+        if self._halves.open.get(one.key) is not one:
+            return
+        one.checks += 1
+        one.checked_at_ms = now
+        question = HalfCheck(
+            transaction=one.info.transaction, topics=self._topics(one), rows=one.rows,
+            attempt=one.checks, opened_at_ms=one.opened_at_ms, message_id=view.message_id(0),
+            key=view.key(0), properties=view.properties(0),
+        )  # fmt: skip
+        peer.push(Command.CHECK, pack(question))
+
+    # For people
+
+    def find(self, request: HalfFind) -> HalfOpens:
+        """Open transactions, the oldest first."""
+        if not 0 < request.limit <= LISTED_MAX:
+            raise BadRequest(f"limit is {request.limit}; it can be 1 to {LISTED_MAX}")
+        found = [
+            one
+            for one in self._halves.open.values()
+            if request.transaction in (b"", one.info.transaction)
+            and request.name in ("", one.info.name)
+            and request.app in ("", one.app)
+            and (one.dropped_at_ms or not request.dropped_only)
+        ]
+        shown = [self._open(one) for one in found[: request.limit]]
+        return HalfOpens(transactions=shown, total=len(found), dropped=self._halves.dropped)
+
+    def lines(self) -> list[HalfLine]:
+        """The ledger's own lines for what is not visible yet, one per topic."""
+        counts: dict[int, list[int]] = {}
+        for one in self._halves.open.values():
+            for half in one.halves:
+                line = counts.setdefault(half.topic_id, [0, 0])
+                line[1 if one.dropped_at_ms else 0] += half.count
+        names = {topic.id: topic.name for topic in self._directory.topics()}
+        return [
+            HalfLine(topic=names[topic_id], open=open_rows, dropped=dropped)
+            for topic_id, (open_rows, dropped) in counts.items()
+            if topic_id in names
+        ]
+
+    def _open(self, one: Transaction) -> HalfOpen:
+        return HalfOpen(
+            transaction=one.info.transaction, name=one.info.name, attempt=one.info.attempt,
+            app=one.app, state="dropped" if one.dropped_at_ms else "open",
+            topics=self._topics(one), rows=one.rows, size=sum(half.size for half in one.halves),
+            opened_at_ms=one.opened_at_ms, checks=one.checks,
+            next_at_ms=next_at_ms(one, self._settings),
+        )  # fmt: skip
+
+    def _topics(self, one: Transaction) -> list[str]:
+        names = {topic.id: topic.name for topic in self._directory.topics()}
+        return sorted({names.get(half.topic_id, "%deleted") for half in one.halves})

@@ -1,0 +1,108 @@
+"""What failed and comes again travels without its neighbours, and says all it said before."""
+
+import asyncio
+from typing import Any
+
+import ternmq
+from ternmq.batch.encoder import Outgoing
+from ternmq.batch.envelope import Envelope, read_envelopes
+from ternmq.batch.layout import Encoding
+from ternmq.batch.picked import PickedView
+from ternmq.broker.delivery.envelopes import PICK_ROWS_MAX, Wrapping
+from ternmq.broker.delivery.handout import Slice
+from ternmq.storage.consume.entry import Entry
+from ternmq.testing import node
+from tests.unit.batch.making import a_batch
+
+ROWS = 1_000
+
+
+def said(message: Any) -> tuple[object, ...]:
+    return (
+        message.id, message.sequence, message.body, message.key, message.tag, message.order_key,
+        message.properties, message.priority, message.born_at, message.stored_at, message.app,
+    )  # fmt: skip
+
+
+async def test_rows_that_come_again_are_picked_and_say_what_they_said() -> None:
+    rows = [
+        ternmq.Outgoing(
+            body=b"%d" % row, key=f"k{row}", tag="even" if row % 2 else None, priority=row % 9,
+            order_key=f"o{row}", properties={"row": row} if row % 3 else None,
+        )
+        for row in range(ROWS)
+    ]  # fmt: skip
+    async with node() as url, ternmq.connect(url, app="test") as mq:
+        await mq.send_many("orders", rows)
+        async with (
+            asyncio.timeout(20),
+            mq.consumer("orders", group="g", prefetch=2 * ROWS) as consumer,
+        ):
+            first: dict[int, tuple[object, ...]] = {}
+            again: list[Any] = []
+            async for message in consumer:
+                if message.sequence % 100 == 7 and message.attempt < 3:
+                    first[message.sequence] = said(message)
+                    message.retry(after=0.01, error=ValueError(f"{message.sequence}"))
+                    continue
+                message.ack()
+                again += [message] if message.attempt == 3 else []
+                if len(again) == ROWS // 100:
+                    break
+            assert [said(message) for message in again] == list(first.values())
+            assert [m.last_error.text for m in again] == [str(sequence) for sequence in first]
+            assert isinstance(again[0]._delivery.batch, PickedView)
+            await consumer.flush()
+        [line] = await mq.admin.ledger(group="g")
+    assert line.acked == ROWS
+
+
+async def test_a_batch_of_picked_rows_has_their_bodies_and_columns() -> None:
+    async with node() as url, ternmq.connect(url, app="test") as mq:
+        await mq.send_many("orders", [b"%09d" % row for row in range(ROWS)])
+        async with (
+            asyncio.timeout(20),
+            mq.consumer("orders", group="g", prefetch=2 * ROWS) as consumer,
+        ):
+            batches = consumer.batches(ROWS)
+            for message in (whole := await anext(batches)):
+                if message.sequence in (5, 300, 301, 900):
+                    message.retry(after=0)
+            whole.ack()
+            some = await anext(batches)
+
+            assert some.bodies == [b"%09d" % row for row in (5, 300, 301, 900)]
+            assert some.to_arrow().to_pydict()["sequence"] == [5, 300, 301, 900]
+            assert [message.attempt for message in some] == [2, 2, 2, 2]
+            await some.ack()
+        [line] = await mq.admin.ledger(group="g")
+    assert line.acked == ROWS
+
+
+def wrapped(
+    selection: list[tuple[int, int]], *, picks: bool = True, encoding: Encoding = Encoding.PLAIN
+) -> Envelope:
+    batch = a_batch([Outgoing(body=b"x" * 200) for _ in range(ROWS)], encoding=encoding)
+    entry = Entry(1_000, 0, len(batch), ROWS, 0, 0, 0, 0)
+    attempts = [2] * sum(end - first for first, end in selection)
+    wrapping = Wrapping(1, 3, picks=picks)
+    return read_envelopes(b"".join(wrapping.wrap(Slice(entry, selection, attempts), batch)), 1)[0]
+
+
+def test_who_cannot_read_picked_rows_gets_all_rows_without_their_bodies() -> None:
+    for found in (
+        wrapped([(5, 6), (900, 901)], picks=False),
+        wrapped([(row, row + 1) for row in range(0, ROWS, ROWS // (PICK_ROWS_MAX + 5))]),
+    ):
+        assert not isinstance(found.batch, PickedView)
+        assert found.batch.count == ROWS
+        assert found.batch.body(found.selection[0][0]) == b"x" * 200
+    found = wrapped([(5, 6), (900, 901)], encoding=Encoding.ZSTD)
+    assert not isinstance(found.batch, PickedView)
+    assert [found.batch.body(row) for row, _ in found.selection] == [b"x" * 200] * 2
+
+
+def test_neighbours_are_cut_and_most_of_a_batch_goes_as_it_is() -> None:
+    assert wrapped([(5, 9)]).batch.count == 4
+    assert wrapped([(5, 9), (10, 12)]).batch.count == 7
+    assert wrapped([(0, 500), (501, ROWS)]).whole
