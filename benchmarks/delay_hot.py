@@ -178,7 +178,7 @@ def _loaded(log: Path) -> int:
 
 def wheel_bytes(*, rows: int = 10_000_000) -> Fields:
     """What a pending row takes on the wheel, by its arrays, when an hour is loaded in steps."""
-    from ternmq.delay.wheel import RUN_ROWS_MAX, Wheel
+    from ternmq.delay.timing.wheel import RUN_ROWS_MAX, Wheel
 
     wheel, chance, worst = Wheel(), np.random.default_rng(5), 0.0
     step = RUN_ROWS_MAX // 4

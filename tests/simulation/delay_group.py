@@ -9,11 +9,11 @@ from random import Random
 
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS
-from ternmq.delay.base_files import Base
-from ternmq.delay.dispatch_log import Decision
-from ternmq.delay.installing import Installing
-from ternmq.delay.journal import Deciding
-from ternmq.delay.store import DelayStore
+from ternmq.delay.formats.decision import Decision
+from ternmq.delay.store.bootstrap import Base
+from ternmq.delay.store.bootstrap_install import Installing
+from ternmq.delay.store.journal import Deciding
+from ternmq.delay.store.store import DelayStore
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.simulation.test_delay_crashes import Killed, Life
 from tests.unit.delay.following import advance, checkpoint, derive, follow, logs, parting, stream

@@ -23,15 +23,15 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS
-from ternmq.delay.collect import collect
-from ternmq.delay.dispatch_log import Decision, Kind
-from ternmq.delay.engine import Engine
-from ternmq.delay.hours import NEVER, Hour
-from ternmq.delay.intent import CANCELLED, PENDING
-from ternmq.delay.listing import search
-from ternmq.delay.loader import look_ahead_ms
-from ternmq.delay.paths import DelayPaths
-from ternmq.delay.store import Deciding, DelayStore
+from ternmq.delay.dispatching.collect import collect
+from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.paths import DelayPaths
+from ternmq.delay.hours.decision_book import CANCELLED, PENDING
+from ternmq.delay.hours.hour import NEVER, Hour
+from ternmq.delay.operations.listing import search
+from ternmq.delay.store.store import Deciding, DelayStore
+from ternmq.delay.timing.engine import Engine
+from ternmq.delay.timing.scheduler import look_ahead_ms
 from ternmq.storage.log.append import Append
 from ternmq.storage.messages.producers import durable_start
 from ternmq.testing import TurnedClock

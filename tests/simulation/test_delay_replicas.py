@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.delay import opening, wal
+from ternmq.delay.store import loader, wal
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log.segmented_log import SegmentedLog
 from tests.simulation.delay_group import SEGMENT_SIZE, GroupLife

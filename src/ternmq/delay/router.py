@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
-from ternmq.delay.accept import Acceptor
-from ternmq.delay.changes import Changes
-from ternmq.delay.find import Finder
+from ternmq.delay.intake.accept import Acceptor
+from ternmq.delay.operations.changes import Changes
+from ternmq.delay.operations.find import Finder
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.wire import commands as wire

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
-from ternmq.delay.holding import DelayTrade
+from ternmq.delay.role import DelayTrade
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
 from ternmq.replication.membership import MemberServer, Place, serving_member

@@ -6,7 +6,7 @@ from typing import Any
 import ternmq
 from ternmq.testing import TurnedClock
 from tests.unit.broker.maintenance.test_retention import HOURS, broker, fill, first_of, lines, until
-from tests.unit.delay.test_taker import columns
+from tests.unit.delay.intake.test_take_committed import columns
 
 AGE: dict[str, Any] = {"retention_ms": 3_600_000}
 

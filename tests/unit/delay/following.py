@@ -1,10 +1,10 @@
 """A delay replica's store that gets its bytes from a master's store, without a network between."""
 
-from ternmq.delay.base_files import Base
-from ternmq.delay.installing import Installing
-from ternmq.delay.journal import Journal
-from ternmq.delay.paths import DelayPaths
-from ternmq.delay.store import DelayStore
+from ternmq.delay.formats.paths import DelayPaths
+from ternmq.delay.store.bootstrap import Base
+from ternmq.delay.store.bootstrap_install import Installing
+from ternmq.delay.store.journal import Journal
+from ternmq.delay.store.store import DelayStore
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log.leader_epochs import common_end
 from ternmq.storage.messages.message_log import MessageLog

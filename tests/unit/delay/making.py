@@ -9,12 +9,12 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS
-from ternmq.delay.collect import BODIES_SIZE, Collected, collect
-from ternmq.delay.dispatch_log import Decision, Kind
-from ternmq.delay.engine import Engine, Work
-from ternmq.delay.loader import look_ahead_ms
-from ternmq.delay.paths import DelayPaths
-from ternmq.delay.store import Deciding, DelayStore
+from ternmq.delay.dispatching.collect import BODIES_SIZE, Collected, collect
+from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.paths import DelayPaths
+from ternmq.delay.store.store import Deciding, DelayStore
+from ternmq.delay.timing.engine import Engine, Work
+from ternmq.delay.timing.scheduler import look_ahead_ms
 from ternmq.storage.log.append import Append
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import SimulatedDisk

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ternmq.core.errors import Corrupt
-from ternmq.delay.dispatch_log import Decision, Kind
-from ternmq.delay.hours import NEVER
-from ternmq.delay.paths import hour_name
+from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.paths import hour_name
+from ternmq.delay.hours.hour import NEVER
 from tests.unit.delay.making import START_MS, Bench
-from tests.unit.delay.test_changes import Server
+from tests.unit.delay.operations.test_changes import Server
 
 SCHEDULE = Path("/delay/schedule") / hour_name(START_MS)
 DISPATCH = Path("/delay/dispatch") / hour_name(START_MS)

@@ -14,12 +14,12 @@ from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS, MIB
-from ternmq.delay import wheel as wheel_module
-from ternmq.delay.engine import Engine
-from ternmq.delay.paths import DelayPaths
-from ternmq.delay.schedule_log import LOAD_SIZE, RECORDS_MAX
-from ternmq.delay.store import DelayStore
-from ternmq.delay.wheel import RUN_ROWS_MAX, Wheel
+from ternmq.delay.formats.paths import DelayPaths
+from ternmq.delay.store.schedule_log import LOAD_SIZE, RECORDS_MAX
+from ternmq.delay.store.store import DelayStore
+from ternmq.delay.timing import wheel as wheel_module
+from ternmq.delay.timing.engine import Engine
+from ternmq.delay.timing.wheel import RUN_ROWS_MAX, Wheel
 from ternmq.storage.files.disk import RealDisk
 from ternmq.storage.log.append import Append
 from ternmq.testing import TurnedClock

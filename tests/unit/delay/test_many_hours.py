@@ -12,10 +12,10 @@ from ternmq.batch.layout import Encoding
 from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS
-from ternmq.delay.hour_log import FILES_OPEN_MAX, HourLog
-from ternmq.delay.loader import SYNC_FILES
-from ternmq.delay.paths import DelayPaths, hour_name
-from ternmq.delay.store import DelayStore
+from ternmq.delay.formats.paths import DelayPaths, hour_name
+from ternmq.delay.store.hour_files import FILES_OPEN_MAX, HourLog
+from ternmq.delay.store.store import DelayStore
+from ternmq.delay.timing.scheduler import SYNC_FILES
 from ternmq.storage.files.disk import File
 from ternmq.storage.log.append import Append
 from ternmq.testing.disk import SimulatedDisk, SimulatedFile

@@ -10,15 +10,15 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, Diverged, ProtocolError
 from ternmq.core.units import HOUR_MS, MINUTE_MS
-from ternmq.delay import checkpoint as checkpoint_file
-from ternmq.delay.base_files import Base
-from ternmq.delay.dispatch_log import Decision, Kind
-from ternmq.delay.hours import NEVER
-from ternmq.delay.installing import Installing
-from ternmq.delay.journal import Deciding
-from ternmq.delay.paths import DelayPaths, hour_name
-from ternmq.delay.standby import Standby
-from ternmq.delay.store import DelayStore
+from ternmq.delay.formats import checkpoint as checkpoint_file
+from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.paths import DelayPaths, hour_name
+from ternmq.delay.hours.hour import NEVER
+from ternmq.delay.store.bootstrap import Base
+from ternmq.delay.store.bootstrap_install import Installing
+from ternmq.delay.store.journal import Deciding
+from ternmq.delay.store.standby import Standby
+from ternmq.delay.store.store import DelayStore
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.delay.following import (
     advance,

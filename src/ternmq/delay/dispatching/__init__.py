@@ -1,0 +1,1 @@
+"""Due rows on their way to brokers: collect, decide, send."""

@@ -1,0 +1,260 @@
+"""The broker groups that messages are dispatched to: one line each, which never waits for another.
+
+A batch in a line has a synced intent for this very group, so it stays in the line until the group
+answers, for days if need be, always with the same producer and numbers, so that a repeat is
+recognised:
+
+1. No answer, connection lost: sent again, with back-off. The line takes nothing new meanwhile.
+2. Refused for now or for good, on the first try: certainly not stored, because a broker looks first
+   whether it has the batch. The rows are released and may go to another group; the line rests if it
+   is the group that cannot (full disk), the topic rests otherwise. After a try that got no answer
+   a refusal proves nothing, since that try may still be on its way: sent again.
+3. A line never runs so far ahead of its oldest batch that the broker could forget that one. Where
+   only a refused repeat is so old, the line goes on under a new producer number.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.link import back_off
+from ternmq.core.clock import Clock
+from ternmq.core.errors import (
+    BufferFull,
+    Closed,
+    DiskFailed,
+    DiskFull,
+    Fenced,
+    Moved,
+    NotMaster,
+    PutAside,
+    ReadOnly,
+    SequenceTooOld,
+    TernError,
+    Unavailable,
+)
+from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
+from ternmq.core.log import get_logger
+from ternmq.core.units import MIB
+from ternmq.delay.formats.decision import Decision
+from ternmq.storage.messages.producers import durable_start
+from ternmq.wire.commands import DISPATCHER, Command
+
+log = get_logger()
+
+ANSWER_WITHIN_S = 10.0
+AHEAD_MAX = 256  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
+UNDER_WAY_SIZE = 32 * MIB  # Unanswered bytes of one line; old intents may be more.
+REFRESH_S = 5.0
+REST_MAX_S = 5.0
+OF_THE_GROUP = (BufferFull, DiskFailed, DiskFull, Fenced, NotMaster, ReadOnly)
+"""Refusals that another group may not have."""
+
+Told = Callable[[int, Decision, TernError | None], None]
+"""(hour, intent, why not): the broker has it, or it certainly has not."""
+
+
+@dataclass(slots=True)
+class _Parcel:
+    hour: int
+    intent: Decision
+    batch: bytearray
+    serial: int
+    told: Told
+    tries: int = 0
+    refused: bool = False
+    """The group answers, and does not want it; an earlier try got no answer."""
+
+
+class Line:
+    """What goes to one broker group."""
+
+    def __init__(self, group: str, links: Links, clock: Clock) -> None:
+        self.group = group
+        self._link = links.broker(group)
+        self._clock = clock
+        self.producer = self._new_producer()
+        self.next_sequence = 0
+        self.healthy = False
+        self._refusals = 0
+        self._rests_until = 0.0
+        self._serial = 0
+        self._open: dict[int, _Parcel] = {}
+        self._size = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _new_producer(self) -> ProducerId:
+        start = durable_start(self._clock.now_ms() & (2 ** (START_BITS - 1) - 1))
+        return ProducerId(start, secrets.randbits(RANDOM_BITS))
+
+    @property
+    def has_room(self) -> bool:
+        well = self.healthy and self._clock.monotonic() >= self._rests_until
+        return well and self._ahead() < AHEAD_MAX and self._size < UNDER_WAY_SIZE
+
+    def _ahead(self) -> int:
+        """How far the producer is ahead of its oldest open batch."""
+        mine = (self.producer.start_ms, self.producer.random)
+        own = (each for each in self._open.values() if each.intent.producer == mine)
+        oldest = next(own, None)
+        if oldest is None:
+            return 0
+        if oldest.refused and self._serial - oldest.serial >= AHEAD_MAX:
+            self.producer, self.next_sequence = self._new_producer(), 0
+            return 0
+        return self._serial - oldest.serial
+
+    @property
+    def under_way(self) -> int:
+        return len(self._open)
+
+    def numbers(self, count: int) -> int:
+        """The producer's next numbers; not all of them need be used."""
+        first = self.next_sequence
+        self.next_sequence += count
+        return first
+
+    def send(self, hour: int, intent: Decision, batch: bytearray, told: Told) -> None:
+        """Send until answered."""
+        parcel = _Parcel(hour, intent, batch, self._serial, told)
+        self._serial += 1
+        self._open[parcel.serial] = parcel
+        self._size += len(batch)
+        task = asyncio.get_running_loop().create_task(self._deliver(parcel), name="tern-dispatch")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, parcel: _Parcel) -> None:
+        error: TernError | None = None
+        while True:
+            try:
+                await self._try(parcel)
+                break
+            except Unavailable as lost:
+                parcel.tries += 1
+                parcel.refused = False
+                if self.healthy:
+                    log.warning("a broker group does not answer", group=self.group,
+                                reason=lost.message)  # fmt: skip
+                self.healthy = False
+            except PutAside:
+                break  # Over a limit, and the topic's owner wants such messages kept apart: it is.
+            except Closed:
+                return  # This server stops; the intent stays open.
+            except TernError as refused:
+                parcel.tries += 1
+                sure = parcel.tries == 1 and not isinstance(refused, SequenceTooOld)
+                if sure or isinstance(refused, Moved):  # Nothing of such slots is stored there.
+                    error = refused
+                    self._rest(refused)
+                    break
+                parcel.refused = True
+                log.warning("a broker group refuses a repeat", group=self.group,
+                            reason=refused.message)  # fmt: skip
+            await asyncio.sleep(back_off(parcel.tries))
+        del self._open[parcel.serial]
+        self._size -= len(parcel.batch)
+        parcel.told(parcel.hour, parcel.intent, error)
+
+    async def _try(self, parcel: _Parcel) -> None:
+        connection = await self._link.get()
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await connection.call(Command.PUBLISH, parcel.batch)
+        except TimeoutError:
+            raise Unavailable(f"no answer within {ANSWER_WITHIN_S:g} s") from None
+        except RuntimeError as closed:
+            raise Unavailable(f"the connection is closing: {closed}") from closed
+        except TernError as error:
+            if connection.closed and not isinstance(error, Unavailable):
+                raise Unavailable(error.message) from error
+            raise
+        self.healthy = True
+        self._refusals = 0
+
+    def _rest(self, refused: TernError) -> None:
+        """A group that cannot store now is left alone for a moment."""
+        if isinstance(refused, OF_THE_GROUP):
+            wait = min(REST_MAX_S, 0.5 * 2 ** min(self._refusals, 10))
+            self._refusals += 1
+            self._rests_until = self._clock.monotonic() + wait
+
+    async def probe(self) -> None:
+        """Is it there? Asked of lines that have nothing under way."""
+        try:
+            await self._link.get()
+            self.healthy = True
+        except TernError:
+            self.healthy = False
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class Brokers:
+    """All lines; new groups are found, lost ones kept while something is under way to them."""
+
+    def __init__(self, url: str, *, clock: Clock, timeout: float = 5.0) -> None:
+        self._links = Links(url, app=DISPATCHER, timeout=timeout)
+        self._clock = clock
+        self._lines: dict[str, Line] = {}
+        self._turn = 0
+        self.changed = asyncio.Event()
+
+    def line(self, group: str) -> Line:
+        """The line of a group, also of one that is away."""
+        if group not in self._lines:
+            self._lines[group] = Line(group, self._links, self._clock)
+        return self._lines[group]
+
+    def slot_owner(self, topic: str, order_key: str) -> str | None:
+        """Which group stores this order key now; None while its slot moves."""
+        return self._links.slot_owner(topic, order_key)
+
+    def takes(self, group: str | None) -> bool:
+        """Does this group take messages now?"""
+        known = None if group is None else self._lines.get(group)
+        return known is not None and known.has_room and group in self._links.masters()
+
+    @property
+    def assigned(self) -> bool:
+        """Are order keys tied to groups, and are there several?"""
+        placement = self._links.placement()
+        return placement is not None and len(set(placement.owners)) > 1
+
+    def pick(self, wanted: str | None = None) -> Line | None:
+        """A group that takes messages now, in turn or the one wanted; None while there is none."""
+        takers = {*self._links.takers(), wanted}
+        able = [line for line in self._lines.values() if line.has_room and line.group in takers]
+        if not able:
+            return None
+        for line in able:
+            if line.group == wanted:
+                return line
+        self._turn += 1
+        return able[self._turn % len(able)]
+
+    async def run(self) -> None:
+        """Ask for routes and look after lines that are not well."""
+        while True:
+            try:
+                await self._links.refresh()
+            except TernError as error:
+                log.debug("routes are not refreshed", reason=error.message)
+            for group in self._links.masters():
+                self.line(group)
+            idle = [line for line in self._lines.values() if not line.healthy]
+            await asyncio.gather(*(line.probe() for line in idle))
+            self.changed.set()
+            well = bool(self._lines) and all(line.healthy for line in self._lines.values())
+            await asyncio.sleep(REFRESH_S if well else 0.2)
+
+    async def close(self) -> None:
+        for line in self._lines.values():
+            await line.stop()
+        await self._links.close()

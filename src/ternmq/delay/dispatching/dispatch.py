@@ -1,0 +1,169 @@
+"""Workers that bring due rows to brokers: collect, decide by a synced intent, send.
+
+A worker takes rows of one fragment, makes a batch of them (on a thread), has the intent synced, and
+hands the batch to a broker group's line, which sends it until answered; the worker goes on at once.
+While no group takes messages no intents are made, so the rows stay free for whichever group comes
+back first. Intents of an earlier life go first, each to its own group only. A refusal releases the
+rows at once, and their topic rests (`parked`), unless it is the group that cannot.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Moved, TernError
+from ternmq.core.ids import ProducerId
+from ternmq.core.log import get_logger
+from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, Brokers, Line
+from ternmq.delay.dispatching.collect import Destination, collect
+from ternmq.delay.dispatching.decide import Decisions
+from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.timing.engine import Engine, Work
+from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
+
+log = get_logger()
+
+WAIT_S = 1.0
+
+
+class Dispatcher:
+    """The workers."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        decisions: Decisions,
+        brokers: Brokers,
+        *,
+        clock: Clock,
+        workers: int,
+    ) -> None:
+        self._engine = engine
+        self._decisions = decisions
+        self._brokers = brokers
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tern-delay-worker")
+        self._work = asyncio.Event()
+        self.workers = workers
+        self.dispatched = 0
+        self.lateness = Histogram(LATENESS_BOUNDS_S)
+        self._closed = False
+        self._wanted: str | None = None
+        """The group that rows with order keys wait for."""
+
+    def wake(self) -> None:
+        """Rows are ready."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """One worker."""
+        while True:
+            line = self._brokers.pick(self._wanted)
+            if self._engine.unresolved:
+                await self._repeat(*self._engine.unresolved.pop())
+                continue
+            work = self._engine.next_work(self._clock.now_ms()) if line is not None else None
+            if work is None or line is None:
+                await self._wait()
+                continue
+            try:
+                await self._dispatch(work, line)
+            finally:
+                self._engine.ready.done(work.fragment)
+                self._work.set()
+
+    async def _wait(self) -> None:
+        self._work.clear()
+        try:
+            async with asyncio.timeout(WAIT_S if self._engine.ready.rows == 0 else 0.05):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+    async def _dispatch(self, work: Work, line: Line) -> None:
+        engine = self._engine
+        producer, first = line.producer, line.numbers(len(work.rows))
+        destination = Destination(line.group, self._brokers.slot_owner)
+        gather = partial(
+            collect, engine.store, engine.places(work.hour, work.rows), producer, first,
+            destination=destination if self._brokers.assigned else None,
+        )  # fmt: skip
+        found = await self._loop.run_in_executor(self._pool, gather)
+        self._wanted = found.wanted
+        if len(found.elsewhere):
+            # Next in line for the group they want, if it takes anything; else with the next tick.
+            ready = self._brokers.takes(found.wanted)
+            now_ms = self._clock.now_ms()
+            put_back = engine.leave if ready else partial(engine.give_back, now_ms=now_ms)
+            put_back(work, found.elsewhere)
+        if len(found.unreadable):
+            engine.set_aside(work, found.unreadable)
+        if len(found.left):
+            engine.leave(work, found.left)
+        if found.batch is None:
+            return
+        intent = Decision(
+            kind=Kind.INTENT, at_ms=self._clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
+            producer=(producer.start_ms, producer.random), first_sequence=first,
+            group=line.group,
+        )  # fmt: skip
+        error = await self._decisions.put(work.hour, intent)
+        if error is None:
+            line.send(work.hour, intent, found.batch, partial(self._told, due_ms=work.due_ms))
+        elif engine.store.failed is None:
+            log.warning("an intent could not be written", reason=error.message)
+            engine.give_back(work, found.rows, self._clock.now_ms())
+            await asyncio.sleep(WAIT_S)
+
+    async def _repeat(self, hour: int, intent: Decision) -> None:
+        """An intent of which nobody knows how it ended: again, to the same group."""
+        engine = self._engine
+        if not engine.is_open(hour, intent):
+            return
+        found = await self._loop.run_in_executor(
+            self._pool,
+            partial(
+                collect, engine.store, engine.places(hour, intent.rows),
+                ProducerId(*intent.producer), intent.first_sequence, None,
+            ),
+        )  # fmt: skip
+        if found.batch is None or len(found.rows) != len(intent.rows):
+            log.error("an open intent cannot be repeated: its rows are damaged", hour=hour)
+            return
+        self._brokers.line(intent.group).send(hour, intent, found.batch, self._told)
+
+    def _told(
+        self, hour: int, intent: Decision, error: TernError | None, due_ms: int | None = None
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        if error is None:
+            if due_ms is not None:  # Not known of an earlier life's.
+                self.lateness.observe(max(0, now_ms - due_ms) / 1000, len(intent.rows))
+            self.dispatched += len(intent.rows)
+            self._engine.parked.taken(intent.topic_id)
+            done = Decision(kind=Kind.DONE, at_ms=now_ms, value=intent.offset)
+            self._note(hour, done)
+        else:
+            log.warning("a broker group refuses delayed messages", group=intent.group,
+                        rows=len(intent.rows), reason=error.message)  # fmt: skip
+            if not isinstance(error, (*OF_THE_GROUP, Moved)):
+                self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
+            self._note(hour, Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset))
+        self._work.set()
+
+    def _note(self, hour: int, decision: Decision) -> None:
+        """Write how an intent ended; on a full disk again, until there is room."""
+
+        def written(told: "asyncio.Future[TernError | None]") -> None:
+            error = None if told.cancelled() else told.result()
+            if error is not None and self._engine.store.failed is None and not self._closed:
+                log.warning("an end could not be written; trying again", reason=error.message)
+                self._loop.call_later(WAIT_S, self._note, hour, decision)
+
+        self._decisions.put(hour, decision).add_done_callback(written)
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.shutdown(wait=True)

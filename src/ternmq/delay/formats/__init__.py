@@ -1,0 +1,1 @@
+"""The bytes and names of a delay server's files."""

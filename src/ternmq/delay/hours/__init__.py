@@ -1,0 +1,1 @@
+"""The hours that have messages, and what became of their rows. Pure memory."""

@@ -1,0 +1,1 @@
+"""How delayed messages arrive: from producers, and from committed transactions."""

@@ -1,0 +1,292 @@
+"""Taking delayed messages from a producer: check, recognise repeats, store, answer when safe.
+
+Refused for good: a batch without due times, one due too far ahead, one too large to be sent on with
+what dispatching adds to it. A repeat is answered with the first one's receipt; a repeat of a batch
+on its way to the disk waits for it. Due times in the past are fine: such rows go out at once.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+
+import numpy as np
+
+from ternmq.batch.check import Incoming, check_incoming
+from ternmq.batch.due import due_times
+from ternmq.batch.layout import BATCH_SIZE_MAX, STORED_SIZE_MAX, Column, Part, Stamp
+from ternmq.batch.view import BatchView
+from ternmq.core.clock import Clock
+from ternmq.core.errors import (
+    BadName,
+    BadRequest,
+    SequenceTooOld,
+    TernError,
+    TooLarge,
+    TopicNotFound,
+    Unauthorized,
+)
+from ternmq.core.ids import check_name
+from ternmq.core.units import DAY_MS, KIB
+from ternmq.delay.store.rounds import Pass, Rounds, Written
+from ternmq.delay.store.store import DelayStore
+from ternmq.discovery.directory import TopicDirectory
+from ternmq.replication.safety import Safety
+from ternmq.rpc.peer import Peer
+from ternmq.storage.log.append import Append, Staged
+from ternmq.storage.messages.message_log import MessageLog
+from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic, TopicSettings
+from ternmq.wire.frame import Frame
+from ternmq.wire.replicating import MESSAGES
+
+_PUBLISH = int(Command.PUBLISH)
+DISPATCH_ROOM = 64 * KIB
+"""A dispatched message also carries its id, its origin and the producer of the dispatch."""
+SIZE_MAX = BATCH_SIZE_MAX - DISPATCH_ROOM
+
+Key = tuple[tuple[int, int], int]
+
+
+class Pending:
+    """A batch on its way to the disk, and who waits for it."""
+
+    __slots__ = ("append", "done", "key", "size", "waiting")
+
+    def __init__(self, append: Append, key: Key, peer: Peer | None, correlation: int = 0) -> None:
+        self.append = append
+        self.key = key
+        self.size = len(append.batch)
+        self.waiting = [] if peer is None else [(peer, correlation)]
+        self.done: asyncio.Future[None] | None = None
+        """Where this server brought it itself."""
+
+
+class Acceptor:
+    """The PUBLISH command of a delay server."""
+
+    def __init__(
+        self,
+        store: DelayStore,
+        *,
+        directory: TopicDirectory,
+        clock: Clock,
+        max_days: int,
+        auto_create: bool,
+        on_safe: Callable[[], None],
+        safety: Safety | None = None,
+    ) -> None:
+        self._store = store
+        self._wal = store.wal
+        self._directory = directory
+        self._now_ms = clock.now_ms
+        self._max_days = max_days
+        self._auto_create = auto_create
+        self._on_safe = on_safe
+        self._pending: dict[Key, Pending] = {}
+        self._making: set[asyncio.Task[None]] = set()
+        self.rounds: Rounds[Pending, Staged] = Rounds(
+            "tern-delay-wal", _Arriving(store.wal.messages, self._told), safety
+        )
+
+    def publish(self, peer: Peer, frame: Frame) -> None:
+        incoming = check_incoming(frame.payload)
+        self._check(frame.payload, incoming)
+        topic = self._directory.topic(incoming.topic)
+        if topic is None:
+            self._make_first(peer, frame, incoming)
+        else:
+            self._accept(peer, frame, incoming, topic)
+
+    def _check(self, batch: bytearray | memoryview, incoming: Incoming) -> None:
+        failed = self._store.failed
+        if failed is not None:
+            raise type(failed)(failed.message)
+        if not incoming.delayed:
+            raise BadRequest("these messages have no due time; send them to a broker")
+        if len(batch) > SIZE_MAX:
+            raise TooLarge(
+                f"a batch of {len(batch)} bytes; a delayed one takes at most {SIZE_MAX}: send less "
+                "at once, or send a link to large data"
+            )
+        now_ms = self._now_ms()
+        latest = int(due_times(BatchView(batch), now_ms).max())
+        if latest > now_ms + self._max_days * DAY_MS:
+            raise BadRequest(
+                f"due more than {self._max_days} days ahead; the limit is delay_max_days"
+            )
+
+    def _make_first(self, peer: Peer, frame: Frame, incoming: Incoming) -> None:
+        """The topic is not known yet: make it (or refuse), then go on. Costs a task, once."""
+        name = incoming.topic
+        if name.startswith("%"):
+            raise BadName(f"{name!r}: names that begin with '%' are the servers' own")
+        check_name("topic", name)
+        if not self._auto_create:
+            raise TopicNotFound(
+                f"topic {name!r} does not exist; create it with 'tern topic create {name}'"
+            )
+        size = len(frame.payload)
+        peer.hold(size)
+
+        async def make() -> None:
+            try:
+                topic = await self._directory.create_topic(name, TopicSettings())
+                self._accept(peer, frame, incoming, topic)
+            except TernError as error:
+                peer.fail(_PUBLISH, frame.correlation, error)
+            finally:
+                peer.release(size)
+
+        task = asyncio.get_running_loop().create_task(make(), name="make-topic")
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
+
+    def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
+        _check_topic(topic, incoming, peer, frame.payload)
+        key = (incoming.producer, incoming.first_sequence)
+        pending = self._pending.get(key)
+        if pending is not None:
+            pending.waiting.append((peer, frame.correlation))
+            return
+        producers = self._wal.producers
+        stored = producers.find(incoming.producer, incoming.first_sequence, incoming.row_count)
+        if stored is not None:
+            receipt = PUBLISHED.pack(*stored, incoming.row_count, PUBLISHED_DUPLICATE)
+            peer.answer(_PUBLISH, frame.correlation, receipt)
+            return
+        if producers.too_old(incoming.producer, incoming.first_sequence):
+            raise SequenceTooOld(
+                "this repeat is older than what the delay server remembers of its producer; it was "
+                "not stored again: look for the message before you send it anew"
+            )
+        append = Append(
+            batch=frame.payload, topic_id=topic.id, count=incoming.row_count,
+            received_at_ms=self._now_ms(), client_ip=_packed_ip(peer.address[0]),
+            client_port=peer.address[1], server_ip=_packed_ip(peer.server_address[0]),
+            server_port=peer.server_address[1], producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
+        )  # fmt: skip
+        self._store.names[topic.id] = topic.name
+        pending = Pending(append, key, peer, frame.correlation)
+        self._pending[key] = pending
+        peer.hold(pending.size)
+        self.rounds.put(pending)
+
+    async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
+        """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return."""
+        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
+        append = Append(
+            batch=batch, topic_id=topic.id, count=incoming.row_count,
+            received_at_ms=stamp.received_at_ms, client_ip=stamp.client_ip,
+            client_port=stamp.client_port, server_ip=stamp.server_ip,
+            server_port=stamp.server_port, producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
+        )  # fmt: skip
+        self._store.names[topic.id] = topic.name
+        pending = Pending(append, (incoming.producer, incoming.first_sequence), None)
+        pending.done = asyncio.get_running_loop().create_future()
+        self.rounds.put(pending)
+        await asyncio.shield(pending.done)
+
+    async def topic_of(self, name: str) -> Topic | None:
+        """The topic of that name, made if that is allowed."""
+        topic = self._directory.topic(name)
+        if topic is None and self._auto_create and not name.startswith("%"):
+            topic = await self._directory.create_topic(name, TopicSettings())
+        return topic
+
+    def _told(self, items: list[Pending], error: TernError | None) -> None:
+        for item in items:
+            self._tell(item, error)
+        if error is None:
+            self._on_safe()
+
+    def _tell(self, item: Pending, error: TernError | None) -> None:
+        self._pending.pop(item.key, None)
+        if item.waiting:
+            item.waiting[0][0].release(item.size)
+        if item.done is not None and error is None:
+            item.done.set_result(None)
+        elif item.done is not None and error is not None:
+            item.done.set_exception(error)
+        append, flags = item.append, 0
+        for peer, correlation in item.waiting:
+            if error is not None:
+                peer.fail(_PUBLISH, correlation, error)
+                continue
+            # A delay counts from when it was received, so that is what a receipt can add it to.
+            place = (append.topic_id, append.base_sequence, append.received_at_ms, append.count)
+            peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, flags))
+            flags = PUBLISHED_DUPLICATE
+
+    async def close(self) -> None:
+        if self._making:
+            await asyncio.wait(self._making)
+        await self.rounds.close()
+
+
+class _Arriving:
+    """The message log as a way for rounds: `delay.rounds.Way`."""
+
+    number = MESSAGES
+    in_turn = True
+
+    def __init__(
+        self, messages: MessageLog, told: Callable[[list[Pending], TernError | None], None]
+    ) -> None:
+        self._messages = messages
+        self._told = told
+
+    def stage(self, items: list[Pending]) -> Staged:
+        return self._messages.stage([item.append for item in items])
+
+    def write(self, staged: Staged, passing: Pass) -> Written:
+        passing(staged.plan, True)
+        self._messages.write(staged)
+        return Written(staged.plan.end, sync=True)
+
+    def sync(self) -> None:
+        self._messages.sync()
+
+    def durable(self) -> int:
+        return self._messages.synced_offset
+
+    def advance(self, mark: int) -> None:
+        """Committing does it."""
+
+    def finish(self, items: list[Pending], staged: Staged | None, error: TernError | None) -> None:
+        if staged is not None:
+            if error is None:
+                self._messages.commit(staged)
+            else:
+                self._messages.abandon(staged)
+        self._told(items, error)
+
+
+def _check_topic(
+    topic: Topic, incoming: Incoming, peer: Peer, batch: bytearray | memoryview
+) -> None:
+    """What the broker would refuse at the end is refused at the door."""
+    settings = topic.settings
+    app = peer.hello.app if peer.hello else ""
+    if settings.closed and app not in settings.apps:
+        raise Unauthorized(
+            f"topic {topic.name!r} is closed and application {app!r} is not on its list; "
+            "ask its owner to add it"
+        )
+    if incoming.body_size > settings.body_size_max < BATCH_SIZE_MAX:
+        offsets = BatchView(batch).buffer(Column.BODY, Part.OFFSETS)
+        largest = int(np.diff(np.frombuffer(offsets or b"", dtype="<i4")).max())
+        if largest > settings.body_size_max:
+            raise TooLarge(
+                f"a body of {largest} bytes; topic {topic.name!r} takes at most "
+                f"{settings.body_size_max}"
+            )
+
+
+def _packed_ip(host: str) -> bytes:
+    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return bytes(16)
+    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed

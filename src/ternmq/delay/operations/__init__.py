@@ -1,0 +1,1 @@
+"""What operators ask of a delay server: find, list, cancel, reschedule, figures."""

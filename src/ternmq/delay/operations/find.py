@@ -1,0 +1,210 @@
+"""Questions about delayed messages: where is this id, what is pending, how much, does it add up.
+
+Everything that was safe when the question came is in the answer. A hint where a row lies is looked
+at first; a wrong one costs time and never changes the answer. Pages of a listing go hour by hour,
+by due time within an hour.
+"""
+
+import asyncio
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ternmq.batch.due import due_times
+from ternmq.core.errors import BadRequest, Corrupt, TernError
+from ternmq.delay.hours.hour import Hour
+from ternmq.delay.operations.listing import Hold, Row, Searched, Wanted, first_rows, search
+from ternmq.delay.timing.engine import Engine
+from ternmq.delay.timing.scheduler import Loader
+from ternmq.wire.delays import (
+    DelayCountQuery,
+    DelayCounts,
+    DelayFind,
+    DelayLedger,
+    DelayLedgerLine,
+    DelayLedgerQuery,
+    DelayRow,
+    DelayRows,
+)
+
+LIMIT_MAX = 1000
+_CURSOR = struct.Struct("<qqq")  # hour, due, row
+T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    hour: Hour
+    row: Row
+
+
+class Finder:
+    """Looks, never changes."""
+
+    def __init__(self, engine: Engine, loader: Loader) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
+
+    # By id
+
+    async def by_id(self, message_id: bytes, topic: str, hint_ms: int) -> AsyncIterator[Found]:
+        """All rows with this id, those of the hinted hour first."""
+        if not message_id:
+            raise BadRequest("which message? its id is missing")
+        await self._loader.scheduled()
+        hour_ms = self._engine.hour_ms
+        near = hint_ms - hint_ms % hour_ms
+
+        def distance(start: int) -> tuple[bool, int]:
+            return (abs(start - near) > hour_ms, start)
+
+        damaged, found = 0, False
+        for start in sorted(self._engine.hours, key=distance):
+            hour = self._engine.hours.get(start)
+            if hour is None:
+                continue
+            here = await self._in_hour(hour, message_id)
+            damaged += here.damaged
+            for row in here.rows:
+                if not topic or self._engine.names.get(row.topic_id) == topic:
+                    found = True
+                    yield Found(hour, row)
+        if damaged and not found:
+            raise Corrupt(
+                f"it is not in what can be read, but {damaged} bytes of the schedule logs cannot "
+                "be; the delay server's log names them"
+            )
+
+    async def _in_hour(self, hour: Hour, message_id: bytes) -> Searched:
+        index = hour.index
+        if index is None or not hour.loaded:
+            return await self._of_hour(
+                hour, Searched([], 0), search, self._engine.store, hour.start, hour.length,
+                message_id,
+            )  # fmt: skip
+        found: list[Row] = []
+        for row in index.find(message_id):
+            record = int(index.records_of(np.array([row], np.uint32))[0])
+            offset, size, first_row = index.place(record)
+            view = await self._on_thread(self._engine.store.record, hour.start, offset, size)
+            inside = row - first_row  # May lie behind its end, where the next record is damaged.
+            if inside < view.count and view.id_bytes(inside) == message_id:
+                due_ms = int(due_times(view, view.stamp.received_at_ms)[inside])
+                found.append(Row(row, due_ms, view.topic_id))
+        return Searched(found, hour.damaged)
+
+    # Lists
+
+    async def find(self, query: DelayFind) -> DelayRows:
+        """One page of what is not dispatched."""
+        await self._loader.scheduled()
+        limit = max(1, min(query.limit, LIMIT_MAX))
+        wanted = Wanted(
+            topic_id=self._topic_id(query.topic), key=query.key, message_id=query.id,
+            from_ms=query.from_ms, to_ms=query.to_ms or 2**62, limit=limit + 1,
+        )  # fmt: skip
+        if wanted.topic_id < 0:
+            return DelayRows(rows=[])
+        from_hour = 0
+        if query.after:
+            if len(query.after) != _CURSOR.size:
+                raise BadRequest("this is not the `next` of a page")
+            from_hour, due_ms, row = _CURSOR.unpack(query.after)
+            wanted.after = (due_ms, row)
+        found: list[tuple[int, int, DelayRow]] = []
+        for start in sorted(self._engine.hours):
+            hour = self._engine.hours.get(start)
+            if hour is None or start < from_hour or not self._overlaps(hour, wanted):
+                continue
+            if start > from_hour:
+                wanted.after = (-1, -1)
+            wanted.limit = limit + 1 - len(found)
+            hold = await self._hold(hour)
+            nothing: list[tuple[int, DelayRow]] = []
+            rows = await self._of_hour(
+                hour, nothing, first_rows, self._engine.store, hold, wanted
+            )  # fmt: skip
+            found += [(start, row, what) for row, what in rows]
+            if len(found) > limit:
+                break
+        page = found[:limit]
+        more = b""
+        if len(found) > limit:
+            start, row, what = page[-1]
+            more = _CURSOR.pack(start, what.due_at_ms, row)
+        return DelayRows(rows=[what for _, _, what in page], next=more)
+
+    def _overlaps(self, hour: Hour, wanted: Wanted) -> bool:
+        if hour.pending <= 0:
+            return False
+        inside = hour.start < wanted.to_ms and wanted.from_ms < hour.start + self._engine.hour_ms
+        return inside or bool(hour.moves) or hour.next_due < hour.start
+
+    async def _hold(self, hour: Hour) -> Hold:
+        book = hour.book
+        if book is None:
+            book = await self._on_thread(self._engine.store.read_book, hour.start, hour.rows)
+        return Hold(
+            start=hour.start, length=hour.length, states=book.states.copy(), moves=dict(book.moves)
+        )
+
+    # Counts
+
+    async def count(self, query: DelayCountQuery) -> DelayCounts:
+        """Pending messages by the hour they are due in."""
+        await self._loader.scheduled()
+        topic_id = self._topic_id(query.topic)
+        hour_ms, to_ms = self._engine.hour_ms, query.to_ms or 2**62
+        counts: Counter[int] = Counter()
+        for hour in self._engine.hours.values():
+            here = hour.pending_of(topic_id) if topic_id else hour.pending
+            for due_ms, moved_topic in hour.moves.values():
+                if topic_id in (0, moved_topic):
+                    here -= 1
+                    counts[due_ms - due_ms % hour_ms] += 1
+            counts[hour.start] += here
+        hours = [
+            (start, pending)
+            for start, pending in sorted(counts.items())
+            if pending > 0 and start < to_ms and start + hour_ms > query.from_ms
+        ]
+        return DelayCounts(hours=hours, hour_ms=hour_ms)
+
+    async def ledger(self, query: DelayLedgerQuery) -> DelayLedger:
+        """One line for each topic that ever had delayed messages."""
+        lines = [
+            DelayLedgerLine(
+                topic=self._engine.names.get(topic_id, f"%{topic_id}"), **line._asdict()
+            )
+            for topic_id, line in self._engine.ledger().items()
+        ]
+        wanted = [line for line in lines if query.topic in ("", line.topic)]
+        return DelayLedger(lines=sorted(wanted, key=lambda line: line.topic))
+
+    def _topic_id(self, name: str) -> int:
+        """0 for any, -1 for one that never had delayed messages."""
+        if not name:
+            return 0
+        # A name that was deleted and made again is the newer topic.
+        return max((key for key, known in self._engine.names.items() if known == name), default=-1)
+
+    async def _of_hour(
+        self, hour: Hour, nothing: T, job: Callable[..., T], *arguments: Any
+    ) -> T:  # fmt: skip
+        """What a job finds in an hour's files; `nothing` if it was cleaned up meanwhile."""
+        try:
+            return await self._on_thread(job, *arguments)
+        except TernError:
+            if self._engine.hours.get(hour.start) is hour:
+                raise
+            return nothing
+
+    async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,149 @@
+"""Reading an hour's schedule log for people: rows by id, or the first pending ones by due time.
+
+Blocks and runs on a thread of its own; a large hour is read through some megabytes at a time and
+only what is asked for is kept. What became of the rows is handed in as it was at the beginning.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ternmq.batch.layout import Column, Part
+from ternmq.batch.view import BatchView
+from ternmq.delay.hours.decision_book import INTENDED, STATE
+from ternmq.delay.hours.hour_index import Entry, HourIndex
+from ternmq.delay.store.store import DelayStore
+from ternmq.wire.delays import DelayRow
+
+
+class Row(NamedTuple):
+    """One row of an hour, by the schedule log."""
+
+    row: int
+    due_ms: int
+    topic_id: int
+
+
+class Searched(NamedTuple):
+    """The rows with an id."""
+
+    rows: list[Row]
+    damaged: int
+    """Bytes that cannot be read: there may be more rows in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """An hour as it was when the question came."""
+
+    start: int
+    length: int
+    states: np.ndarray
+    moves: dict[int, tuple[int, int]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Wanted:
+    """Which rows to list."""
+
+    topic_id: int = 0
+    key: str = ""
+    from_ms: int = 0
+    to_ms: int = 2**62
+    after: tuple[int, int] = (-1, -1)
+    """(due, row) of the last one that was seen."""
+    limit: int = 100
+    message_id: bytes = field(default=b"")
+
+
+def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Searched:
+    """The rows that have this id, whatever became of them."""
+    found: list[Row] = []
+    at, damaged = 0, 0
+    while at < length:
+        step = store.schedule_log.read(start, at, length)
+        for entry in step.entries:
+            index = HourIndex()
+            index.add(entry)
+            if rows := index.find(message_id):
+                view = store.record(start, entry.offset, entry.size)
+                found += [
+                    Row(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id)
+                    for row in rows
+                    if view.id_bytes(row - entry.first_row) == message_id
+                ]
+        at = step.upto
+        damaged += step.damaged
+    return Searched(found, damaged)
+
+
+def first_rows(store: DelayStore, hour: Hold, wanted: Wanted) -> list[tuple[int, DelayRow]]:
+    """(row, what it is) of the first pending rows by due time."""
+    best = np.zeros(0, _PLACE)
+    at = 0
+    while at < hour.length:
+        step = store.schedule_log.read(hour.start, at, hour.length)
+        for entry in step.entries:
+            best = _best(best, _matching(store, hour, entry, wanted), wanted.limit)
+        at = step.upto
+    return [(int(place["row"]), _row(store, hour, place)) for place in best]
+
+
+_PLACE = np.dtype(
+    [("due", "<i8"), ("row", "<i8"), ("first", "<i8"), ("at", "<i8"), ("size", "<i8")]
+)
+
+
+def _matching(store: DelayStore, hour: Hold, entry: Entry, wanted: Wanted) -> np.ndarray:
+    """Places of the rows of a record that are asked for."""
+    first, count = entry.first_row, entry.row_count
+    if wanted.topic_id and entry.topic_id != wanted.topic_id:
+        return np.zeros(0, _PLACE)
+    rows = np.arange(first, first + count)
+    due_ms = entry.due_ms.copy()
+    for row, (moved_ms, _) in hour.moves.items():
+        if first <= row < first + count:
+            due_ms[row - first] = moved_ms
+    states = np.zeros(count, np.uint8)
+    known = hour.states[first : first + count]
+    states[: len(known)] = known & STATE
+    keep = (states <= INTENDED) & (due_ms >= wanted.from_ms) & (due_ms < wanted.to_ms)
+    keep &= (due_ms > wanted.after[0]) | ((due_ms == wanted.after[0]) & (rows > wanted.after[1]))
+    if (wanted.key or wanted.message_id) and bool(keep.any()):
+        view = store.record(hour.start, entry.offset, entry.size)
+        for at in np.flatnonzero(keep).tolist():
+            keep[at] = _is_it(view, at, wanted)
+    places = np.zeros(int(keep.sum()), _PLACE)
+    places["due"], places["row"] = due_ms[keep], rows[keep]
+    places["first"], places["at"], places["size"] = first, entry.offset, entry.size
+    return places
+
+
+def _is_it(view: BatchView, row: int, wanted: Wanted) -> bool:
+    if wanted.key and view.key(row) != wanted.key:
+        return False
+    return not wanted.message_id or view.id_bytes(row) == wanted.message_id
+
+
+def _best(kept: np.ndarray, more: np.ndarray, limit: int) -> np.ndarray:
+    if not len(more):
+        return kept
+    both = np.concatenate([kept, more])
+    return both[np.lexsort((both["row"], both["due"]))[:limit]]
+
+
+def _row(store: DelayStore, hour: Hold, place: np.void) -> DelayRow:
+    row = int(place["row"])
+    view = store.record(hour.start, int(place["at"]), int(place["size"]))
+    inside = row - int(place["first"])
+    packed = view.buffer(Column.BODY, Part.OFFSETS)
+    assert packed is not None
+    offsets = packed.cast("i")
+    state = int(hour.states[row]) & STATE if row < len(hour.states) else 0
+    return DelayRow(
+        id=view.id_bytes(inside), topic=view.topic, key=view.key(inside) or "",
+        due_at_ms=int(place["due"]), accepted_at_ms=view.stamp.received_at_ms,
+        size=offsets[inside + 1] - offsets[inside],
+        state="dispatching" if state == INTENDED else "pending",
+    )  # fmt: skip

@@ -1,0 +1,232 @@
+"""A delay server's part in replication: its files, what it does with them leading and following.
+
+The rest (joining, leading, following, promotion) is in `replication`, the same as for brokers. Two
+logs are copied: the messages as they arrived and the decisions about them. Everything else (hours,
+dispatch logs) is derived from what counts of the two, by each member for itself.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.errors import Corrupt, DiskFailed
+from ternmq.core.log import get_logger
+from ternmq.core.units import GIB
+from ternmq.delay.bootstrap_transfer import Lending, fetch
+from ternmq.delay.follower import DelayCopying
+from ternmq.delay.formats.paths import DelayPaths
+from ternmq.delay.leader import Parts
+from ternmq.delay.router import DelayRouter
+from ternmq.delay.store.bootstrap import Installing
+from ternmq.delay.store.store import DelayStore
+from ternmq.discovery.directory import InUse
+from ternmq.metrics.samples import Samples
+from ternmq.replication.leader import Leader
+from ternmq.replication.site import Site
+from ternmq.replication.trade import CopiedLog, Loops
+from ternmq.rpc.peer import Peer
+from ternmq.rpc.server import Listener
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log import leader_epochs
+from ternmq.storage.log.glance import log_end
+from ternmq.storage.log.leader_epochs import Starts
+from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.wire.commands import Command, ServerRole
+from ternmq.wire.replicating import DECISIONS, MESSAGES, BaseOpen
+from ternmq.wire.standing import GroupKind
+
+KEEP = 2 * GIB
+"""Of each log for members that are away; who is away for longer gets the files anew."""
+NEEDED_S = 1.0
+BASE = b"files"
+"""Says that there is a base; the replica asks for it in pieces."""
+
+log = get_logger()
+
+
+class DelayTrade:
+    """What makes a member a delay server: `replication.trade.Trade`."""
+
+    kind: GroupKind = "delay"
+    role: ServerRole = "delay"
+    title = "delay server"
+
+    def __init__(self, config: NodeConfig, *, clock: Clock, disk: Disk, url: str) -> None:
+        """By the meta servers at `url` it finds brokers."""
+        self._config = config
+        self._clock = clock
+        self._disk = disk
+        self._url = url
+        self.home = config.data_dir / "delay"
+        wal = Path(config.delay_wal_dir) if config.delay_wal_dir else None
+        self._paths = DelayPaths(self.home, wal)
+
+    def data_epoch(self) -> int:
+        if not any(self.ends()):
+            return 0
+        path = self._paths.epochs
+        try:
+            return max(1, leader_epochs.decode(self._disk.read(path)).last)
+        except (Corrupt, DiskFailed):  # Of a release before there were epochs.
+            return 1
+
+    def ends(self) -> list[int]:
+        return [log_end(self._disk, each) for each in (self._paths.wal, self._paths.decisions)]
+
+    def forgetful(self) -> bool:
+        return False  # What a delay server acknowledged is on disk.
+
+    def note_forgetful(self, forgetful: bool) -> None:
+        assert not forgetful, "a delay server waits for its disks"
+
+    def open(self, epoch: int, *, suffix: bool) -> "DelayHolding":
+        config = self._config
+        store = DelayStore.open(
+            self._disk, self._paths, clock=self._clock, hour_ms=config.delay_hour_ms,
+            segment_size=config.segment_size, min_free=config.disk_free_min, suffix=suffix,
+        )  # fmt: skip
+        return DelayHolding(store, self._url)
+
+    async def begin_anew(self, site: Site, base: bytes) -> None:
+        standing = site.standing
+        master = standing.member(standing.master)
+        if master is None:
+            return
+        wanted = BaseOpen(broker_group=site.group, member=site.me, epoch=standing.epoch)
+        fetching = asyncio.ensure_future(
+            fetch(
+                master.address, site.hello, wanted,
+                lambda manifest: Installing(self._disk, self._paths, manifest),
+            )
+        )  # fmt: skip
+        stopping = asyncio.ensure_future(site.stop.wait())
+        try:
+            await asyncio.wait({fetching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            fetching.cancel()
+            await asyncio.wait({fetching})
+        if not fetching.cancelled():
+            fetching.result()
+
+
+class DelayHolding:
+    """An open delay store: `replication.trade.Holding`."""
+
+    def __init__(self, store: DelayStore, url: str) -> None:
+        self._store = store
+        self._url = url
+        self.logs: Mapping[int, CopiedLog] = {
+            MESSAGES: store.messages,
+            DECISIONS: store.decisions,
+        }
+        self.tables = store.tables
+        self.begin_epoch = store.begin_epoch
+        self.close = store.close
+
+    @property
+    def report(self) -> RecoveryReport:
+        return self._store.report
+
+    def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
+        self._store.truncate(cuts[MESSAGES], cuts[DECISIONS])
+        self._store.adopt_epochs(tables)
+
+    def base(self) -> bytes:
+        return BASE
+
+    async def reserve(self, site: Site) -> int:
+        epoch = max((starts[-1][0] for starts in self.tables().values() if starts), default=0)
+        used = InUse(
+            broker_group=site.group, topic_ids=frozenset(), group_id=0, epoch=epoch, kind=site.kind
+        )
+        await site.directory.reserve(used)
+        return epoch
+
+    def serving(self, site: Site, leader: Leader) -> "DelayServing":
+        return DelayServing(site, self._store, leader, self._url)
+
+    def copying(self, site: Site) -> DelayCopying:
+        return DelayCopying(site, self._store)
+
+
+class DelayServing:
+    """A delay server that leads: `replication.trade.Serving`."""
+
+    def __init__(self, site: Site, store: DelayStore, leader: Leader, url: str) -> None:
+        self._site = site
+        self._store = store
+        self._leader = leader
+        self._url = url
+        self._parts: Parts | None = None
+        self._lending: Lending | None = None
+
+    @property
+    def parts(self) -> Parts:
+        assert self._parts is not None, "start comes first"
+        return self._parts
+
+    @property
+    def router(self) -> DelayRouter:
+        return self.parts.router
+
+    async def start(self) -> None:
+        site, store = self._site, self._store
+        self._note_needed()
+        await asyncio.get_running_loop().run_in_executor(None, store.catch_up)
+        parts = self._parts = Parts(
+            site.config, store, site.directory, self._url, site.clock, self._leader
+        )
+        parts.listener, parts.member, parts.epoch = site.listener, site.me, self._leader.epoch
+        lending = self._lending = Lending(self._leader.epoch, parts.loader.base, self._lent)
+        parts.router.add(Command.BASE_OPEN, lending.open)
+        parts.router.add(Command.BASE_READ, lending.read)
+
+    def _lent(self, member: str) -> None:
+        """It follows from there, later."""
+        messages, decisions = self._store.messages, self._store.decisions
+        self._leader.expect(
+            member, {MESSAGES: messages.start_offset, DECISIONS: decisions.start_offset}
+        )
+
+    def _note_needed(self) -> None:
+        self._store.needed = self._leader.needed(KEEP)
+
+    async def _run_needed(self) -> None:
+        """Tell the store what other members still need of the logs."""
+        while True:
+            self._note_needed()
+            await asyncio.sleep(NEEDED_S)
+
+    def loops(self) -> Loops:
+        parts = self.parts
+        workers = {
+            f"worker{number}": parts.dispatcher.run
+            for number in range(self._site.config.delay_workers)
+        }
+        return {
+            "loader": parts.loader.run,
+            "ticker": parts.ticker.run,
+            "brokers": parts.brokers.run,
+            "taker": parts.taker.run,
+            "needed": self._run_needed,
+            **workers,
+        }
+
+    def lost(self, peer: Peer) -> None:
+        if self._lending is not None:
+            self._lending.lost(peer)
+
+    async def scrape(self, out: Samples) -> None:
+        await self.parts.scrape(out)
+
+    async def stop(self, listener: Listener) -> None:
+        await self.parts.stop(listener)
+
+    async def close(self) -> None:
+        if self._lending is not None:
+            await self._lending.close()
+        if self._parts is not None:
+            await self._parts.close()

@@ -1,0 +1,1 @@
+"""The files of a delay server: message log, schedule logs, journal."""

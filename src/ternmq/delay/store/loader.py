@@ -1,0 +1,214 @@
+"""A start of a delay server's data directory: what each file still has, and what of it is safe.
+
+In this order: finish what came from a master, read the checkpoint, finish a removal that had begun,
+the schedule logs behind their checkpointed lengths, the dispatch logs whole, the message log behind
+the checkpoint, the journal behind what lies in dispatch logs.
+
+A member of a group with replicas opens with a suffix: what lies above the safe marks is checked and
+kept, nothing is derived from it. Nothing derived covers more than was safe, so what lies in an
+hour's files is a safe mark too, should the checkpoint be older.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, DiskFailed
+from ternmq.core.log import get_logger
+from ternmq.delay.formats import checkpoint as checkpoint_file
+from ternmq.delay.formats.checkpoint import Checkpoint
+from ternmq.delay.formats.decision import Decision, DispatchFormat, decode
+from ternmq.delay.formats.journal_record import JournalFormat, parse
+from ternmq.delay.formats.paths import DelayPaths, hour_name
+from ternmq.delay.hours.decision_book import IntentBook
+from ternmq.delay.hours.hour import Hour
+from ternmq.delay.hours.hour_index import Entry, entry_of
+from ternmq.delay.store.bootstrap_install import finish_base
+from ternmq.delay.store.hour_files import HourLog
+from ternmq.delay.store.journal import NOT_FOR_HOURS, SEGMENT_SIZE, Journal
+from ternmq.delay.store.wal import Marks, Wal, open_wal
+from ternmq.storage.config import StorageConfig
+from ternmq.storage.consume.batch_scan import MessageFormat
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.log import recovery
+from ternmq.storage.log.epoch_history import History, redo_cut
+from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.segmented_log import SegmentedLog
+
+log = get_logger()
+
+Record = TypeVar("Record")
+
+AFTER_THE_OLD = 4096
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a start found."""
+
+    disk: Disk
+    paths: DelayPaths
+    schedule_files: HourLog
+    dispatch_files: HourLog
+    history: History
+    known: Checkpoint = field(default_factory=Checkpoint)
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+    hours: dict[int, Hour] = field(default_factory=dict)
+    undecided: dict[int, str] = field(default_factory=dict)
+
+
+def open_files(disk: Disk, paths: DelayPaths) -> Opened:
+    """Everything that is kept by hour. Blocks, as all of this."""
+    for directory in paths.directories():
+        disk.mkdir(directory)
+    for directory in paths.directories():
+        # A name that a killed process made and did not sync is seen, and can still be lost.
+        disk.sync_dir(directory)
+    finish_base(disk, paths)
+    found = Opened(
+        disk, paths, HourLog(disk, paths.schedule), HourLog(disk, paths.dispatch),
+        History(disk, paths.epochs),
+    )  # fmt: skip
+    _read_checkpoint(found)
+    found.schedule_files.drop(found.known.dropping)
+    found.dispatch_files.drop(found.known.dropping)
+    found.history.load(found.report)
+    _open_schedules(found)
+    _open_dispatches(found)
+    return found
+
+
+def _read_checkpoint(found: Opened) -> None:
+    there = False
+    for path in (found.paths.checkpoint, found.paths.checkpoint_copy):
+        if not found.disk.exists(path):
+            continue
+        there = True
+        try:
+            found.known = checkpoint_file.decode(found.disk.read(path))
+            return
+        except Corrupt as error:
+            log.error("a delay checkpoint is bad", path=str(path), error=error.message)
+            found.report.notes.append(error.message)
+    if there:
+        log.error("no delay checkpoint is good; what went out long ago may go out again")
+
+
+def _open_schedules(found: Opened) -> None:
+    known = {hour.start: hour for hour in found.known.hours}
+    files = found.schedule_files
+    for start in sorted(known.keys() - set(found.known.dropping) | {*files.found()}):
+        hour = found.hours[start] = Hour(start)
+        before = known.get(start)
+        if before is not None:
+            hour.rows, hour.length = before.rows, before.length
+            hour.wal_offset, hour.wal_pieces = before.wal_offset, before.wal_pieces
+            hour.next_due = before.next_due
+            hour.topics.update(dict(before.topics))
+        entries: _Whole[Entry] = _Whole(entry_of)
+        lost = files.recover(
+            start, start=hour.length, durable=hour.length, form=MessageFormat(),
+            visit=entries.visit, story=(found.paths.for_recovery(), found.report),
+        )  # fmt: skip
+        for entry in entries.below(files.ends[start]):
+            hour.grew(entry)
+        if lost:
+            log.error("messages of a schedule log are lost; they stay pending", hour=start)
+
+
+def _open_dispatches(found: Opened) -> None:
+    files = found.dispatch_files
+    orphans = [hour for hour in files.found() if hour not in found.hours]
+    files.drop(orphans)  # A removal that was cut short: schedules go first.
+    known = {hour.start: hour.decided for hour in found.known.hours if hour.decided}
+    for start in sorted(known.keys() & found.hours.keys() | {*files.found()}):
+        hour = found.hours[start]
+        decisions: _Whole[Decision] = _Whole(decode)
+        lost = files.recover(
+            start, start=0, durable=known.get(start, 0), form=DispatchFormat(),
+            visit=decisions.visit, story=(found.paths.for_recovery(), found.report),
+        )  # fmt: skip
+        book = IntentBook()
+        book.grow(hour.rows)
+        for decision in decisions.below(files.ends[start]):
+            book.apply(decision)
+        hour.take_book(book)
+        if lost:
+            path = found.paths.dispatch / hour_name(start)
+            found.undecided[start] = unknown(f"{path} is damaged at {lost[0].start}")
+            log.error("decisions are lost; nothing of this hour is sent", hour=start,
+                      offset=lost[0].start)  # fmt: skip
+            hour.book = None
+
+
+def unknown(what: str) -> str:
+    return (
+        f"{what}: what was sent and what was cancelled of this hour is not known, so nothing of it "
+        "is sent; bring the file back from a copy and restart"
+    )
+
+
+def open_messages(found: Opened, *, clock: Clock, config: StorageConfig, suffix: bool) -> Wal:
+    """The message log. With a suffix all that lies in schedule logs is safe, the rest as known."""
+    marks = Marks(
+        found.known, found.history.epochs, suffix,
+        derived=max((hour.wal_offset for hour in found.hours.values()), default=-1),
+    )  # fmt: skip
+    return open_wal(
+        found.disk, found.paths, clock=clock, marks=marks, config=config, report=found.report
+    )
+
+
+def open_journal(found: Opened, *, suffix: bool) -> Journal:
+    """The journal. With a suffix all that lies in dispatch logs is safe, the rest as known."""
+    known, epochs, files = found.known, found.history.epochs, found.dispatch_files
+    segments = SegmentedLog(found.disk, found.paths.decisions, segment_size=SEGMENT_SIZE)
+    if (known.hours or known.topics) and segments.end == 0 and not epochs.last:
+        # Of before there was a journal: whoever copies this one needs the hours' files too.
+        segments.begin_at(AFTER_THE_OLD)
+    redo_cut(segments, epochs.pull_cut)
+    start = max(known.decided_to, segments.start)
+    start = start if start <= segments.end else segments.active_base
+    derived = 0
+
+    def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
+        nonlocal derived
+        if problem is None:
+            noted = parse(data)
+            if noted.kind not in NOT_FOR_HOURS and noted.place < files.ends.get(noted.hour, 0):
+                derived = noted.end
+
+    scan = recovery.scan(
+        segments, start=start, durable=known.decision_safe, visit=visit,
+        form=recovery.OwnMarks(JournalFormat(), epochs.pulls.is_own),
+    )  # fmt: skip
+    verdict = recovery.decide(scan)
+    recovery.repair(segments, scan, verdict, found.paths.for_recovery(), found.report)
+    segments.cut(segments.end)  # Nothing that was cut in vain comes back after a power cut.
+    if verdict.holes:
+        segments.failed = DiskFailed(
+            f"{segments.directory} is damaged at {verdict.holes[0].start}: decisions of the last "
+            "seconds are lost, so nothing is sent; bring it back from a copy, or move it aside "
+            "and restart: what they were about may go out twice then"
+        )
+        log.error("decisions are lost; nothing is sent", offset=verdict.holes[0].start)
+    if not suffix:
+        return Journal(segments, files)
+    safe = min(max(known.decision_safe, derived, segments.start), segments.end)
+    return Journal(segments, files, safe_offset=safe)
+
+
+class _Whole(Generic[Record]):
+    """Whole records that recovery met; those behind a torn one do not count."""
+
+    def __init__(self, parse: Callable[[bytes], Record]) -> None:
+        self._parse = parse
+        self._found: list[tuple[int, Record]] = []
+
+    def visit(self, offset: int, data: memoryview, problem: Corrupt | None) -> None:
+        if problem is None:
+            self._found.append((offset, self._parse(bytes(data))))
+
+    def below(self, end: int) -> list[Record]:
+        return [record for offset, record in self._found if offset < end]

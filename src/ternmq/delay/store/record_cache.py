@@ -1,0 +1,50 @@
+"""Checked records of schedule logs, the ones used last kept in memory for dispatching.
+
+A record has many rows, and they go out one tick after the other. Any thread.
+"""
+
+import threading
+from collections import OrderedDict
+
+from ternmq.batch.layout import check_whole
+from ternmq.batch.view import BatchView
+from ternmq.core.units import MIB
+from ternmq.delay.store.hour_files import HourLog
+
+SIZE_MAX = 64 * MIB
+
+
+class KeptRecords:
+    """Records by hour and offset."""
+
+    def __init__(self, files: HourLog) -> None:
+        self._files = files
+        self._kept: OrderedDict[tuple[int, int], BatchView] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, hour: int, offset: int, size: int) -> BatchView:
+        """One record; may wait for the disk. Raises `Corrupt`."""
+        key = (hour, offset)
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
+        data = self._files.read(hour, offset, size)
+        check_whole(data, at_offset=offset)
+        view = BatchView(data)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = view
+                self._size += size
+                while self._size > SIZE_MAX and len(self._kept) > 1:
+                    _, old = self._kept.popitem(last=False)
+                    self._size -= old.size
+        return view
+
+    def forget(self, hours: list[int]) -> None:
+        gone = set(hours)
+        with self._lock:
+            for key in [key for key in self._kept if key[0] in gone]:
+                self._size -= self._kept.pop(key).size

@@ -1,0 +1,73 @@
+"""One batch from rows of many records: in the order asked for, each row as it was sent (Q7)."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ternmq.batch.check import check_incoming
+from ternmq.batch.encoder import Origin, Outgoing
+from ternmq.batch.layout import Encoding
+from ternmq.batch.merge import Chosen
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import DiskFailed
+from ternmq.core.ids import ProducerId
+from ternmq.delay.dispatching.collect import _merged
+from ternmq.delay.store.record_cache import KeptRecords
+from tests.unit.batch.making import a_batch, rows_of
+from tests.unit.delay.making import START_MS, Bench
+
+ORIGIN = Origin(topic="order.paid", app="%delay", producer=ProducerId(7, 8))
+
+
+@pytest.mark.parametrize("encoding", list(Encoding))
+def test_rows_in_any_order_over_records_are_one_batch_in_that_order(encoding: Encoding) -> None:
+    random = Random(encoding)
+    views = [
+        BatchView(
+            a_batch(
+                [
+                    Outgoing(
+                        body=random.randbytes(30) * 9, key=f"k{number}.{row}", tag="vip",
+                        properties={"n": row}, order_key="o", priority=row, expire_at_ms=10**12,
+                    )
+                    for row in range(20)
+                ],
+                encoding=encoding,
+            )
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    wanted = [(number, row) for number in range(3) for row in range(20)]
+    random.shuffle(wanted)
+    chosen = [Chosen(views[number], np.array([row])) for number, row in wanted]
+
+    batch = _merged(chosen, ORIGIN, 50)
+
+    incoming = check_incoming(batch)
+    assert (incoming.producer, incoming.first_sequence, incoming.row_count) == ((7, 8), 50, 60)
+    assert rows_of(BatchView(batch)) == [rows_of(views[number])[row] for number, row in wanted]
+    assert [BatchView(batch).origin_app(row) for row in range(3)] == ["shop"] * 3
+
+
+def test_a_disk_that_cannot_read_costs_the_rows_and_not_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.send([START_MS + 100])
+    bench.prepare()
+    bench.tick(0.2)
+    work = bench.next()
+    assert work is not None
+
+    def broken(*_: Any) -> bytes:
+        raise DiskFailed("input/output error")
+
+    monkeypatch.setattr(bench.store.schedule_files, "read", broken)
+    bench.store._kept = KeptRecords(bench.store.schedule_files)
+    found = bench.collect(work)
+
+    assert found.batch is None
+    assert found.unreadable.tolist() == [0]
+    assert bench.ledger() == (1, 1, 0, 0)
