@@ -11,10 +11,10 @@ import pytest
 
 from ternmq.core.errors import TernError
 from ternmq.meta import leadership, standings
-from ternmq.replication.in_sync import InSync
-from ternmq.replication.intake import Intake
-from ternmq.replication.leader import Leader
-from ternmq.replication.replica import Replica
+from ternmq.replication.following.follower_role import Replica
+from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.leading.in_sync_set import InSync
+from ternmq.replication.leading.leader import Leader
 from ternmq.wire.replicating import LogHeld, LogPlan
 from ternmq.wire.standing import Standing
 from tests.simulation.cluster import simulate

@@ -53,7 +53,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.own_process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
-from ternmq.replication.safety import Safety
+from ternmq.replication.commit_gate import Safety
 from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer

@@ -14,9 +14,9 @@ from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
-from ternmq.replication.leader import Leader
-from ternmq.replication.site import Site
-from ternmq.replication.trade import CopiedLog, Loops, Router
+from ternmq.replication.leading.leader import Leader
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.server_kind import CopiedLog, Loops, Router
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base

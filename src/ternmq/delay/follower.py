@@ -15,9 +15,9 @@ from ternmq.core.own_process import own_cpu_s, own_memory
 from ternmq.delay.store.standby import Standby
 from ternmq.delay.store.store import DelayStore
 from ternmq.metrics.samples import Samples
-from ternmq.replication.intake import Intake
-from ternmq.replication.site import Site
-from ternmq.replication.trade import Loops
+from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.server_kind import Loops
 from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer

@@ -29,7 +29,7 @@ from ternmq.delay.timing.scheduler import Loader
 from ternmq.delay.timing.ticker import Ticker
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.metrics.samples import Samples
-from ternmq.replication.safety import Safety
+from ternmq.replication.commit_gate import Safety
 from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.server import Listener

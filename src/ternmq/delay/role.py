@@ -23,9 +23,9 @@ from ternmq.delay.store.bootstrap import Installing
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
-from ternmq.replication.leader import Leader
-from ternmq.replication.site import Site
-from ternmq.replication.trade import CopiedLog, Loops
+from ternmq.replication.leading.leader import Leader
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.server_kind import CopiedLog, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk

@@ -14,7 +14,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.registration import registered
 from ternmq.node.joining import joined
 from ternmq.node.metrics_page import serving_metrics
-from ternmq.replication.membership import MemberServer
+from ternmq.replication.member.member_server import MemberServer
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.commands import Route
 

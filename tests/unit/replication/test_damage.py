@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
-from ternmq.replication.record import has_company
-from ternmq.replication.site import Site
+from ternmq.replication.member.group_record import has_company
+from ternmq.replication.member.member_context import Site
 from ternmq.storage.log.recovery_report import Hole, RecoveryReport
 from ternmq.wire.standing import Standing
 

@@ -3,8 +3,8 @@
 import asyncio
 
 from ternmq.core.config import ReplicaLost
-from ternmq.replication.in_sync import Proposal, Rules
-from ternmq.replication.leader import Leader
+from ternmq.replication.leading.in_sync_set import Proposal, Rules
+from ternmq.replication.leading.leader import Leader
 from ternmq.wire.standing import Member, Standing
 
 ME, OTHER, THIRD = "a" * 16, "b" * 16, "c" * 16

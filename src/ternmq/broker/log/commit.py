@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
-from ternmq.replication.safety import Alone, Safety, pass_on
+from ternmq.replication.commit_gate import Alone, Safety, pass_on
 from ternmq.storage.messages.message_log import Append, Staged
 from ternmq.storage.pull.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store

@@ -13,7 +13,7 @@ from ternmq.delay.formats.decision import Decision
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.timing.engine import Engine
-from ternmq.replication.safety import Safety
+from ternmq.replication.commit_gate import Safety
 from ternmq.wire.replicating import DECISIONS
 
 

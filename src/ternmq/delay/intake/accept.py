@@ -30,7 +30,7 @@ from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.replication.safety import Safety
+from ternmq.replication.commit_gate import Safety
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, Staged
 from ternmq.storage.messages.message_log import MessageLog

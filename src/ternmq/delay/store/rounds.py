@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from ternmq.core.errors import DiskFailed, NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import start_worker
-from ternmq.replication.safety import Alone, Safety, pass_on
+from ternmq.replication.commit_gate import Alone, Safety, pass_on
 from ternmq.storage.log.write_plan import Plan
 
 log = get_logger()

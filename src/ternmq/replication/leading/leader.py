@@ -25,8 +25,8 @@ from ternmq.core.errors import (
 )
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.replication.feed import Feed, Source
-from ternmq.replication.in_sync import InSync, Known, Proposal, Rules
+from ternmq.replication.leading.in_sync_set import InSync, Known, Proposal, Rules
+from ternmq.replication.leading.replica_stream import Feed, Source
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.leader_epochs import common_end

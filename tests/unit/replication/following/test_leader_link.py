@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ternmq.core.errors import DiskFailed, TernError, Unavailable
-from ternmq.replication import follower as module
-from ternmq.replication.follower import Follower
-from ternmq.replication.intake import Intake
+from ternmq.replication.following import leader_link as module
+from ternmq.replication.following.leader_link import Follower
+from ternmq.replication.following.replica_writer import Intake
 from ternmq.rpc.connection import Connection
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.store import Store

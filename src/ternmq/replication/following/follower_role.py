@@ -24,11 +24,11 @@ from ternmq.core.errors import (
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.core.seldom import Seldom
-from ternmq.replication.anew import move, why_not
-from ternmq.replication.follower import Follower
-from ternmq.replication.intake import Intake
-from ternmq.replication.site import Site
-from ternmq.replication.trade import Copying, Holding, Trade
+from ternmq.replication.following.leader_link import Follower
+from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.following.reseed import move, why_not
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.server_kind import Copying, Holding, Trade
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.wire.replicating import MESSAGES, Follow, Followed, LogHeld
 from ternmq.wire.standing import Standing

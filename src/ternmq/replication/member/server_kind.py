@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from ternmq.core.errors import TernError
 from ternmq.metrics.samples import Samples
-from ternmq.replication.feed import Source
-from ternmq.replication.intake import Intake, Target
-from ternmq.replication.leader import Leader
-from ternmq.replication.site import Site
+from ternmq.replication.following.replica_writer import Intake, Target
+from ternmq.replication.leading.leader import Leader
+from ternmq.replication.leading.replica_stream import Source
+from ternmq.replication.member.member_context import Site
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.log.leader_epochs import Starts

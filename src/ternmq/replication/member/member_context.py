@@ -10,8 +10,8 @@ from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
-from ternmq.replication.door import Door
-from ternmq.replication.record import GroupRecord, has_company
+from ternmq.replication.member.group_record import GroupRecord, has_company
+from ternmq.replication.member.role_switch import Door
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.replication.intake import Intake
+from ternmq.replication.following.replica_writer import Intake
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.commands import Command, Hello
 from ternmq.wire.frame import Frame

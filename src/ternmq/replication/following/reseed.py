@@ -10,8 +10,8 @@ import asyncio
 
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.replication.site import Site
-from ternmq.replication.trade import Trade
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.server_kind import Trade
 from ternmq.rpc.connection import Connection
 from ternmq.storage.files.set_aside import asides, move_aside
 from ternmq.wire.standing import Standing

@@ -17,10 +17,10 @@ from ternmq.core.config import ReplicaAck
 from ternmq.core.errors import Conflict, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.replication.in_sync import Proposal, Rules
-from ternmq.replication.leader import Leader
-from ternmq.replication.site import Site
-from ternmq.replication.trade import Holding, Router, Serving, Trade
+from ternmq.replication.leading.in_sync_set import Proposal, Rules
+from ternmq.replication.leading.leader import Leader
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.server_kind import Holding, Router, Serving, Trade
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.wire.commands import Command, unpack

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ternmq.core.config import ReplicaLost
-from ternmq.replication.in_sync import BEHIND_MAX, InSync, Known, Proposal, Rules
+from ternmq.replication.leading.in_sync_set import BEHIND_MAX, InSync, Known, Proposal, Rules
 
 ME, B, C = "a" * 16, "b" * 16, "c" * 16
 ALL = frozenset({ME, B, C})

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ternmq.core.errors import DiskFailed
-from ternmq.replication.intake import Intake
+from ternmq.replication.following.replica_writer import Intake
 from ternmq.storage.log.replica_input import Received
 from ternmq.wire.replicating import REPLICATE, REPLICATE_SYNC
 
@@ -90,7 +90,7 @@ async def test_a_replica_answers_for_what_is_on_its_disk() -> None:
 async def test_from_memory_it_answers_before_its_disk_and_syncs_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ternmq.replication.intake.SYNC_S", 0.01)
+    monkeypatch.setattr("ternmq.replication.following.replica_writer.SYNC_S", 0.01)
     log = SlowLog()
     async with running(log, from_memory=True) as (intake, answers):
         intake.take(frame(0, 10), 1)
@@ -103,7 +103,7 @@ async def test_from_memory_it_answers_before_its_disk_and_syncs_soon(
 async def test_from_memory_a_failed_sync_is_a_failure_of_the_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ternmq.replication.intake.SYNC_S", 0.01)
+    monkeypatch.setattr("ternmq.replication.following.replica_writer.SYNC_S", 0.01)
     log = SlowLog()
     log.broken = True
     async with running(log, from_memory=True) as (intake, answers):

@@ -18,11 +18,11 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples
-from ternmq.replication.door import Door
-from ternmq.replication.record import GroupRecord
-from ternmq.replication.roles import run_roles
-from ternmq.replication.site import Site
-from ternmq.replication.trade import Trade
+from ternmq.replication.member.group_record import GroupRecord
+from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.role_switch import Door
+from ternmq.replication.member.roles import run_roles
+from ternmq.replication.member.server_kind import Trade
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, listening

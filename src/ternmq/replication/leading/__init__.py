@@ -1,0 +1,1 @@
+"""A master: who follows, what counts, the streams to replicas."""
