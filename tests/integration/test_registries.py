@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from ternmq.core.errors import BadConfig, Unavailable
-from ternmq.meta.registry_url import open_registry
+from ternmq.meta.registries.url import open_registry
 from tests.integration.databases import Server, Servers
 from tests.integration.zookeeper import ZooKeeper
 from tests.unit.meta.conftest import Opener, registry
-from tests.unit.meta.test_registry import *  # noqa: F403
-from tests.unit.meta.test_registry import a_topic
+from tests.unit.meta.registries.test_registry import *  # noqa: F403
+from tests.unit.meta.registries.test_registry import a_topic
 
 __all__ = ["registry"]
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ternmq.broker import leader
 from ternmq.core.config import NodeConfig, build
-from ternmq.meta.registry import Registry
+from ternmq.meta.registries.registry import Registry
 from ternmq.node.broker_alone import serving_broker_alone
 from ternmq.node.delay_alone import serving_delay_alone
 from ternmq.node.meta_alone import serving_meta_alone

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ternmq.core.errors import Unavailable
-from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.wire.standing import Standing
 from tests.simulation.world.world import World
 

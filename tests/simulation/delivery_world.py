@@ -19,7 +19,7 @@ from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
 from ternmq.discovery.directory import InUse
-from ternmq.meta.placing import changed
+from ternmq.meta.routing.placement import changed
 from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire import commands as wire
 from ternmq.wire.commands import DELIVERED, PUBLISHED, Command, Done, pack, unpack

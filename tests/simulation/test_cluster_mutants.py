@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ternmq.core.errors import TernError
-from ternmq.meta import leadership, standings
+from ternmq.meta.standings import leadership, standings
 from ternmq.replication.following.follower_role import Replica
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.leading.in_sync_set import InSync

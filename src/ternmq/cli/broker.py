@@ -182,7 +182,7 @@ def forget(
 async def _loss(mq: "Client", group: str, member: str, kind: Kind) -> str:
     """The question before messages are given up."""
     from ternmq.client.admin.broker_members import BrokerMembers, find_member
-    from ternmq.meta.claims import undecided_text
+    from ternmq.meta.standings.claims import undecided_text
 
     standing = await BrokerMembers(mq.links).standing(group, kind.value)
     chosen = find_member(standing, member)

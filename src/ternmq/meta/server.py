@@ -20,12 +20,12 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.units import KIB
 from ternmq.discovery.own_topics import PLACEMENT
-from ternmq.meta.liveness import HEARTBEAT_MS
-from ternmq.meta.naming import Naming, StandingDesk, check_server, is_server
+from ternmq.meta.directory import MetaService
 from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
-from ternmq.meta.registrar import Registrar
-from ternmq.meta.route_table import RouteTable
-from ternmq.meta.service import MetaService
+from ternmq.meta.routing.registrar import Registrar
+from ternmq.meta.routing.route_table import RouteTable
+from ternmq.meta.server_commands import Naming, StandingDesk, check_server, is_server
+from ternmq.meta.standings.liveness import HEARTBEAT_MS
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening

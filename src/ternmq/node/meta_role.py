@@ -12,14 +12,14 @@ from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.release import release
-from ternmq.meta import registry_url
-from ternmq.meta.registry import Registry
-from ternmq.meta.registry_sql import SqlRegistry
-from ternmq.meta.route_table import RouteTable
-from ternmq.meta.scrape import registry_figures
+from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.prometheus import registry_figures
+from ternmq.meta.registries import url
+from ternmq.meta.registries.registry import Registry
+from ternmq.meta.registries.sql import SqlRegistry
+from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
-from ternmq.meta.service import MetaService, serving_directory
-from ternmq.meta.witness import Witness
+from ternmq.meta.standings.seen_standings import Witness
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.rpc.figures import server_figures
@@ -105,7 +105,7 @@ def first_version(clock: Clock) -> int:
 def registry_opener(config: NodeConfig) -> OpenRegistry:
     """The registry that the settings name; by default a file in the data directory."""
     if config.registry:
-        return lambda: registry_url.open_registry(config.registry)
+        return lambda: url.open_registry(config.registry)
     path = _registry_path(config)
     return lambda: SqlRegistry.open_sqlite(path)
 

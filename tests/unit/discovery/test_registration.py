@@ -14,10 +14,10 @@ from ternmq.core.errors import AlreadyExists, Unavailable
 from ternmq.discovery import announcer, registration, remote_directory
 from ternmq.discovery.registration import registered
 from ternmq.discovery.routes import RouteCache
-from ternmq.meta.registry_sql import SqlRegistry
-from ternmq.meta.route_table import RouteTable
+from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.registries.sql import SqlRegistry
+from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
-from ternmq.meta.service import MetaService, serving_directory
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import ServerLimits
 from ternmq.wire.commands import PROTOCOL_VERSION, Hello, Route, Topic, TopicSettings

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.meta.registry import Registry
-from ternmq.meta.registry_sql import SqlRegistry
+from ternmq.meta.registries.registry import Registry
+from ternmq.meta.registries.sql import SqlRegistry
 
 Opener = Callable[[], Registry]
 

@@ -11,9 +11,9 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound
 from ternmq.meta import server as server_module
-from ternmq.meta.route_table import RouteTable
+from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
-from ternmq.meta.service import MetaService, serving_directory
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.server import Listener, ServerLimits

@@ -1,0 +1,33 @@
+"""The figures of a meta server for Prometheus, worked out when somebody looks."""
+
+from collections import Counter
+
+from ternmq.meta.directory import MetaService
+from ternmq.meta.routing.registrar import Registrar
+from ternmq.meta.routing.route_table import RouteTable
+from ternmq.metrics.samples import Samples
+from ternmq.metrics.table import SERVERS_MAX
+
+ROLES = {"realtime": "broker", "delay": "delay"}
+
+
+def registry_figures(
+    out: Samples, service: MetaService, routes: RouteTable, registrar: Registrar
+) -> None:
+    """Who is there, who is away, who was heard of when."""
+    current = routes.current()
+    there = Counter(ROLES[route.kind] for route in current.servers)
+    away = Counter(ROLES[route.kind] for route in current.away)
+    for role in ROLES.values():
+        out.add("tern_meta_servers", there[role], role, "there")
+        out.add("tern_meta_servers", away[role], role, "away")
+    for route, silent_s in registrar.silent()[:SERVERS_MAX]:
+        # Of a group with replicas the one that was silent for longest.
+        name = (ROLES[route.kind], route.broker_group)
+        out.highest("tern_meta_heartbeat_age_seconds", silent_s, *name)
+    for standing in service.standings()[:SERVERS_MAX]:
+        group = (ROLES[standing.kind], standing.broker_group)
+        out.add("tern_meta_members", len(standing.members), *group, "all")
+        out.add("tern_meta_members", len(standing.in_sync), *group, "in_sync")
+        out.add("tern_meta_epoch", standing.epoch, *group)
+    out.add("tern_meta_topics", service.topic_count)

@@ -1,0 +1,1 @@
+"""Where names, ids, epochs and standings are kept: SQL or ZooKeeper."""

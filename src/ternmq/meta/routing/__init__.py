@@ -1,0 +1,1 @@
+"""Which servers there are, as clients are told, and where messages go."""

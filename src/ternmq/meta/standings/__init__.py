@@ -1,0 +1,1 @@
+"""Which server leads which broker group, and how that may change."""

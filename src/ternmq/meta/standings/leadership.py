@@ -1,0 +1,259 @@
+"""Who leads which broker group: standings in memory, each change a compare-and-set in the registry.
+
+A change reads the standing, decides (`standings`), replaces it at the version it read, and does so
+again if somebody was faster; it all runs in the registry's worker thread. Nothing is kept here that
+another meta server would need. Epochs are drawn from the registry's counter *after* the standing
+was read, so an epoch in a standing is always larger than all before it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
+from ternmq.core.log import get_logger
+from ternmq.discovery.directory import InUse
+from ternmq.discovery.telling import tell_all
+from ternmq.meta.registries.registry import Registry
+from ternmq.meta.standings.claims import claimed, is_foreign, is_older, undecided_text
+from ternmq.meta.standings.liveness import Liveness
+from ternmq.meta.standings.standings import (
+    check_lead,
+    epoch_key,
+    forgotten,
+    joined,
+    led,
+    left,
+    resynced,
+)
+from ternmq.wire.standing import (
+    Claim,
+    GroupJoin,
+    GroupKind,
+    GroupLead,
+    InSyncChange,
+    InSyncLeave,
+    MemberForget,
+    Standing,
+    StandingFind,
+)
+
+ATTEMPTS_MAX = 20
+EPOCHS_SKIPPED = 1_000
+"""A registry that knows less than a member may have given out more epochs than anybody told us."""
+
+log = get_logger()
+
+Decide = Callable[[Standing | None], Standing | None]
+T = TypeVar("T")
+
+
+class StandingChange(Protocol):
+    """Which group a request is about."""
+
+    @property
+    def broker_group(self) -> str: ...
+
+    @property
+    def kind(self) -> GroupKind: ...
+
+
+class Leadership:
+    """Standings, and the changes of them. The changes block: for the worker thread."""
+
+    def __init__(self, registry: Registry, liveness: Liveness) -> None:
+        self._registry = registry
+        self.liveness = liveness
+        self._held: dict[tuple[GroupKind, str], Standing] = {}
+        self._callbacks: list[Callable[[Standing], None]] = []
+
+    # Memory, on the loop.
+
+    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+        return self._held.get((kind, broker_group))
+
+    def standings(self) -> list[Standing]:
+        return list(self._held.values())
+
+    def on_changed(self, callback: Callable[[Standing], None]) -> None:
+        self._callbacks.append(callback)
+
+    def learn(self, told: Iterable[Standing], *, another: bool = False) -> None:
+        """These are how groups stand now; older news than what is known is no news, except from
+        `another` registry, or an older copy of it."""
+        for standing in told:
+            key = (standing.kind, standing.broker_group)
+            held = self._held.get(key)
+            if held is None or held.version < standing.version or (another and held != standing):
+                self._held[key] = standing
+                tell_all(self._callbacks, standing, group=standing.broker_group)
+
+    # Changes, in the worker thread.
+
+    def join(self, wanted: GroupJoin) -> Standing:
+        member, key = wanted.member, epoch_key(wanted.broker_group, wanted.kind)
+        empty = Standing(
+            broker_group=wanted.broker_group, kind=wanted.kind, line=self._registry.cluster
+        )
+
+        def decide(held: Standing | None) -> Standing | None:
+            known = None if held is None else held.member(member.id)
+            if known is not None and known.address != member.address:
+                self._refuse_copy(member.id, known.address)
+            if is_foreign(held, wanted.claim) and wanted.data_epoch > 0:
+                raise BadRequest(
+                    f"{member.name} has the data of another broker group {wanted.broker_group!r} "
+                    "(of another cluster, or from before the registry was emptied): give it an "
+                    "empty directory. If its data is the right one, stop the others and 'tern "
+                    f"broker forget {wanted.broker_group} MEMBER --accept-loss' each of them first"
+                )
+            if held is not None and held.claims:
+                return _other(held, claimed(held, empty, member, wanted.claim))
+            if is_older(held, wanted.claim) and not is_foreign(held, wanted.claim):
+                return claimed(held, empty, member, wanted.claim)
+            history = wanted.data_epoch == 0 and self._registry.last_epoch(key) > 0
+            return joined(held, empty, member, history=history)
+
+        self._skip_epochs(wanted)
+        standing = self._swap(wanted, decide)
+        if standing.claims:
+            log.error("broker group not decided", reason=undecided_text(standing))
+        return standing
+
+    def testify(self, seen: Standing) -> Standing:
+        """A meta server saw the group stand so once; an older copy of the registry is not believed
+        until its members have come."""
+        claim = Claim(member="", held=seen, accepted_epoch=seen.epoch)
+        empty = Standing(broker_group=seen.broker_group, kind=seen.kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            if (held is not None and held.claims) or not is_older(held, claim):
+                return None
+            log.error("the registry was restored from an old copy", group=seen.broker_group,
+                      registry_epoch=held.epoch if held else 0, epoch=seen.epoch)  # fmt: skip
+            self._raise_epochs(seen, seen.epoch)
+            return claimed(held, empty, None, claim)
+
+        return self._swap(seen, decide)
+
+    def _skip_epochs(self, wanted: GroupJoin) -> None:
+        """Before anything is decided: no epoch that a member may have heard of comes again."""
+        held = self._registry.standing(wanted.broker_group, wanted.kind)
+        key = epoch_key(wanted.broker_group, wanted.kind)
+        given = self._registry.last_epoch(key)
+        accepted = 0 if wanted.claim is None else wanted.claim.accepted_epoch
+        if wanted.claim is None or (given >= accepted and not is_older(held, wanted.claim)):
+            return
+        log.error(
+            "the registry knows less than a member: it was lost, or restored from an old copy",
+            group=wanted.broker_group, member=wanted.member.name,
+            registry_epoch=0 if held is None else held.epoch, epoch=wanted.claim.held.epoch,
+        )  # fmt: skip
+        self._raise_epochs(wanted, accepted)
+
+    def _raise_epochs(self, group: StandingChange, accepted: int) -> None:
+        key = epoch_key(group.broker_group, group.kind)
+        used = max(self._registry.last_epoch(key), accepted)
+        self._registry.reserve(
+            InUse(broker_group=key, topic_ids=frozenset(), group_id=0, epoch=used + EPOCHS_SKIPPED),
+            now_ms=0,
+        )
+
+    def lead(self, wanted: GroupLead) -> Standing:
+        key = epoch_key(wanted.broker_group, wanted.kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            standing = _there(held, wanted)
+            check_lead(
+                standing, wanted.member_id, alive=self._may_be_alive(standing.master),
+                force=wanted.force, accept_loss=wanted.accept_loss,
+            )  # fmt: skip
+            epoch = self._registry.new_epoch(key)
+            return led(standing, wanted.member_id, epoch=epoch)
+
+        standing = self._swap(wanted, decide)
+        log.info("master", group=standing.broker_group, kind=standing.kind, epoch=standing.epoch,
+                 member=standing.master, in_sync=standing.in_sync)  # fmt: skip
+        return standing
+
+    def change_in_sync(self, wanted: InSyncChange) -> Standing:
+        def decide(held: Standing | None) -> Standing | None:
+            return resynced(
+                _there(held, wanted),
+                epoch=wanted.epoch, in_sync=wanted.in_sync, version=wanted.version,
+                waits=wanted.waits,
+            )  # fmt: skip
+
+        return self._swap(wanted, decide)
+
+    def leave_in_sync(self, wanted: InSyncLeave) -> Standing:
+        return self._swap(
+            wanted,
+            lambda held: left(
+                _there(held, wanted),
+                wanted.member_id,
+                epoch_seen=wanted.epoch_seen,
+                surely=wanted.surely,
+            ),
+        )
+
+    def forget(self, wanted: MemberForget) -> Standing:
+        return self._swap(
+            wanted,
+            lambda held: forgotten(
+                _there(held, wanted), wanted.member_id,
+                alive=self._may_be_alive(wanted.member_id),
+                accept_loss=wanted.accept_loss,
+            ),
+        )  # fmt: skip
+
+    def drain(self, broker_group: str, kind: GroupKind, draining: bool) -> Standing:
+        this = StandingFind(broker_group=broker_group, kind=kind)
+
+        def decide(held: Standing | None) -> Standing | None:
+            standing = _there(held, this)
+            changed = msgspec.structs.replace(standing, draining=draining)
+            return None if changed == standing else changed
+
+        return self._swap(this, decide)
+
+    def _may_be_alive(self, member_id: str) -> bool:
+        """As far as this meta server knows, or another one of the same registry."""
+        if self.liveness.may_be_alive(member_id):
+            return True
+        held = self._registry.held()
+        return member_id in held and self.liveness.may_be_alive_elsewhere(
+            member_id, held[member_id]
+        )
+
+    def _refuse_copy(self, member_id: str, address: str) -> None:
+        if self.liveness.is_heard(member_id):
+            raise AlreadyExists(
+                f"member {member_id} is running at {address}, or was until now: try again when it "
+                "is stopped. Of a copied data directory delete the file 'member'"
+            )
+
+    def _swap(self, wanted: StandingChange, decide: Decide) -> Standing:
+        for _ in range(ATTEMPTS_MAX):
+            held = self._registry.standing(wanted.broker_group, wanted.kind)
+            changed = decide(held)
+            if changed is None:
+                return _there(held, wanted)
+            before = 0 if held is None else held.version
+            changed = msgspec.structs.replace(changed, version=max(before, changed.version) + 1)
+            if self._registry.put_standing(changed, before):
+                return changed
+        raise Unavailable(
+            f"broker group {wanted.broker_group!r} changes all the time; try again",
+        )
+
+
+def _other(held: Standing, changed: Standing) -> Standing | None:
+    return None if changed == held else changed
+
+
+def _there(held: Standing | None, wanted: StandingChange) -> Standing:
+    if held is None:
+        raise BadRequest(f"broker group {wanted.broker_group!r} has no members; nobody joined it")
+    return held

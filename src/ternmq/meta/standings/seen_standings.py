@@ -1,0 +1,71 @@
+"""How groups stood when this meta server looked last: the file `standings-seen` of its data.
+
+Not a copy that anybody would need. It is only held against the registry at the next start: one that
+knows less of a group was restored from an old copy. The group is then not decided until its members
+have proven how it stood (`claims`), however few of them know more than the copy. Another registry
+than the one that was seen says nothing.
+"""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from ternmq.core.errors import TernError
+from ternmq.core.log import get_logger
+from ternmq.meta.directory import MetaService
+from ternmq.storage.files.disk import RealDisk
+from ternmq.wire.standing import Standing
+
+WRITE_S = 0.2
+
+log = get_logger()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    cluster: str
+    standings: list[Standing]
+
+
+class Witness:
+    """Of one meta server."""
+
+    def __init__(self, service: MetaService, path: Path) -> None:
+        self._service = service
+        self._path = path
+        self._changed = asyncio.Event()
+        service.on_standing_changed(lambda _: self._changed.set())
+
+    async def testify(self) -> None:
+        """Once, before anybody is answered."""
+        loop = asyncio.get_running_loop()
+        try:
+            seen = await loop.run_in_executor(None, self._read)
+        except (TernError, msgspec.MsgspecError) as error:
+            log.warning("what was seen of the registry cannot be read", reason=str(error))
+            return
+        if seen is not None and seen.cluster == self._service.cluster:
+            await self._service.testify(seen.standings)
+
+    async def run(self) -> None:
+        """Write down what is seen."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            decided = [each for each in self._service.standings() if not each.claims]
+            seen = Seen(self._service.cluster, decided)
+            try:
+                await loop.run_in_executor(None, self._write, seen)
+            except TernError as error:
+                log.warning("what is seen of the registry is not noted", reason=error.message)
+            await asyncio.sleep(WRITE_S)
+
+    def _read(self) -> Seen | None:
+        disk = RealDisk()
+        if not disk.exists(self._path):
+            return None
+        return msgspec.msgpack.decode(disk.read(self._path), type=Seen)
+
+    def _write(self, seen: Seen) -> None:
+        RealDisk().write_atomic(self._path, msgspec.msgpack.encode(seen))

@@ -1,0 +1,68 @@
+"""A meta server that saw more of a group than the registry knows: an old copy is not believed."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ternmq.core.errors import NotInSync
+from ternmq.core.lifecycle import background
+from ternmq.meta.directory import serving_directory
+from ternmq.meta.registries.sql import SqlRegistry
+from ternmq.meta.standings.seen_standings import Seen, Witness
+from ternmq.testing.clock import TurnedClock
+from ternmq.wire.standing import Claim, Member, Standing
+
+ONE = Member(id="1" * 16, name="one", address="h1:1")
+TWO = Member(id="2" * 16, name="two", address="h2:1")
+
+
+def written(path: Path) -> list[Standing]:
+    return msgspec.msgpack.decode(path.read_bytes(), type=Seen).standings
+
+
+async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_no_better(
+    tmp_path: Path,
+) -> None:
+    """The replica was out of the set when it was killed, and knows nothing of it."""
+    file, seen = tmp_path / "registry.db", tmp_path / "seen"
+
+    def claim(member: Member, held: Standing) -> Claim:
+        return Claim(member=member.id, held=held, accepted_epoch=held.epoch)
+
+    async with serving_directory(
+        lambda: SqlRegistry.open_sqlite(file), clock=TurnedClock()
+    ) as service:
+        witness = Witness(service, seen)
+        await witness.testify()
+        async with background(witness=witness.run):
+            await service.join_group("main", "realtime", ONE)
+            await service.join_group("main", "realtime", TWO)
+            led = await service.lead("main", ONE.id)
+            both = await service.change_in_sync(
+                "main", epoch=led.epoch, in_sync=[ONE.id, TWO.id], version=led.version
+            )
+            shutil.copy(file, tmp_path / "old.db")
+            for end in ("-wal", "-shm"):
+                shutil.copy(f"{file}{end}", f"{tmp_path / 'old.db'}{end}")
+            alone = await service.change_in_sync(
+                "main", epoch=led.epoch, in_sync=[ONE.id], version=both.version
+            )
+            async with asyncio.timeout(10):
+                while not seen.exists() or written(seen) != [alone]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+    async with serving_directory(
+        lambda: SqlRegistry.open_sqlite(tmp_path / "old.db"), clock=TurnedClock()
+    ) as service:
+        assert service.standing("main") == both, "the copy is of before"
+        await Witness(service, seen).testify()
+        await service.join_group("main", "realtime", TWO, claim=claim(TWO, both))
+        with pytest.raises(NotInSync, match="start one"):
+            await service.lead("main", TWO.id)
+        after = await service.join_group("main", "realtime", ONE, claim=claim(ONE, alone))
+        assert (after.in_sync, after.claims) == ([ONE.id], [])
+        await Witness(service, seen).testify()
+        assert service.standing("main") == after, "once is enough"
