@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ternmq.core.errors import Corrupt
-from ternmq.delay.formats import checkpoint, decision, journal_record
+from ternmq.delay.formats import checkpoint, journal_record
+from ternmq.delay.formats import decision as decision_format
 from ternmq.delay.formats.checkpoint import Checkpoint, KnownHour, KnownTopic
 from ternmq.delay.formats.decision import Decision, DispatchFormat, Kind
 from ternmq.delay.formats.journal_record import JournalFormat
@@ -65,13 +66,13 @@ def golden(name: str) -> bytes:
 @pytest.mark.parametrize("name", DECISIONS)
 def test_a_decision_has_these_bytes(name: str) -> None:
     decision = DECISIONS[name]
-    record = decision.encode(decision, offset=64, durable_to=32)
+    record = decision_format.encode(decision, offset=64, durable_to=32)
 
     assert record == golden(name)
     form = DispatchFormat()
     assert form.size(memoryview(record)) == len(record)
     assert form.check(memoryview(record), 64) == 32
-    back = decision.decode(record)
+    back = decision_format.decode(record)
     assert back.rows.tolist() == decision.rows.tolist()
     for field in ("kind", "at_ms", "topic_id", "producer", "first_sequence", "value", "group"):
         assert getattr(back, field) == getattr(decision, field)
@@ -102,7 +103,7 @@ def test_a_record_of_the_journal_has_these_bytes(name: str) -> None:
     noted = journal_record.parse(memoryview(record))
     assert (noted.offset, noted.end, noted.hour) == (4096, 4096 + len(record), 0x88)
     assert (noted.scheduled, noted.kind, noted.place) == (0x99, decision.kind, 64)
-    assert bytes(noted.record) == decision.encode(decision, offset=64, durable_to=0)
+    assert bytes(noted.record) == decision_format.encode(decision, offset=64, durable_to=0)
     for at in range(len(record)):
         broken = bytearray(record)
         broken[at] ^= 4

@@ -197,11 +197,11 @@ class Cluster:
 def segments_of(batches: int) -> Iterator[None]:
     """Logs of brokers begin a new file after so many batches; no setting goes as low."""
     small = partial(StorageConfig, segment_batches_max=batches, pull_segment_size=64 * 1024)
-    setattr(parts, "StorageConfig", small)  # noqa: B010
+    setattr(leader, "StorageConfig", small)  # noqa: B010
     try:
         yield
     finally:
-        setattr(parts, "StorageConfig", StorageConfig)  # noqa: B010
+        setattr(leader, "StorageConfig", StorageConfig)  # noqa: B010
 
 
 def simulate(seed: int, tell: Callable[[str], None] | None = None, **wanted: Any) -> Outcome:

@@ -26,7 +26,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
         return SegmentedLog(disk, directory, segment_size=SEGMENT_SIZE)
 
     monkeypatch.setattr(wal, "SegmentedLog", small)
-    monkeypatch.setattr(opening, "SegmentedLog", small)
+    monkeypatch.setattr(loader, "SegmentedLog", small)
 
 
 def live(seed: int, steps: int) -> GroupLife:

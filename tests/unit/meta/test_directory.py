@@ -25,8 +25,7 @@ from ternmq.meta.registries.registry import (
 from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.policies import TopicSet
 from ternmq.wire.standing import GroupKind, Standing
-
-from .conftest import Opener
+from tests.unit.meta.conftest import Opener
 
 PLAIN = TopicSettings()
 PLAIN_TOPIC = Topic(id=0, name="", created_at_ms=0)

@@ -9,8 +9,7 @@ from ternmq.testing.clock import TurnedClock
 from ternmq.wire.commands import Route
 from ternmq.wire.registering import Register
 from ternmq.wire.standing import Member
-
-from .conftest import Opener
+from tests.unit.meta.conftest import Opener
 
 
 async def test_members_and_silence_of_a_group_with_a_replica(opener: Opener) -> None:

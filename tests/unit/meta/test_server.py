@@ -37,8 +37,7 @@ from ternmq.wire.commands import (
     unpack,
 )
 from ternmq.wire.frame import Frame
-
-from .conftest import Opener
+from tests.unit.meta.conftest import Opener
 
 WAIT = 20.0
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=bytes(16))

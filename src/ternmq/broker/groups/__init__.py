@@ -1,1 +1,1 @@
-"""Consumer groups as state machines: lanes, leases, retries, order. Pure: no loop, thread, file or socket."""
+"""Consumer groups as state machines: lanes, leases, order. Pure: no loop, thread or file."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.broker.groups import priority
+from ternmq.broker.groups import priority as priority_module
 from ternmq.testing import node
 from tests.unit.broker.test_delivery import eventually, take
 
@@ -49,7 +49,7 @@ async def test_higher_priorities_come_first_and_equal_ones_in_the_order_they_cam
 async def test_a_window_of_ready_rows_is_looked_at_and_not_more(
     mq: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "WINDOW", 4)
+    monkeypatch.setattr(priority_module, "WINDOW", 4)
     for number in range(6):
         await mq.send("t", b"%d" % number, priority=number)
 

@@ -128,7 +128,7 @@ async def test_a_failing_key_that_fills_the_look_ahead_is_named(
     mq: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R6: bounded, with an alarm."""
-    monkeypatch.setattr(order, "LOOK_AHEAD", 5)
+    monkeypatch.setattr(key_order, "LOOK_AHEAD", 5)
     await mq.send_many("t", [ternmq.Outgoing(body=b"%d" % n, order_key="a") for n in range(9)])
     await mq.send("t", b"x", order_key="b")
     async with mq.consumer("t", group="g", ordered=True) as consumer:

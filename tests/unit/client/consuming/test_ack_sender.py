@@ -39,7 +39,7 @@ async def test_what_could_not_be_told_is_kept_and_flush_does_not_say_it_was(
     await mq.send_many("orders", [b"x"] * 3)
     async with mq.consumer("orders", group="billing") as consumer:
         messages = await take(consumer, 3)
-        monkeypatch.setattr(teller, "pack", failing)
+        monkeypatch.setattr(ack_sender, "pack", failing)
         messages[0].ack()
         messages[1].reject()
         with pytest.raises(ZeroDivisionError):

@@ -386,7 +386,7 @@ def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ZeroDivisionError("nobody thought of this")
         return encode(messages, **rest)
 
-    monkeypatch.setattr(parcel, "encode_messages", failing)
+    monkeypatch.setattr(producer_batch, "encode_messages", failing)
 
 
 @pytest.mark.usefixtures("unwritable")

@@ -51,7 +51,7 @@ def test_a_full_disk_gets_room_by_what_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of settled messages go even if that cannot be noted."""
-    monkeypatch.setattr(spool_log, "SEGMENT_SIZE", 200)
+    monkeypatch.setattr(spool_file, "SEGMENT_SIZE", 200)
     disk = SimulatedDisk()
     log = SpoolLog(tmp_path, size_max=MIB, disk=disk)
     entries = [log.put("t", b"%d" % number, b"x" * 50) for number in range(10)]
@@ -121,7 +121,7 @@ def test_a_full_spool_refuses_and_has_room_again(tmp_path: Path) -> None:
 def test_segments_that_are_done_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_log, "SEGMENT_SIZE", 4_096)
+    monkeypatch.setattr(spool_file, "SEGMENT_SIZE", 4_096)
     log = SpoolLog(tmp_path, size_max=MIB)
     for number in range(100):
         entry = log.put("t", b"%d" % number, b"x" * 500)

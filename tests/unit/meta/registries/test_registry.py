@@ -25,8 +25,7 @@ from ternmq.wire.commands import Route, Topic, TopicSettings
 from ternmq.wire.placement import Place
 from ternmq.wire.policies import TopicSet
 from ternmq.wire.standing import Member, Standing
-
-from .conftest import Opener
+from tests.unit.meta.conftest import Opener
 
 
 def a_topic(name: str = "orders", *, at_ms: int = 5) -> NewTopic:

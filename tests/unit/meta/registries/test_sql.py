@@ -101,7 +101,7 @@ def test_losing_a_race_for_a_name_finds_the_winners_topic(
             raise exc.IntegrityError("insert", {}, Exception("UNIQUE constraint failed"))
         return create_topics(connection, wanted)
 
-    monkeypatch.setattr(registry_sql, "_create_topics", late)
+    monkeypatch.setattr(sql, "_create_topics", late)
 
     [topic] = registry.create_topics([a_topic()])
     assert topic.name == "orders"
@@ -116,7 +116,7 @@ def test_a_race_that_is_lost_for_ever_is_an_error(
     def always(connection: sa.Connection, broker_group: str) -> int:
         raise exc.IntegrityError("insert", {}, Exception("UNIQUE constraint failed"))
 
-    monkeypatch.setattr(registry_sql, "_new_epoch", always)
+    monkeypatch.setattr(sql, "_new_epoch", always)
 
     with pytest.raises(Unavailable, match="UNIQUE"):
         registry.new_epoch("a")

@@ -13,8 +13,7 @@ from ternmq.testing.clock import TurnedClock
 from ternmq.wire.commands import Route
 from ternmq.wire.registering import Register, Withdraw
 from ternmq.wire.standing import GroupJoin, Member, Standing
-
-from .conftest import Opener
+from tests.unit.meta.conftest import Opener
 
 DELAY = Route(broker_group="later", address="10.0.0.1:7702", kind="delay")
 BROKER = Route(broker_group="a", address="10.0.0.2:7701")

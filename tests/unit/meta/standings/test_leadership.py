@@ -11,8 +11,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.meta.directory import MetaService, serving_directory
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.standing import Claim, Member, Standing, standing_of
-
-from .conftest import Opener
+from tests.unit.meta.conftest import Opener
 
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")

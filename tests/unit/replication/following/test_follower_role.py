@@ -38,7 +38,7 @@ class Site(SimpleNamespace):
 async def test_a_member_that_shall_lead_asks_until_meta_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replica, "AGAIN_S", 0.001)
+    monkeypatch.setattr(follower_role, "AGAIN_S", 0.001)
     won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
     site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
     copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
@@ -50,7 +50,7 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
 async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replica, "AGAIN_S", 0.001)
+    monkeypatch.setattr(follower_role, "AGAIN_S", 0.001)
     won = Standing(broker_group="main", version=8, epoch=9, master=ME.id, in_sync=[ME.id])
     site: Any = Site(won)
     site.config = SimpleNamespace(failover=True)
