@@ -28,8 +28,8 @@ from benchmarks.peers.process import ServerProcess, free_ports
 from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
-from ternmq.wire.commands import BROKER, PROTOCOL_VERSION, Hello, Route
-from ternmq.wire.standing import Member, Standing
+from ternmq.wire.messages.commands import BROKER, PROTOCOL_VERSION, Hello, Route
+from ternmq.wire.messages.standings import Member, Standing
 
 WATCHERS = 10
 KILLED = 20

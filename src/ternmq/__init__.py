@@ -61,7 +61,7 @@ from ternmq.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from ternmq.wire.commands import Start, TopicSettings
+from ternmq.wire.messages.commands import Start, TopicSettings
 
 __version__ = "0.1.0"
 

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from ternmq.core.errors import OverLimit
-from ternmq.wire.commands import (
+from ternmq.wire.frame import pack_header
+from ternmq.wire.messages.commands import (
     DELIVERED,
     PUBLISHED,
     Command,
@@ -23,8 +24,7 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.frame import pack_header
-from ternmq.wire.replicating import (
+from ternmq.wire.messages.replication import (
     MESSAGES,
     PULLS,
     REPLICATE,

@@ -20,7 +20,7 @@ from ternmq.pipeline.finding import ArchiveSearch, Wanted
 from ternmq.pipeline.replay import Replayer, ReplayJob
 from ternmq.pipeline.trace import TraceJob, trace
 from ternmq.sync import connect
-from ternmq.wire.commands import Start
+from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node
 
 

@@ -14,7 +14,7 @@ from ternmq.pipeline.archive import ArchiveJob, Archiver
 from ternmq.pipeline.archive_store import ArchiveStore
 from ternmq.pipeline.finding import ArchiveSearch, Wanted
 from ternmq.sync import connect
-from ternmq.wire.commands import Start
+from ternmq.wire.messages.commands import Start
 from tests.integration.processes import Node
 
 COLUMNS = "id, sequence, stored_at, born_at, key, tag, order_key, app, size, body, properties"

@@ -20,8 +20,8 @@ from ternmq.batch.encoder import Origin, encode_bodies
 from ternmq.batch.layout import BODY_SIZE_MAX, COUNT, PRODUCER, PRODUCER_CRC_AT, ROWS_MAX
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
-from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Read, pack
 from ternmq.wire.frame import HEADER
+from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Read, pack
 from tests.integration.processes import Node
 from tests.integration.verifiable import whole_topic
 from tests.unit.rpc.peers import RawClient, a_frame, hello_frame

@@ -17,7 +17,7 @@ from ternmq.pipeline.archive import ArchiveJob, Archiver
 from ternmq.pipeline.jobs.replay_writer import Bringer
 from ternmq.pipeline.replay import Replayer, ReplayJob
 from ternmq.sync import connect
-from ternmq.wire.commands import Start
+from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until
 
 

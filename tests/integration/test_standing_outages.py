@@ -16,8 +16,8 @@ from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
-from ternmq.wire.commands import BROKER, PROTOCOL_VERSION, Hello, Route
-from ternmq.wire.standing import Member, Standing
+from ternmq.wire.messages.commands import BROKER, PROTOCOL_VERSION, Hello, Route
+from ternmq.wire.messages.standings import Member, Standing
 from tests.integration.databases import Server, Servers
 from tests.integration.processes import MetaServer, NodeFactory
 from tests.integration.test_cluster import url_of

@@ -15,7 +15,7 @@ from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.pipeline.trace import TraceJob, trace, write
 from ternmq.storage.pull.record import Kind
 from ternmq.sync import connect
-from ternmq.wire.commands import Start
+from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ternmq.core.errors import Unavailable
 from ternmq.meta.registries.sql import SqlRegistry
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.standings import Standing
 from tests.simulation.world.world import World
 
 READING = frozenset(

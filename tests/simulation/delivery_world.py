@@ -21,10 +21,10 @@ from ternmq.core.ids import ProducerId
 from ternmq.discovery.directory import InUse
 from ternmq.meta.routing.placement import changed
 from ternmq.testing import SimulatedDisk, TurnedClock
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import DELIVERED, PUBLISHED, Command, Done, pack, unpack
 from ternmq.wire.frame import Frame
-from ternmq.wire.placement import Place, Placed, Placement
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import DELIVERED, PUBLISHED, Command, Done, pack, unpack
+from ternmq.wire.messages.placement import Place, Placed, Placement
 
 T = TypeVar("T")
 R = TypeVar("R", bound=wire.Record)

@@ -15,8 +15,8 @@ from ternmq.replication.following.follower_role import Replica
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
-from ternmq.wire.replicating import LogHeld, LogPlan
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.replication import LogHeld, LogPlan
+from ternmq.wire.messages.standings import Standing
 from tests.simulation.cluster import simulate
 
 Patch = pytest.MonkeyPatch

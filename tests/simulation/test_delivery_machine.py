@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import Command, Done, Start
-from ternmq.wire.replaying import GroupRetried, GroupRetry
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import Command, Done, Start
+from ternmq.wire.messages.replay import GroupRetried, GroupRetry
 from tests.simulation.delivery_world import GRACE_MS, TOPIC, Caller, Consumer, Row, World
 
 EXAMPLES = int(os.environ.get("SEEDS", "100"))

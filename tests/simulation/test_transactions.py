@@ -38,9 +38,9 @@ from ternmq.storage.messages.transactions import Outcome
 from ternmq.storage.store import Store
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from ternmq.wire.commands import Command, Topic, unpack
 from ternmq.wire.frame import Frame
-from ternmq.wire.halves import Action, DetachedEnd, HalfCheck, HalfEnd
+from ternmq.wire.messages.commands import Command, Topic, unpack
+from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfCheck, HalfEnd
 from tests.simulation.transaction_model import Half, Model, Place, Told
 
 STEPS = 90

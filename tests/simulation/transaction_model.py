@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ternmq.batch.half import HalfInfo
-from ternmq.wire.halves import HalfPlace
+from ternmq.wire.messages.transactions import HalfPlace
 
 Place = tuple[str, int]
 """Topic and sequence."""

@@ -7,9 +7,9 @@ from ternmq.broker.delivery.pull import Deliverer
 from ternmq.broker.groups.groups import Member
 from ternmq.core.errors import BadRequest
 from ternmq.rpc.peer import Peer
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import Flag, unpack
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import Flag, unpack
 
 VERDICTS_FREE = 100
 REST_PER_VERDICT_S = 10e-6  # About what one costs.

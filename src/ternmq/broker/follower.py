@@ -26,10 +26,10 @@ from ternmq.rpc.peer import Peer
 from ternmq.storage.files.set_aside import asides
 from ternmq.storage.log.append import Append, committed
 from ternmq.storage.store import Store
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import Command, pack, unpack
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import MESSAGES
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import Command, pack, unpack
+from ternmq.wire.messages.replication import MESSAGES
 
 INDEX_INTERVAL_S = 0.5
 

@@ -65,13 +65,13 @@ from ternmq.storage.log.retention_rules import RetentionRules
 from ternmq.storage.messages.figures import log_figures
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.store import Store
-from ternmq.wire import commands as wire
-from ternmq.wire.figures import TopicFiguresFind
-from ternmq.wire.finding import Find
-from ternmq.wire.halves import DetachedEnd, HalfEnd, HalfFind
-from ternmq.wire.keys import KeyResume
-from ternmq.wire.placement import SlotsFind
-from ternmq.wire.refused import RefusedFind, RefusedHandle
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.find import Find
+from ternmq.wire.messages.placement import SlotsFind
+from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
+from ternmq.wire.messages.stats import TopicFiguresFind
+from ternmq.wire.messages.stopped_keys import KeyResume
+from ternmq.wire.messages.transactions import DetachedEnd, HalfEnd, HalfFind
 
 log = get_logger()
 

@@ -21,13 +21,13 @@ from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import Command, Flag, pack, unpack
-from ternmq.wire.dead import DeadFind, DeadHandle
-from ternmq.wire.deliveries import DeliveriesRead
 from ternmq.wire.frame import Frame
-from ternmq.wire.policies import MemberPause
-from ternmq.wire.replaying import GroupReplay, GroupRetry, ReplayOpen
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import Command, Flag, pack, unpack
+from ternmq.wire.messages.dead_letters import DeadFind, DeadHandle
+from ternmq.wire.messages.deliveries import DeliveriesRead
+from ternmq.wire.messages.limits import MemberPause
+from ternmq.wire.messages.replay import GroupReplay, GroupRetry, ReplayOpen
 
 _ONE_WAY = int(Flag.ONE_WAY)
 _LAST_WORDS = frozenset(

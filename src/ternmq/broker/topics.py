@@ -6,7 +6,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.own_topics import later_topic, refused_topic
 from ternmq.rpc.peer import Peer
-from ternmq.wire.commands import DISPATCHER, Topic, TopicSettings
+from ternmq.wire.messages.commands import DISPATCHER, Topic, TopicSettings
 
 log = get_logger()
 

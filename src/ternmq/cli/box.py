@@ -11,7 +11,7 @@ from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.wire.dead import DeadDone
+    from ternmq.wire.messages.dead_letters import DeadDone
 
 Ranges = list[tuple[int, int]]
 

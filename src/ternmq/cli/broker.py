@@ -31,7 +31,7 @@ from ternmq.core.errors import BadRequest
 if TYPE_CHECKING:
     from ternmq.client.admin.broker_members import BrokerState
     from ternmq.client.client import Client
-    from ternmq.wire.standing import HandedOver, Standing
+    from ternmq.wire.messages.standings import HandedOver, Standing
 
 app = typer.Typer(
     help="Brokers: run one, see which there are, say who leads.", no_args_is_help=True

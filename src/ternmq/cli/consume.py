@@ -20,7 +20,7 @@ from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import message_fields, note, preview, say, show_table, utc
 from ternmq.cli.parts import BrokerGroup, end_incomplete
 from ternmq.core.ids import check_name
-from ternmq.wire.commands import Start
+from ternmq.wire.messages.commands import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

@@ -36,7 +36,7 @@ from ternmq.cli.times import parse_at, parse_delay, parse_when
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import explicit_id_text
 from ternmq.core.units import DAY_MS
-from ternmq.wire.delays import DelayAction, DelayCounts, DelayRow
+from ternmq.wire.messages.delays import DelayAction, DelayCounts, DelayRow
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

@@ -18,8 +18,8 @@ from ternmq.cli.output import size
 from ternmq.cli.report import Finding, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB, SECOND_MS
-from ternmq.wire.commands import Route, Status
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.commands import Route, Status
+from ternmq.wire.messages.standings import Standing
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -60,7 +60,7 @@ async def _reach(url: str) -> list[Finding]:
 
     from ternmq.cli.reach import examine
     from ternmq.discovery.url import parse_url
-    from ternmq.wire.commands import PROTOCOL_VERSION, Hello
+    from ternmq.wire.messages.commands import PROTOCOL_VERSION, Hello
 
     hello = Hello(
         protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)

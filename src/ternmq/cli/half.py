@@ -8,7 +8,7 @@ from ternmq.cli.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.output import note, plain, say, show_facts, show_json, show_table, size, utc
 from ternmq.cli.parts import end_incomplete
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
-from ternmq.wire.halves import HalfEnded, HalfOpen, HalfOpens
+from ternmq.wire.messages.transactions import HalfEnded, HalfOpen, HalfOpens
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

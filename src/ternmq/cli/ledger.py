@@ -8,8 +8,8 @@ from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, plain, say, show_json, show_table
 from ternmq.cli.parts import end_incomplete
 from ternmq.client.admin.merge_answers import merged_lines
-from ternmq.wire.commands import HalfLine, LedgerLine
-from ternmq.wire.delays import DelayLedgerLine
+from ternmq.wire.messages.commands import HalfLine, LedgerLine
+from ternmq.wire.messages.delays import DelayLedgerLine
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

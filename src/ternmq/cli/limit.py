@@ -9,7 +9,7 @@ from ternmq.cli.output import show_facts, show_json, show_table, size
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_rate, parse_size_rate
-from ternmq.wire.policies import AppLimit
+from ternmq.wire.messages.limits import AppLimit
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

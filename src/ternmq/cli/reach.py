@@ -15,7 +15,7 @@ from ternmq.cli.report import Finding, Level
 from ternmq.core.errors import TernError
 from ternmq.rpc.address import split_address
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Command,
     Hello,
     Route,

@@ -14,7 +14,7 @@ from ternmq.cli.options import URL, Json, Url, use
 from ternmq.cli.output import note, show_json, show_table
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.slots import SLOTS
-from ternmq.wire.placement import Placement
+from ternmq.wire.messages.placement import Placement
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

@@ -12,8 +12,8 @@ from ternmq.cli.watch import Watch, show_again, shown_rates
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms, parse_size
-from ternmq.wire.commands import Topic, TopicSettings, TopicStatus
-from ternmq.wire.figures import Rates, TopicFigures
+from ternmq.wire.messages.commands import Topic, TopicSettings, TopicStatus
+from ternmq.wire.messages.stats import Rates, TopicFigures
 
 if TYPE_CHECKING:
     from ternmq.client.admin.admin import Admin

@@ -10,7 +10,7 @@ import typer
 from ternmq.cli.options import use
 from ternmq.cli.output import flush, say, size
 from ternmq.cli.parts import end_incomplete, note_missing
-from ternmq.wire.figures import Rates
+from ternmq.wire.messages.stats import Rates
 
 if TYPE_CHECKING:
     from ternmq.client.admin.admin import Admin

@@ -18,9 +18,9 @@ from ternmq.delay.store.bootstrap import Base, Installing
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.peer import Peer
-from ternmq.wire.commands import Command, Hello, unpack
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import BaseOpen, BaseOpened, BasePiece, BaseRead
+from ternmq.wire.messages.commands import Command, Hello, unpack
+from ternmq.wire.messages.replication import BaseOpen, BaseOpened, BasePiece, BaseRead
 
 PIECE = MIB
 AHEAD = 4

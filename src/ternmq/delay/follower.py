@@ -21,9 +21,9 @@ from ternmq.replication.member.server_kind import Loops
 from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import Command, pack
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import Command, pack
 
 HEALTH_S = 0.5
 _OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_READ)

@@ -34,7 +34,7 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.figures import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.storage.messages.figures import log_figures
-from ternmq.wire import commands as wire
+from ternmq.wire.messages import commands as wire
 
 log = get_logger()
 

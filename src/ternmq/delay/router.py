@@ -9,10 +9,10 @@ from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import Finder
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
-from ternmq.wire import commands as wire
-from ternmq.wire.commands import Command, Flag, pack, unpack
-from ternmq.wire.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.commands import Command, Flag, pack, unpack
+from ternmq.wire.messages.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
 
 Slow = Callable[[Any], Awaitable[wire.Record]]
 Hot = Callable[[Peer, Frame], None]

@@ -14,7 +14,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
 from ternmq.replication.member.member_server import MemberServer, Place, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
-from ternmq.wire.commands import DISPATCHER
+from ternmq.wire.messages.commands import DISPATCHER
 
 
 @asynccontextmanager

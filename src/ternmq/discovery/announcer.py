@@ -10,8 +10,8 @@ from typing import Protocol
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Hello, Record, T
-from ternmq.wire.registering import Register, Registered, Withdraw
+from ternmq.wire.messages.commands import Command, Hello, Record, T
+from ternmq.wire.messages.registering import Register, Registered, Withdraw
 
 ANSWER_S = 5.0
 AGAIN_S = 0.5

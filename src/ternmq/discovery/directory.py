@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ternmq.wire.commands import Topic, TopicSettings
-from ternmq.wire.placement import Place, Placed, Placement
-from ternmq.wire.standing import Claim, GroupKind, Member, Standing
+from ternmq.wire.messages.commands import Topic, TopicSettings
+from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.standings import Claim, GroupKind, Member, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

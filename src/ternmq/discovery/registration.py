@@ -18,8 +18,8 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
 from ternmq.discovery.announcer import Announcer
-from ternmq.wire.commands import Hello, Route
-from ternmq.wire.registering import Register
+from ternmq.wire.messages.commands import Hello, Route
+from ternmq.wire.messages.registering import Register
 
 FIRST_WITHIN_S = 30.0
 """Longer than a server of the same name that was killed counts as running."""

@@ -18,7 +18,7 @@ from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.telling import tell_all
 from ternmq.rpc.connection import request
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Command,
     Empty,
     Record,
@@ -30,7 +30,8 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
-from ternmq.wire.naming import (
+from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.servers import (
     GroupId,
     GroupIdFind,
     Reserve,
@@ -38,8 +39,7 @@ from ternmq.wire.naming import (
     TopicNews,
     TopicNewsFind,
 )
-from ternmq.wire.placement import Place, Placed, Placement
-from ternmq.wire.standing import StandingFind, Standings
+from ternmq.wire.messages.standings import StandingFind, Standings
 
 WAIT_MS = 10_000
 ANSWER_S = 20.0

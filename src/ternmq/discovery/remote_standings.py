@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.core.errors import Conflict
 from ternmq.discovery.telling import tell_all
-from ternmq.wire.commands import Command, Record, T
-from ternmq.wire.standing import (
+from ternmq.wire.messages.commands import Command, Record, T
+from ternmq.wire.messages.standings import (
     Claim,
     GroupJoin,
     GroupKind,

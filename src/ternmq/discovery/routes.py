@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Hello, Route, Routes, RoutesFind
+from ternmq.wire.messages.commands import Command, Hello, Route, Routes, RoutesFind
 
 WATCH_MS = 10_000
 PAUSE_S = 0.05

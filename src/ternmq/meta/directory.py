@@ -39,9 +39,9 @@ from ternmq.meta.routing.place import place
 from ternmq.meta.standings.leadership import Leadership
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS, Liveness
 from ternmq.meta.standings.standings import epoch_key
-from ternmq.wire.commands import Route, Topic, TopicSettings
-from ternmq.wire.placement import Place, Placed, Placement
-from ternmq.wire.standing import (
+from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.standings import (
     Claim,
     GroupJoin,
     GroupKind,

@@ -29,7 +29,8 @@ from ternmq.meta.standings.liveness import HEARTBEAT_MS
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
-from ternmq.wire.commands import (
+from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
+from ternmq.wire.messages.commands import (
     BROKER,
     DISPATCHER,
     PROTOCOL_VERSION,
@@ -48,12 +49,11 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
-from ternmq.wire.naming import EpochNew, GroupIdFind, Reserve, TopicNewsFind
-from ternmq.wire.placement import Place
-from ternmq.wire.policies import AppLimits, LimitSet, TopicSet
-from ternmq.wire.registering import Register, Withdraw
-from ternmq.wire.standing import (
+from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
+from ternmq.wire.messages.placement import Place
+from ternmq.wire.messages.registering import Register, Withdraw
+from ternmq.wire.messages.servers import EpochNew, GroupIdFind, Reserve, TopicNewsFind
+from ternmq.wire.messages.standings import (
     GroupDrain,
     GroupJoin,
     GroupLead,

@@ -9,8 +9,8 @@ from ternmq.discovery.directory import InUse
 from ternmq.meta.directory import MetaService
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.peer import Peer
-from ternmq.wire.commands import Empty, Record
-from ternmq.wire.naming import (
+from ternmq.wire.messages.commands import Empty, Record
+from ternmq.wire.messages.servers import (
     Epoch,
     EpochNew,
     GroupId,
@@ -20,7 +20,7 @@ from ternmq.wire.naming import (
     TopicNews,
     TopicNewsFind,
 )
-from ternmq.wire.standing import (
+from ternmq.wire.messages.standings import (
     GroupDrain,
     GroupJoin,
     GroupLead,

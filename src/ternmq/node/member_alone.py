@@ -16,7 +16,7 @@ from ternmq.node.joining import joined
 from ternmq.node.metrics_page import serving_metrics
 from ternmq.replication.member.member_server import MemberServer
 from ternmq.storage.files.disk import Disk
-from ternmq.wire.commands import Route
+from ternmq.wire.messages.commands import Route
 
 
 class Serve(Protocol):

@@ -20,9 +20,9 @@ from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.commands import Command, Record, Seek, Sought, Start, T
-from ternmq.wire.dead import DeadDone
-from ternmq.wire.deliveries import DeliveriesPage, DeliveriesRead
+from ternmq.wire.messages.commands import Command, Record, Seek, Sought, Start, T
+from ternmq.wire.messages.dead_letters import DeadDone
+from ternmq.wire.messages.deliveries import DeliveriesPage, DeliveriesRead
 
 REMEMBER_S = 0.1
 IDS_REMEMBER_S = 1.0

@@ -37,7 +37,7 @@ from ternmq.pipeline.jobs.replay_writer import Bringer
 from ternmq.pipeline.replay_plan import PLANS, Block, ReplayDone, ReplayPlan, Step
 from ternmq.pipeline.session import first_line
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.replaying import ReplayOpen
+from ternmq.wire.messages.replay import ReplayOpen
 
 ROW_COST = 64
 """Bytes that a row counts besides its values."""

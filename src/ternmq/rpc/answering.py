@@ -14,8 +14,8 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
-from ternmq.wire.commands import Flag, Record, pack
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Flag, Record, pack
 
 TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
 

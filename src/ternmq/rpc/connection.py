@@ -25,7 +25,9 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
-from ternmq.wire.commands import (
+from ternmq.wire.decoder import FrameDecoder
+from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
+from ternmq.wire.messages.commands import (
     PROTOCOL_VERSION,
     Command,
     Flag,
@@ -36,8 +38,6 @@ from ternmq.wire.commands import (
     read_failure,
     unpack,
 )
-from ternmq.wire.decoder import FrameDecoder
-from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
 
 log = get_logger()
 

@@ -25,7 +25,9 @@ from ternmq.core.log import get_logger
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.house import House, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
-from ternmq.wire.commands import (
+from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
+from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
+from ternmq.wire.messages.commands import (
     PROTOCOL_VERSION,
     Command,
     Flag,
@@ -35,8 +37,6 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
-from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
 
 log = get_logger()
 

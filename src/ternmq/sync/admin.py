@@ -13,7 +13,7 @@ from ternmq.client.transactions.half_sender import HalfWanted
 from ternmq.client.transport.fan_out import Missing
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Group,
     HalfLine,
     LedgerLine,
@@ -24,13 +24,13 @@ from ternmq.wire.commands import (
     Topic,
     TopicSettings,
 )
-from ternmq.wire.dead import DeadDone
-from ternmq.wire.figures import GroupFigures, TopicFigures
-from ternmq.wire.halves import HalfEnded, HalfOpens
-from ternmq.wire.keys import GroupKeys
-from ternmq.wire.placement import Placement
-from ternmq.wire.policies import AppLimit
-from ternmq.wire.standing import GroupKind, HandedOver, Standing
+from ternmq.wire.messages.dead_letters import DeadDone
+from ternmq.wire.messages.limits import AppLimit
+from ternmq.wire.messages.placement import Placement
+from ternmq.wire.messages.standings import GroupKind, HandedOver, Standing
+from ternmq.wire.messages.stats import GroupFigures, TopicFigures
+from ternmq.wire.messages.stopped_keys import GroupKeys
+from ternmq.wire.messages.transactions import HalfEnded, HalfOpens
 
 
 class Admin:

@@ -10,7 +10,17 @@ import pytest
 import ternmq
 from ternmq.core.errors import OverLimit, TernError
 from ternmq.testing import SimulatedDisk, node
-from ternmq.wire.commands import Ack, Acked, Command, Done, Renew, Renewed, Start, pack, unpack
+from ternmq.wire.messages.commands import (
+    Ack,
+    Acked,
+    Command,
+    Done,
+    Renew,
+    Renewed,
+    Start,
+    pack,
+    unpack,
+)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import ternmq
 from ternmq.broker.delivery.seek import weighed
 from ternmq.storage.consume.entry import Entry, Location
 from ternmq.testing import node
-from ternmq.wire.commands import Command, Seek, Sought, Start
+from ternmq.wire.messages.commands import Command, Seek, Sought, Start
 
 
 def entry(base: int, count: int, size: int, location: int = Location.MESSAGE_LOG) -> Entry:

@@ -12,7 +12,7 @@ from ternmq.cli.again import _beyond
 from ternmq.cli.box import Box
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.core.errors import BadRequest, Unavailable
-from ternmq.wire.dead import DeadDone
+from ternmq.wire.messages.dead_letters import DeadDone
 
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000

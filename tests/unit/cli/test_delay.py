@@ -6,7 +6,7 @@ from ternmq.cli.delay import LINES_MAX, By, How, _change, _choice, ahead, chart_
 from ternmq.cli.main import run
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import HOUR_MS
-from ternmq.wire.delays import DelayCounts
+from ternmq.wire.messages.delays import DelayCounts
 
 START = 1_798_131_600_000  # 2026-12-24T17:00Z
 

@@ -18,8 +18,8 @@ from ternmq.cli.doctor import (
 )
 from ternmq.cli.report import Level
 from ternmq.core.units import GIB, MIB
-from ternmq.wire.commands import Route, Status
-from ternmq.wire.standing import Member, Standing
+from ternmq.wire.messages.commands import Route, Status
+from ternmq.wire.messages.standings import Member, Standing
 
 
 def a_status(**changed: Any) -> Status:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ternmq.cli.ledger import STATES, delay_total, equation, total
-from ternmq.wire.commands import LedgerLine
-from ternmq.wire.delays import DelayLedgerLine
+from ternmq.wire.messages.commands import LedgerLine
+from ternmq.wire.messages.delays import DelayLedgerLine
 
 
 def a_line(**counts: int) -> LedgerLine:

@@ -7,7 +7,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from ternmq.cli.output import plain, preview, show_facts, show_json, show_table, size, utc
-from ternmq.wire.commands import Join, Start
+from ternmq.wire.messages.commands import Join, Start
 
 
 def test_times_are_utc_to_the_millisecond() -> None:

@@ -8,7 +8,7 @@ import pytest
 from ternmq.cli.reach import Target, Tried, examine, judge, judge_clusters, try_address
 from ternmq.cli.report import Level
 from ternmq.testing import node
-from ternmq.wire.commands import Hello, Welcome
+from ternmq.wire.messages.commands import Hello, Welcome
 
 HELLO = Hello(protocol=1, app="test", version="0", session=bytes(16))
 EAST = Target(name="broker group east", address="10.0.0.7:7701", role="broker", broker_group="east")

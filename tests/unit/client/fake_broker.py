@@ -16,7 +16,8 @@ from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.slots import SLOTS
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
-from ternmq.wire.commands import (
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import (
     DELIVERED,
     PROTOCOL_VERSION,
     PUBLISHED,
@@ -45,9 +46,8 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.delays import DelayChange, DelayChanged
-from ternmq.wire.frame import Frame
-from ternmq.wire.placement import Placed, Placement
+from ternmq.wire.messages.delays import DelayChange, DelayChanged
+from ternmq.wire.messages.placement import Placed, Placement
 
 Behaviour = Callable[[Peer, Frame], bool]
 """Called before the usual answer; True when it has dealt with the frame."""

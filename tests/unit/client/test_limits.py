@@ -9,8 +9,8 @@ import ternmq
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import OverLimit, Paused, PutAside
 from ternmq.rpc.server import Peer
-from ternmq.wire.commands import Command
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 
 

@@ -16,7 +16,7 @@ from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection
 from ternmq.testing import SimulatedDisk, TurnedClock, node
 from ternmq.testing.disk import SimulatedFile
-from ternmq.wire.commands import Command, TopicSettings
+from ternmq.wire.messages.commands import Command, TopicSettings
 
 
 class NoNewHours(SimulatedDisk):

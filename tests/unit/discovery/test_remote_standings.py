@@ -12,8 +12,15 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello
-from ternmq.wire.standing import GroupJoin, Member, Standing, StandingFind, Standings, standing_of
+from ternmq.wire.messages.commands import PROTOCOL_VERSION, Command, Hello
+from ternmq.wire.messages.standings import (
+    GroupJoin,
+    Member,
+    Standing,
+    StandingFind,
+    Standings,
+    standing_of,
+)
 
 from .test_registration import Meta, meta
 

@@ -12,7 +12,8 @@ from ternmq.core.errors import Closed, OverLimit, Unavailable
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import Listener, Peer, ServerLimits, listening
-from ternmq.wire.commands import (
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import (
     PROTOCOL_VERSION,
     Command,
     Hello,
@@ -23,7 +24,6 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.frame import Frame
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=bytes(16))
 MASTER = Route(broker_group="a", address="10.0.0.1:7701")

@@ -22,9 +22,9 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     Registry,
 )
-from ternmq.wire.commands import Route, Topic, TopicSettings
-from ternmq.wire.policies import TopicSet
-from ternmq.wire.standing import GroupKind, Standing
+from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.limits import TopicSet
+from ternmq.wire.messages.standings import GroupKind, Standing
 from tests.unit.meta.conftest import Opener
 
 PLAIN = TopicSettings()

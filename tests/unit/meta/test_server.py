@@ -17,7 +17,8 @@ from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.server import Listener, ServerLimits
-from ternmq.wire.commands import (
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import (
     PROTOCOL_VERSION,
     Command,
     Empty,
@@ -36,7 +37,6 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.frame import Frame
 from tests.unit.meta.conftest import Opener
 
 WAIT = 20.0

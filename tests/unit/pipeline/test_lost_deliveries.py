@@ -13,7 +13,7 @@ from ternmq.pipeline.columns import full_schema
 from ternmq.pipeline.loss import DataLoss
 from ternmq.pipeline.options import source_options
 from ternmq.pipeline.positions import DELIVERIES, Place
-from ternmq.wire.deliveries import DeliveriesPage
+from ternmq.wire.messages.deliveries import DeliveriesPage
 
 
 def pages(first: int, end: int) -> Any:

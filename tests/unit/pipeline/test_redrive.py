@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from ternmq.pipeline import dead_letters
-from ternmq.wire.dead import DeadDone
+from ternmq.wire.messages.dead_letters import DeadDone
 
 
 class Rows:

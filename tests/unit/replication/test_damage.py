@@ -10,7 +10,7 @@ from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
 from ternmq.replication.member.group_record import has_company
 from ternmq.replication.member.member_context import Site
 from ternmq.storage.log.recovery_report import Hole, RecoveryReport
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.standings import Standing
 
 DAMAGE = Corrupt("does not match its checksum")
 SOUND = RecoveryReport()

@@ -5,7 +5,7 @@ import asyncio
 from ternmq.core.config import ReplicaLost
 from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
-from ternmq.wire.standing import Member, Standing
+from ternmq.wire.messages.standings import Member, Standing
 
 ME, OTHER, THIRD = "a" * 16, "b" * 16, "c" * 16
 

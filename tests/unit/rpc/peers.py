@@ -11,7 +11,9 @@ from ternmq.core.errors import TernError
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection
 from ternmq.rpc.server import Listener, Peer, ServerLimits, listening
-from ternmq.wire.commands import (
+from ternmq.wire.decoder import SHARED_SIZE, FrameDecoder
+from ternmq.wire.frame import Frame, pack_header
+from ternmq.wire.messages.commands import (
     PROTOCOL_VERSION,
     Command,
     Flag,
@@ -20,8 +22,6 @@ from ternmq.wire.commands import (
     pack,
     read_failure,
 )
-from ternmq.wire.decoder import SHARED_SIZE, FrameDecoder
-from ternmq.wire.frame import Frame, pack_header
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=b"s" * 16)
 WAIT = 20.0  # Seconds until a test that hangs is called failed; nothing is measured by it.

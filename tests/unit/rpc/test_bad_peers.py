@@ -15,8 +15,8 @@ from ternmq.core.errors import OverLimit, ProtocolError, Unavailable
 from ternmq.core.units import KIB, MIB
 from ternmq.rpc.limits import HELLO_SIZE_MAX
 from ternmq.rpc.server import Listener
-from ternmq.wire.commands import Command, Flag, Hello, pack
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, pack_header
+from ternmq.wire.messages.commands import Command, Flag, Hello, pack
 
 from .peers import (
     HELLO,

@@ -22,7 +22,8 @@ from ternmq.core.units import MIB
 from ternmq.rpc import connection as connection_module
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import (
+from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
+from ternmq.wire.messages.commands import (
     Command,
     Empty,
     Flag,
@@ -32,7 +33,6 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
 
 from .peers import (
     HELLO,

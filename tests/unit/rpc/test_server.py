@@ -9,8 +9,8 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadConfig, BadName, TernError, TopicNotFound
 from ternmq.core.units import KIB, MIB
 from ternmq.rpc.server import Listener, ServerLimits, listening
-from ternmq.wire.commands import Command, Flag, Notice, pack
 from ternmq.wire.frame import FRAME_SIZE_MAX
+from ternmq.wire.messages.commands import Command, Flag, Notice, pack
 
 from .peers import Echo, RawClient, a_frame, connected, serving, until
 

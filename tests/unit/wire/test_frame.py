@@ -2,8 +2,8 @@
 
 import pytest
 
-from ternmq.wire.commands import Command
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, HEADER_SIZE, pack_header
+from ternmq.wire.messages.commands import Command
 
 
 def test_a_header_reads_back_as_it_was_packed() -> None:

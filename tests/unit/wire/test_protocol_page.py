@@ -9,9 +9,9 @@ import msgspec
 
 from ternmq import wire
 from ternmq.core.errors import ERRORS
-from ternmq.wire.commands import DELIVERED, PUBLISHED, Command, Record
 from ternmq.wire.frame import FRAME_SIZE_MAX
-from ternmq.wire.replicating import REPLICATE, REPLICATED
+from ternmq.wire.messages.commands import DELIVERED, PUBLISHED, Command, Record
+from ternmq.wire.messages.replication import REPLICATE, REPLICATED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "wire-protocol.md").read_text()
 

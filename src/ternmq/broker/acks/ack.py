@@ -25,8 +25,8 @@ from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
-from ternmq.wire.commands import Acked, Command, Done, pack
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Acked, Command, Done, pack
 
 log = get_logger()
 

@@ -16,7 +16,7 @@ from ternmq.broker.limits.token_bucket import Gate
 from ternmq.broker.limits.traffic import Figures
 from ternmq.discovery.app_limits import consume_limit
 from ternmq.rpc.peer import Peer
-from ternmq.wire.commands import GroupSettings, Topic
+from ternmq.wire.messages.commands import GroupSettings, Topic
 
 LEASES_MAX = 100_000
 """Leases of one lane at a time, whatever its settings say: each costs memory and a deadline."""

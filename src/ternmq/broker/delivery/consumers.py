@@ -28,7 +28,7 @@ from ternmq.core.retry import ATTEMPTS_MAX
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.commands import Join, Joined, Renew, Renewed, Start, Topic
+from ternmq.wire.messages.commands import Join, Joined, Renew, Renewed, Start, Topic
 
 log = get_logger()
 

@@ -14,7 +14,7 @@ from ternmq.batch.layout import Buffer
 from ternmq.batch.picked import pick
 from ternmq.broker.delivery.handout import Slice
 from ternmq.core.units import KIB
-from ternmq.wire.commands import LeftOut
+from ternmq.wire.messages.commands import LeftOut
 
 THIN_SIZE_MIN = 256 * KIB  # Smaller ones are sent as they are: less work for the broker.
 THIN_AGAIN_SIZE_MIN = 64 * KIB  # Consumers had these once: it is their work that is spared.

@@ -42,7 +42,7 @@ from ternmq.core.ranges import RangeSet
 from ternmq.core.units import MIB
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry
-from ternmq.wire.commands import DELIVERED, Command, LeftOut, Pull
+from ternmq.wire.messages.commands import DELIVERED, Command, LeftOut, Pull
 
 log = get_logger()
 

@@ -25,7 +25,7 @@ from ternmq.discovery.own_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry
-from ternmq.wire.commands import DELIVERED, Command, Read, Seek, Sought, Topic
+from ternmq.wire.messages.commands import DELIVERED, Command, Read, Seek, Sought, Topic
 
 log = get_logger()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ternmq.broker.topics import Topics
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry, Location
-from ternmq.wire.commands import Seek, Sought, Start
+from ternmq.wire.messages.commands import Seek, Sought, Start
 
 WEIGHED_ROWS_MAX = 200_000
 """Rows whose sizes one SEEK adds up."""

@@ -27,7 +27,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
 from ternmq.storage.pull.pull_log import Kind, PullRecord
-from ternmq.wire.commands import GroupSettings, LedgerLine
+from ternmq.wire.messages.commands import GroupSettings, LedgerLine
 
 if TYPE_CHECKING:
     from ternmq.rpc.peer import Peer

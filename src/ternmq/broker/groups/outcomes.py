@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ternmq.broker.groups.lane_event import Change, Piece
 from ternmq.storage.pull.pull_log import Kind
-from ternmq.wire.confirming import State
+from ternmq.wire.messages.confirm import State
 
 KEPT_MAX = 4096  # Ranges.
 SAVED_MAX = 256  # Ranges in a snapshot.

@@ -16,7 +16,7 @@ from ternmq.broker.groups.poison import Losses
 from ternmq.core.errors import Corrupt
 from ternmq.core.pieces import PieceMap
 from ternmq.core.ranges import RangeSet
-from ternmq.wire.commands import GroupSettings
+from ternmq.wire.messages.commands import GroupSettings
 
 Piece = tuple[int, int, int]
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from ternmq.broker.limits.meter import Meter
 from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError
-from ternmq.wire.figures import Rates
+from ternmq.wire.messages.stats import Rates
 
 Reason = Literal["limit", "size", "closed", "paused", "disk_full", "store_failed", "read_only"]
 REASONS: tuple[Reason, ...] = get_args(Reason)

@@ -31,7 +31,7 @@ from ternmq.replication.commit_gate import Alone, Safety, pass_on
 from ternmq.storage.messages.message_log import Append, Staged
 from ternmq.storage.pull.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
-from ternmq.wire.replicating import MESSAGES, PULLS
+from ternmq.wire.messages.replication import MESSAGES, PULLS
 
 log = get_logger()
 

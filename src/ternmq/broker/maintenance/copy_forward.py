@@ -17,7 +17,7 @@ from ternmq.broker.log.internal_producer import LetterWriter, copy_of
 from ternmq.broker.topics import RESERVED, Topics
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
-from ternmq.wire.commands import Topic
+from ternmq.wire.messages.commands import Topic
 
 log = get_logger()
 

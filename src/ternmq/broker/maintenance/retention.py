@@ -34,7 +34,7 @@ from ternmq.storage.log.retention_rules import (
     used_percent,
 )
 from ternmq.storage.store import Store
-from ternmq.wire.commands import Start, Topic
+from ternmq.wire.messages.commands import Start, Topic
 
 log = get_logger()
 

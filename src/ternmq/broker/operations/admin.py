@@ -21,9 +21,9 @@ from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire import commands as wire
-from ternmq.wire.policies import MemberPause
-from ternmq.wire.replaying import GroupRetried, GroupRetry
+from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.limits import MemberPause
+from ternmq.wire.messages.replay import GroupRetried, GroupRetry
 
 log = get_logger()
 

@@ -19,7 +19,7 @@ from ternmq.broker.operations.review_queue import Desk
 from ternmq.broker.topics import Topics, dead_topic
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.wire.dead import DeadDone, DeadFind, DeadHandle, DeadOpen
+from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
 
 DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
 

@@ -20,7 +20,7 @@ from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.commands import HalfLine, Topic
+from ternmq.wire.messages.commands import HalfLine, Topic
 
 SLICE = 100
 """Topics or groups looked at in one turn of the loop."""

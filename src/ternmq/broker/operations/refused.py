@@ -14,9 +14,9 @@ from ternmq.broker.operations.review_queue import Desk
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.own_topics import refused_topic
-from ternmq.wire.commands import Topic
-from ternmq.wire.dead import DeadDone, DeadOpen
-from ternmq.wire.refused import RefusedFind, RefusedHandle
+from ternmq.wire.messages.commands import Topic
+from ternmq.wire.messages.dead_letters import DeadDone, DeadOpen
+from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
 
 
 class Refused:

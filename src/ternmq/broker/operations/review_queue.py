@@ -15,8 +15,8 @@ from ternmq.broker.groups.groups import Group, Groups
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
 from ternmq.core.ranges import RangeSet
-from ternmq.wire.commands import Start, Topic
-from ternmq.wire.dead import DeadDone
+from ternmq.wire.messages.commands import Start, Topic
+from ternmq.wire.messages.dead_letters import DeadDone
 
 HANDLED = "%handled"
 GONE_MAX = 10_000  # Ranges of rows that were not open, in one answer.

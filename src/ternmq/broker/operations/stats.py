@@ -19,8 +19,8 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.own_topics import refused_topic
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry
-from ternmq.wire.commands import GroupFind
-from ternmq.wire.figures import (
+from ternmq.wire.messages.commands import GroupFind
+from ternmq.wire.messages.stats import (
     AllGroupFigures,
     AllTopicFigures,
     GroupFigures,

@@ -22,9 +22,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
 from ternmq.storage.pull.pull_log import Kind
 from ternmq.storage.pull.record import RANGES_MAX
-from ternmq.wire.commands import Command, pack, unpack
-from ternmq.wire.confirming import Confirm, Confirmed, State
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command, pack, unpack
+from ternmq.wire.messages.confirm import Confirm, Confirmed, State
 
 _CONFIRM = int(Command.CONFIRM)
 ASKED_MAX = 10_000  # Requests that wait at one group.

@@ -38,8 +38,8 @@ from ternmq.discovery.own_topics import refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.producers import ProducerTable
-from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic
 
 _PUBLISH = int(Command.PUBLISH)
 ProducerKey = tuple[tuple[int, int], int]

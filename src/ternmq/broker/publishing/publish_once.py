@@ -19,8 +19,8 @@ from ternmq.core.errors import BadRequest, TernError
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.search import Search
-from ternmq.wire.finding import KnownRow, PublishedOnce
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.find import KnownRow, PublishedOnce
 
 Claim = tuple[int, bytes]
 

@@ -5,8 +5,8 @@ A broker that never has to wait for another one never asks. Never sends messages
 
 from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import Unavailable
-from ternmq.wire.commands import BROKER, Command
-from ternmq.wire.placement import SlotsFind, SlotsOpen
+from ternmq.wire.messages.commands import BROKER, Command
+from ternmq.wire.messages.placement import SlotsFind, SlotsOpen
 
 ANSWER_S = 5.0
 

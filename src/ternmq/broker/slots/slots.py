@@ -28,8 +28,8 @@ from ternmq.core.seldom import Seldom
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.commands import Topic
-from ternmq.wire.placement import Place, Placement, SlotsFind, SlotsOpen
+from ternmq.wire.messages.commands import Topic
+from ternmq.wire.messages.placement import Place, Placement, SlotsFind, SlotsOpen
 
 LOOK_S = 0.1
 SETTLED_S = 0.5

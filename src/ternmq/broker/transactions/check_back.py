@@ -22,8 +22,8 @@ from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.entry import Entry
 from ternmq.storage.messages.transactions import HalfTable, Transaction
-from ternmq.wire.commands import Command, Empty, HalfLine, pack
-from ternmq.wire.halves import HalfCheck, HalfFind, HalfOpen, HalfOpens
+from ternmq.wire.messages.commands import Command, Empty, HalfLine, pack
+from ternmq.wire.messages.transactions import HalfCheck, HalfFind, HalfOpen, HalfOpens
 
 log = get_logger()
 

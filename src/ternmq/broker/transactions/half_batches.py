@@ -36,7 +36,14 @@ from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, Ending, HalfMark
 from ternmq.storage.messages.transactions import HalfTable, Outcome, Transaction
 from ternmq.wire.frame import Frame
-from ternmq.wire.halves import Action, DetachedEnd, HalfEnd, HalfEnded, HalfPlace, HalfStored
+from ternmq.wire.messages.transactions import (
+    Action,
+    DetachedEnd,
+    HalfEnd,
+    HalfEnded,
+    HalfPlace,
+    HalfStored,
+)
 
 log = get_logger()
 

@@ -15,7 +15,7 @@ from ternmq.batch.half import detached_key
 from ternmq.broker.transactions.half_batches import Transactions
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
 from ternmq.storage.messages.transactions import HalfTable, Outcome, Transaction
-from ternmq.wire.halves import DetachedEnd, HalfEnded, State
+from ternmq.wire.messages.transactions import DetachedEnd, HalfEnded, State
 
 ROLLED_BACK_AT_ONCE = 1_000
 Known = dict[int, Transaction | Outcome]

@@ -24,7 +24,7 @@ from ternmq.client.transport.cluster import Links
 from ternmq.client.transport.fan_out import Everyone, Missing, named, not_answered
 from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
 from ternmq.discovery.own_topics import REFUSED_PREFIX
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Command,
     Empty,
     Group,
@@ -53,21 +53,21 @@ from ternmq.wire.commands import (
     Topics,
     TopicSettings,
 )
-from ternmq.wire.dead import DeadDone, DeadFind, DeadHandle, DeadOpen
-from ternmq.wire.figures import (
+from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
+from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
+from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
+from ternmq.wire.messages.replay import GroupRetried, GroupRetry
+from ternmq.wire.messages.standings import GroupDrain, GroupKind, HandedOver, Standing
+from ternmq.wire.messages.stats import (
     AllGroupFigures,
     AllTopicFigures,
     GroupFigures,
     TopicFigures,
     TopicFiguresFind,
 )
-from ternmq.wire.halves import HalfEnd, HalfEnded, HalfFind, HalfOpens
-from ternmq.wire.keys import GroupKeys, KeyResume, KeyResumed
-from ternmq.wire.placement import Place, Placed, Placement
-from ternmq.wire.policies import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
-from ternmq.wire.refused import RefusedFind, RefusedHandle
-from ternmq.wire.replaying import GroupRetried, GroupRetry
-from ternmq.wire.standing import GroupDrain, GroupKind, HandedOver, Standing
+from ternmq.wire.messages.stopped_keys import GroupKeys, KeyResume, KeyResumed
+from ternmq.wire.messages.transactions import HalfEnd, HalfEnded, HalfFind, HalfOpens
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]

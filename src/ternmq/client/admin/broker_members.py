@@ -14,8 +14,8 @@ import msgspec
 from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import BadRequest, NotInSync, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Route, Status, StatusQuery
-from ternmq.wire.standing import (
+from ternmq.wire.messages.commands import Command, Route, Status, StatusQuery
+from ternmq.wire.messages.standings import (
     GroupKind,
     GroupLead,
     HandedOver,

@@ -17,8 +17,8 @@ from ternmq.client.model.times import shown
 from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
-from ternmq.wire.commands import Command, Empty, Record, Route, Status, StatusQuery, T
-from ternmq.wire.delays import (
+from ternmq.wire.messages.commands import Command, Empty, Record, Route, Status, StatusQuery, T
+from ternmq.wire.messages.delays import (
     DelayAction,
     DelayChange,
     DelayChanged,
@@ -31,7 +31,7 @@ from ternmq.wire.delays import (
     DelayRow,
     DelayRows,
 )
-from ternmq.wire.registering import Withdraw
+from ternmq.wire.messages.registering import Withdraw
 
 PAGE_ROWS = 1_000
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ternmq.client.transport.cluster import Links
 from ternmq.client.transport.fan_out import AWAY, Missing
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Command,
     GroupFind,
     Ledger,
@@ -21,9 +21,9 @@ from ternmq.wire.commands import (
     TopicFind,
     Topics,
 )
-from ternmq.wire.dead import DeadFind, DeadOpen
-from ternmq.wire.delays import DelayLedger, DelayLedgerQuery
-from ternmq.wire.halves import HalfFind, HalfOpens
+from ternmq.wire.messages.dead_letters import DeadFind, DeadOpen
+from ternmq.wire.messages.delays import DelayLedger, DelayLedgerQuery
+from ternmq.wire.messages.transactions import HalfFind, HalfOpens
 
 DEAD_PREFIX = "%dead."
 NAMED_MAX = 10

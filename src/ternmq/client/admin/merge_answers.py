@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ternmq.wire.commands import Group, GroupResetDone, LedgerLine, Member
-from ternmq.wire.figures import GroupFigures, Rates
+from ternmq.wire.messages.commands import Group, GroupResetDone, LedgerLine, Member
+from ternmq.wire.messages.stats import GroupFigures, Rates
 
 COUNTS = (
     "start", "end", "total", "ready", "in_flight", "waiting_retry", "acked", "filtered", "skipped",

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import AlreadyExists, GroupNotFound, Unavailable
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Command,
     Group,
     GroupCreate,

@@ -29,7 +29,7 @@ from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavai
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     DELIVERED,
     Command,
     Done,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
-from ternmq.wire.halves import HalfPlace
+from ternmq.wire.messages.transactions import HalfPlace
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

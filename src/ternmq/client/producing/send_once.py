@@ -20,8 +20,8 @@ from ternmq.client.transport.retrying import Patience
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import check_name, explicit_id_text, new_producer_id
-from ternmq.wire.commands import Command
-from ternmq.wire.finding import PublishedOnce
+from ternmq.wire.messages.commands import Command
+from ternmq.wire.messages.find import PublishedOnce
 
 ID_SIZE_MAX = 255
 

@@ -25,7 +25,7 @@ from ternmq.client.transport.cluster import Links
 from ternmq.client.transport.fan_out import Everyone, not_answered
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
-from ternmq.wire.commands import Start
+from ternmq.wire.messages.commands import Start
 
 SAVE_EVERY_S = 1.0
 

@@ -22,8 +22,8 @@ from ternmq.client.transport.retrying import Patience
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
-from ternmq.wire.commands import DELIVERED, Command, Read, pack
-from ternmq.wire.finding import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
+from ternmq.wire.messages.commands import DELIVERED, Command, Read, pack
+from ternmq.wire.messages.find import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
 
 _NOT_LEASED = NotLeased()
 

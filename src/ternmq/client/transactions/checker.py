@@ -22,8 +22,8 @@ from ternmq.client.transport.retrying import Patience
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Empty, unpack
-from ternmq.wire.halves import HalfCheck, HalfEnd, HalfEnded
+from ternmq.wire.messages.commands import Command, Empty, unpack
+from ternmq.wire.messages.transactions import HalfCheck, HalfEnd, HalfEnded
 
 log = get_logger()
 

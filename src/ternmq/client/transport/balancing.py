@@ -15,7 +15,7 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from ternmq.wire.placement import Home
+from ternmq.wire.messages.placement import Home
 
 Choosing = Literal["round_robin", "random", "weighted"]
 WEIGHT = 100

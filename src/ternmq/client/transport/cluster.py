@@ -18,8 +18,8 @@ from ternmq.core.slots import slot_of
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
-from ternmq.wire.placement import Home, Placement
+from ternmq.wire.messages.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
+from ternmq.wire.messages.placement import Home, Placement
 
 VERSION = "0.1.0"
 REPEATABLE = frozenset(

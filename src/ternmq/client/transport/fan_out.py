@@ -13,7 +13,7 @@ import msgspec
 
 from ternmq.client.transport.cluster import Links
 from ternmq.core.errors import BadRequest, GroupNotFound, TernError, TopicNotFound, Unavailable
-from ternmq.wire.commands import Command, Record, Start, T
+from ternmq.wire.messages.commands import Command, Record, Start, T
 
 S = TypeVar("S", bound=Record)
 AWAY = "it is not running, as far as the meta servers know"

@@ -14,8 +14,8 @@ from contextlib import suppress
 from ternmq.core.errors import Closed, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.commands import Command, Hello, Notice, unpack
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command, Hello, Notice, unpack
 
 BACK_OFF_MIN_S = 0.05
 BACK_OFF_MAX_S = 2.0

@@ -14,7 +14,7 @@ from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.timing.engine import Engine
 from ternmq.replication.commit_gate import Safety
-from ternmq.wire.replicating import DECISIONS
+from ternmq.wire.messages.replication import DECISIONS
 
 
 class _Waiting(NamedTuple):

@@ -34,9 +34,15 @@ from ternmq.replication.commit_gate import Safety
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, Staged
 from ternmq.storage.messages.message_log import MessageLog
-from ternmq.wire.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic, TopicSettings
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import MESSAGES
+from ternmq.wire.messages.commands import (
+    PUBLISHED,
+    PUBLISHED_DUPLICATE,
+    Command,
+    Topic,
+    TopicSettings,
+)
+from ternmq.wire.messages.replication import MESSAGES
 
 _PUBLISH = int(Command.PUBLISH)
 DISPATCH_ROOM = 64 * KIB

@@ -22,7 +22,7 @@ from ternmq.delay.operations.find import Finder, Found
 from ternmq.delay.operations.listing import Row
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Loader
-from ternmq.wire.delays import DelayChange, DelayChanged, DelayResult
+from ternmq.wire.messages.delays import DelayChange, DelayChanged, DelayResult
 
 LOOK_AGAIN_S = 0.005
 _DONE: dict[str, DelayResult] = {

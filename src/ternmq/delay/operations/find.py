@@ -20,7 +20,7 @@ from ternmq.delay.hours.hour import Hour
 from ternmq.delay.operations.listing import Hold, Row, Searched, Wanted, first_rows, search
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import Loader
-from ternmq.wire.delays import (
+from ternmq.wire.messages.delays import (
     DelayCountQuery,
     DelayCounts,
     DelayFind,

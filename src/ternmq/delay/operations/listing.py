@@ -14,7 +14,7 @@ from ternmq.batch.view import BatchView
 from ternmq.delay.hours.decision_book import INTENDED, STATE
 from ternmq.delay.hours.hour_index import Entry, HourIndex
 from ternmq.delay.store.store import DelayStore
-from ternmq.wire.delays import DelayRow
+from ternmq.wire.messages.delays import DelayRow
 
 
 class Row(NamedTuple):

@@ -52,8 +52,8 @@ from ternmq.meta.registries.sql_tables import (
     this_server,
     topic_of,
 )
-from ternmq.wire.commands import Route, Topic
-from ternmq.wire.standing import GroupKind, Standing
+from ternmq.wire.messages.commands import Route, Topic
+from ternmq.wire.messages.standings import GroupKind, Standing
 
 ATTEMPTS_MAX = 5
 """Another meta server may make the same name between our look and our insert; then look again."""

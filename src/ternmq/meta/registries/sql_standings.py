@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.sql_tables import STANDINGS
-from ternmq.wire.standing import GroupKind, Standing
+from ternmq.wire.messages.standings import GroupKind, Standing
 
 
 def find_standing(connection: sa.Connection, broker_group: str, kind: GroupKind) -> Standing | None:

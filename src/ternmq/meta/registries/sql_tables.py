@@ -24,7 +24,7 @@ from sqlalchemy.dialects import mysql
 
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.registry import GroupRow
-from ternmq.wire.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.commands import Route, Topic, TopicSettings
 
 NAME_SIZE_COLUMN = 400
 """Our own names hold a topic's and a group's name."""

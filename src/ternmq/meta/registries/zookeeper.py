@@ -42,8 +42,8 @@ from ternmq.meta.registries.zookeeper_tree import (
     chunks,
     now,
 )
-from ternmq.wire.commands import Route, Topic, TopicSettings
-from ternmq.wire.standing import GroupKind, Standing
+from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.standings import GroupKind, Standing
 
 FOLDERS = (
     "/topics", "/names", "/gone", "/groups", "/epochs", "/servers", "/standings", "/alive", "/news",

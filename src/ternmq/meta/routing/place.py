@@ -14,8 +14,8 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.own_topics import PLACEMENT
 from ternmq.meta.registries.registry import Change
 from ternmq.meta.routing.placement import changed
-from ternmq.wire.commands import Topic, TopicSettings
-from ternmq.wire.placement import Place, Placed, Placement
+from ternmq.wire.messages.commands import Topic, TopicSettings
+from ternmq.wire.messages.placement import Place, Placed, Placement
 
 log = get_logger()
 

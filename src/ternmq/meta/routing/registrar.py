@@ -25,9 +25,9 @@ from ternmq.meta.directory import MetaService
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.claims import last_known
 from ternmq.meta.standings.liveness import ALWAYS, HEARTBEAT_MS
-from ternmq.wire.commands import Empty, Route
-from ternmq.wire.registering import Register, Registered, Withdraw
-from ternmq.wire.standing import GroupJoin, Standing
+from ternmq.wire.messages.commands import Empty, Route
+from ternmq.wire.messages.registering import Register, Registered, Withdraw
+from ternmq.wire.messages.standings import GroupJoin, Standing
 
 EXPIRE_S_MAX = 1.0
 HOLD_S = 0.5

@@ -9,8 +9,8 @@ import asyncio
 
 import msgspec
 
-from ternmq.wire.commands import Route, Routes
-from ternmq.wire.placement import Home, Placement
+from ternmq.wire.messages.commands import Route, Routes
+from ternmq.wire.messages.placement import Home, Placement
 
 
 class RouteTable:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ternmq.wire.standing import Claim, Member, Standing
+from ternmq.wire.messages.standings import Claim, Member, Standing
 
 
 def is_older(held: Standing | None, claim: Claim | None) -> bool:

@@ -27,7 +27,7 @@ from ternmq.meta.standings.standings import (
     left,
     resynced,
 )
-from ternmq.wire.standing import (
+from ternmq.wire.messages.standings import (
     Claim,
     GroupJoin,
     GroupKind,

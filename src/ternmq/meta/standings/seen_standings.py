@@ -15,7 +15,7 @@ from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.meta.directory import MetaService
 from ternmq.storage.files.disk import RealDisk
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.standings import Standing
 
 WRITE_S = 0.2
 

@@ -12,7 +12,7 @@ import msgspec
 
 from ternmq.core.errors import AlreadyExists, BadRequest, MasterAlive, NotInSync
 from ternmq.meta.standings.claims import undecided_text, version_above, without
-from ternmq.wire.standing import GroupKind, Member, Standing, conflict
+from ternmq.wire.messages.standings import GroupKind, Member, Standing, conflict
 
 
 def joined(

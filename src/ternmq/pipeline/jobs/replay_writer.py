@@ -14,8 +14,8 @@ from ternmq.client.client import Client
 from ternmq.client.transport.retrying import Patience
 from ternmq.core.errors import BadRequest, OverLimit
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, ProducerId
-from ternmq.wire.commands import PUBLISHED, Command
-from ternmq.wire.replaying import ReplayOpen, ReplayOpened
+from ternmq.wire.messages.commands import PUBLISHED, Command
+from ternmq.wire.messages.replay import ReplayOpen, ReplayOpened
 
 OVER_LIMIT_WAIT_S = 0.2
 OVER_LIMIT_TIMES_MAX = 300

@@ -30,8 +30,8 @@ from ternmq.replication.following.reseed import move, why_not
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Copying, Holding, Trade
 from ternmq.storage.log.leader_epochs import Starts
-from ternmq.wire.replicating import MESSAGES, Follow, Followed, LogHeld
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.replication import MESSAGES, Follow, Followed, LogHeld
+from ternmq.wire.messages.standings import Standing
 
 AGAIN_S = 0.3
 DIVERGED_S = 5.0

@@ -13,9 +13,9 @@ from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.commands import Command, Hello
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import REPLICATED, Follow, Followed
+from ternmq.wire.messages.commands import Command, Hello
+from ternmq.wire.messages.replication import REPLICATED, Follow, Followed
 
 OPEN_S = 3.0
 ANSWER_S = 20.0

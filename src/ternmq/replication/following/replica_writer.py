@@ -19,7 +19,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
 from ternmq.rpc.buffers import Buffer
 from ternmq.storage.log.replica_input import Received
-from ternmq.wire.replicating import REPLICATE, REPLICATE_SYNC
+from ternmq.wire.messages.replication import REPLICATE, REPLICATE_SYNC
 
 SYNC_S = 0.5
 """Bytes that need not be on disk at once are there after this."""

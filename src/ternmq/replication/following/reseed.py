@@ -14,7 +14,7 @@ from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Trade
 from ternmq.rpc.connection import Connection
 from ternmq.storage.files.set_aside import asides, move_aside
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.standings import Standing
 
 OPEN_S = 3.0
 

@@ -31,8 +31,15 @@ from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.leader_epochs import common_end
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import MESSAGES, REPLICATED, Follow, Followed, LogHeld, LogPlan
-from ternmq.wire.standing import Standing, standing_of
+from ternmq.wire.messages.replication import (
+    MESSAGES,
+    REPLICATED,
+    Follow,
+    Followed,
+    LogHeld,
+    LogPlan,
+)
+from ternmq.wire.messages.standings import Standing, standing_of
 
 LOOK_S = 0.1
 AGAIN_S = 0.5

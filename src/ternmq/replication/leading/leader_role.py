@@ -23,10 +23,10 @@ from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Holding, Router, Serving, Trade
 from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
-from ternmq.wire.commands import Command, unpack
 from ternmq.wire.frame import Frame
-from ternmq.wire.replicating import Follow
-from ternmq.wire.standing import HandedOver, Handover, Standing, standing_of
+from ternmq.wire.messages.commands import Command, unpack
+from ternmq.wire.messages.replication import Follow
+from ternmq.wire.messages.standings import HandedOver, Handover, Standing, standing_of
 
 log = get_logger()
 

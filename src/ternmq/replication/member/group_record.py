@@ -14,7 +14,7 @@ import msgspec
 
 from ternmq.core.errors import BadConfig, Corrupt, NotMaster
 from ternmq.storage.files.member import MemberFile
-from ternmq.wire.standing import Claim, GroupKind, Standing
+from ternmq.wire.messages.standings import Claim, GroupKind, Standing
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Standing)

@@ -16,8 +16,8 @@ from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.log.recovery_report import RecoveryReport
-from ternmq.wire.commands import Hello, Topic
-from ternmq.wire.standing import GroupKind, Standing
+from ternmq.wire.messages.commands import Hello, Topic
+from ternmq.wire.messages.standings import GroupKind, Standing
 
 log = get_logger()
 

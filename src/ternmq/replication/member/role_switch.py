@@ -12,8 +12,8 @@ from ternmq.core.errors import NotMaster, Unavailable
 from ternmq.core.release import release
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.wire import commands as wire
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages import commands as wire
 
 
 class Role(Protocol):

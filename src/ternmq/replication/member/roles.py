@@ -11,7 +11,7 @@ from ternmq.replication.following.follower_role import follow
 from ternmq.replication.leading.leader_role import lead
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Trade
-from ternmq.wire.standing import Standing
+from ternmq.wire.messages.standings import Standing
 
 log = get_logger()
 

@@ -19,9 +19,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
-from ternmq.wire.commands import Command, ServerRole
 from ternmq.wire.frame import Frame
-from ternmq.wire.standing import GroupKind
+from ternmq.wire.messages.commands import Command, ServerRole
+from ternmq.wire.messages.standings import GroupKind
 
 Loops = Mapping[str, Callable[[], Awaitable[None]]]
 

@@ -11,7 +11,7 @@ from ternmq.broker.groups import snapshot
 from ternmq.broker.groups.lane import TICK_RANGES_MAX, Change, Lane, Lease, RetryRule
 from ternmq.broker.groups.replay import apply
 from ternmq.storage.pull.pull_log import Kind
-from ternmq.wire.commands import GroupSettings
+from ternmq.wire.messages.commands import GroupSettings
 
 SESSION = b"s" * 16
 

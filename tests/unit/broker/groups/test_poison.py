@@ -6,7 +6,7 @@ from ternmq.broker.groups.lane_event import Change
 from ternmq.broker.groups.lease import Lease, RetryRule
 from ternmq.broker.groups.replay import apply
 from ternmq.storage.pull.pull_log import Kind
-from ternmq.wire.commands import GroupSettings
+from ternmq.wire.messages.commands import GroupSettings
 
 RULE = RetryRule("fixed:1s", 3)
 

@@ -12,7 +12,7 @@ from ternmq.storage.log.append import Append
 from ternmq.storage.pull.pull_log import Kind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
-from ternmq.wire.replicating import MESSAGES, PULLS
+from ternmq.wire.messages.replication import MESSAGES, PULLS
 from tests.integration.verifiable import eventually
 from tests.unit.storage.making import Maker, open_store
 

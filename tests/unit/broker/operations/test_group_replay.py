@@ -12,8 +12,8 @@ import ternmq
 from ternmq.client.admin.replay import Replay
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit
 from ternmq.testing import node
-from ternmq.wire.commands import Command
-from ternmq.wire.replaying import GroupReplay, GroupReplayed
+from ternmq.wire.messages.commands import Command
+from ternmq.wire.messages.replay import GroupReplay, GroupReplayed
 from tests.unit.broker.test_delivery import take
 
 

@@ -18,7 +18,8 @@ from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits, listening
-from ternmq.wire.commands import (
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import (
     PROTOCOL_VERSION,
     Command,
     Hello,
@@ -28,8 +29,7 @@ from ternmq.wire.commands import (
     pack,
     unpack,
 )
-from ternmq.wire.frame import Frame
-from ternmq.wire.standing import HandedOver, Handover, Member, Standing
+from ternmq.wire.messages.standings import HandedOver, Handover, Member, Standing
 from tests.unit.client.waiting import until
 from tests.unit.discovery.test_registration import Meta, meta
 

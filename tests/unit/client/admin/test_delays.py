@@ -15,8 +15,9 @@ from ternmq.batch.view import BatchView
 from ternmq.client.admin.delays import CancelResult, id_bytes
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.rpc.server import Peer
-from ternmq.wire.commands import Command, pack, unpack
-from ternmq.wire.delays import (
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command, pack, unpack
+from ternmq.wire.messages.delays import (
     DelayChange,
     DelayChanged,
     DelayCounts,
@@ -26,7 +27,6 @@ from ternmq.wire.delays import (
     DelayRow,
     DelayRows,
 )
-from ternmq.wire.frame import Frame
 from tests.unit.client.fake_broker import FakeBroker
 
 AT = datetime(2026, 12, 24, 17, tzinfo=UTC)

@@ -4,7 +4,7 @@ import pytest
 
 from ternmq.client.model.half_receipt import HalfBatch, HalfReceipts
 from ternmq.core.ids import ProducerId, id_to_text
-from ternmq.wire.halves import HalfPlace
+from ternmq.wire.messages.transactions import HalfPlace
 
 PRODUCER = ProducerId(start_ms=11, random=22)
 

@@ -11,9 +11,9 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import Moved, ReadOnly, Unavailable
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.rpc.server import Peer
-from ternmq.wire.commands import Command, Route, Routes, pack
 from ternmq.wire.frame import Frame
-from ternmq.wire.placement import Placement
+from ternmq.wire.messages.commands import Command, Route, Routes, pack
+from ternmq.wire.messages.placement import Placement
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.unit.client.waiting import until
 

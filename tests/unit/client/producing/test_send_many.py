@@ -8,8 +8,8 @@ import ternmq
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, DiskFull, TooLarge
 from ternmq.rpc.server import Peer
-from ternmq.wire.commands import Command
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

@@ -8,8 +8,8 @@ import ternmq
 from ternmq.client.transport.link import BACK_OFF_MAX_S, BACK_OFF_MIN_S, back_off
 from ternmq.core.errors import Unauthorized, Unavailable
 from ternmq.rpc.server import Peer
-from ternmq.wire.commands import Command
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

@@ -7,7 +7,7 @@ import pytest
 
 from ternmq.client.transport.fan_out import Everyone
 from ternmq.core.errors import BadRequest, DiskFull, GroupNotFound, TernError, Unavailable
-from ternmq.wire.commands import Command, Empty, Start, Status
+from ternmq.wire.messages.commands import Command, Empty, Start, Status
 
 
 class Fake:

@@ -14,8 +14,8 @@ from ternmq.delay.dispatching.broker_senders import Brokers, Line
 from ternmq.delay.formats.decision import Decision, Kind
 from ternmq.rpc.server import Peer
 from ternmq.testing import TurnedClock
-from ternmq.wire.commands import Command
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.commands import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.unit.client.waiting import until
 

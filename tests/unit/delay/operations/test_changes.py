@@ -12,7 +12,7 @@ from ternmq.delay.formats.decision import Decision, Kind
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import Finder
 from ternmq.delay.timing.scheduler import Loader
-from ternmq.wire.delays import DelayAction, DelayChange
+from ternmq.wire.messages.delays import DelayAction, DelayChange
 from tests.unit.delay.making import START_MS, Bench
 
 

@@ -21,10 +21,10 @@ from ternmq.meta.registries.registry import (
     Registry,
 )
 from ternmq.meta.routing.placement import changed as placed
-from ternmq.wire.commands import Route, Topic, TopicSettings
-from ternmq.wire.placement import Place
-from ternmq.wire.policies import TopicSet
-from ternmq.wire.standing import Member, Standing
+from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.limits import TopicSet
+from ternmq.wire.messages.placement import Place
+from ternmq.wire.messages.standings import Member, Standing
 from tests.unit.meta.conftest import Opener
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ternmq.core.errors import BadRequest
 from ternmq.core.slots import SLOTS
 from ternmq.meta.routing.placement import changed
-from ternmq.wire.placement import Place, Placement
+from ternmq.wire.messages.placement import Place, Placement
 
 EAST_WEST = changed(None, Place(action="assign"), ["east", "west"])
 

@@ -10,9 +10,9 @@ from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS
 from ternmq.testing.clock import TurnedClock
-from ternmq.wire.commands import Route
-from ternmq.wire.registering import Register, Withdraw
-from ternmq.wire.standing import GroupJoin, Member, Standing
+from ternmq.wire.messages.commands import Route
+from ternmq.wire.messages.registering import Register, Withdraw
+from ternmq.wire.messages.standings import GroupJoin, Member, Standing
 from tests.unit.meta.conftest import Opener
 
 DELAY = Route(broker_group="later", address="10.0.0.1:7702", kind="delay")

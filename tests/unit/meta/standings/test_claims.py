@@ -9,7 +9,7 @@ import pytest
 from ternmq.core.errors import NotInSync
 from ternmq.meta.standings.claims import claimed, is_older, last_known
 from ternmq.meta.standings.standings import check_lead, forgotten, led, resynced
-from ternmq.wire.standing import Claim, Member, Standing
+from ternmq.wire.messages.standings import Claim, Member, Standing
 
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")

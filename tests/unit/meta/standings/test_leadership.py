@@ -10,7 +10,7 @@ from ternmq.core.errors import AlreadyExists, BadName, BadRequest, Conflict, Mas
 from ternmq.discovery.directory import InUse
 from ternmq.meta.directory import MetaService, serving_directory
 from ternmq.testing.clock import TurnedClock
-from ternmq.wire.standing import Claim, Member, Standing, standing_of
+from ternmq.wire.messages.standings import Claim, Member, Standing, standing_of
 from tests.unit.meta.conftest import Opener
 
 ONE = Member(id="1" * 16, name="one", address="h1:1")

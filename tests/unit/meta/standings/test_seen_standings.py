@@ -13,7 +13,7 @@ from ternmq.meta.directory import serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.standings.seen_standings import Seen, Witness
 from ternmq.testing.clock import TurnedClock
-from ternmq.wire.standing import Claim, Member, Standing
+from ternmq.wire.messages.standings import Claim, Member, Standing
 
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")

@@ -5,7 +5,7 @@ import pytest
 
 from ternmq.core.errors import AlreadyExists, BadRequest, Conflict, MasterAlive, NotInSync
 from ternmq.meta.standings.standings import check_lead, forgotten, joined, led, left, resynced
-from ternmq.wire.standing import Member, Standing, standing_of
+from ternmq.wire.messages.standings import Member, Standing, standing_of
 
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")

@@ -12,7 +12,7 @@ from ternmq.core.ids import id_to_text
 from ternmq.pipeline import sink_rows
 from ternmq.pipeline.jobs.replay_writer import Bringer
 from ternmq.testing import node
-from ternmq.wire.replaying import ReplayOpen
+from ternmq.wire.messages.replay import ReplayOpen
 
 
 @pytest.fixture

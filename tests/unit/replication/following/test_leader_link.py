@@ -14,7 +14,7 @@ from ternmq.rpc.connection import Connection
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
-from ternmq.wire.replicating import (
+from ternmq.wire.messages.replication import (
     MESSAGES,
     REPLICATE,
     REPLICATE_SYNC,

@@ -10,7 +10,7 @@ import pytest
 from ternmq.core.errors import DiskFailed
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.storage.log.replica_input import Received
-from ternmq.wire.replicating import REPLICATE, REPLICATE_SYNC
+from ternmq.wire.messages.replication import REPLICATE, REPLICATE_SYNC
 
 
 class SlowLog:

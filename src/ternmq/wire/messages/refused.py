@@ -4,7 +4,7 @@ Answers are `DeadOpen` and `DeadDone`, as for dead letters; ranges are sequences
 `%refused.TOPIC`.
 """
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 
 class RefusedFind(Record, frozen=True):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.core.errors import ERRORS, BadRequest, ProtocolError, TernError, TopicNotFound
-from ternmq.wire.commands import (
+from ternmq.wire.messages.commands import (
     Done,
     Hello,
     Pull,
@@ -16,7 +16,7 @@ from ternmq.wire.commands import (
     read_failure,
     unpack,
 )
-from ternmq.wire.commands import pack as pack_record
+from ternmq.wire.messages.commands import pack as pack_record
 
 
 def test_a_record_reads_back() -> None:

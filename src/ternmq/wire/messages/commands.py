@@ -11,9 +11,9 @@ import struct
 from typing import Any, Literal
 
 from ternmq.core.errors import TernError, from_code
-from ternmq.wire.command import Command as Command
-from ternmq.wire.command import Flag as Flag
-from ternmq.wire.placement import Home, Placement
+from ternmq.wire.messages.placement import Home, Placement
+from ternmq.wire.numbers import Command as Command
+from ternmq.wire.numbers import Flag as Flag
 from ternmq.wire.record import Record as Record
 from ternmq.wire.record import T as T
 from ternmq.wire.record import pack as pack

@@ -1,6 +1,6 @@
 """Requests and answers about order keys of a group: which ones stand still, and letting them go."""
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 
 class StoppedKey(Record, frozen=True):

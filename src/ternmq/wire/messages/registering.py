@@ -4,7 +4,7 @@ REGISTER is the announcement and the heartbeat: the same record again and again.
 silent for `dead_after_ms` is taken off the routes; WITHDRAW does so at once.
 """
 
-from ternmq.wire.commands import Record, Route
+from ternmq.wire.messages.commands import Record, Route
 
 
 class Register(Record, frozen=True):

@@ -4,7 +4,7 @@ PUBLISH_ONCE's payload is one batch in which every row has an explicit id; its a
 them the topic had already. If there is any, nothing of the batch was stored.
 """
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 FOUND_LIMIT = 100
 

@@ -14,7 +14,7 @@ server. A replica that lacks what the master no longer has in its logs begins wi
 
 import struct
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 MESSAGES, PULLS = 0, 1
 DECISIONS = 1

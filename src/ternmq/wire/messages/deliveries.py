@@ -1,6 +1,6 @@
 """Reading what groups were handed and what became of it: the records of a broker's pull log."""
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 
 class DeliveriesRead(Record, frozen=True):

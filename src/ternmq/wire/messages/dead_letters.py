@@ -3,7 +3,7 @@
 Ranges are sequences of the hidden topic `%dead.GROUP` on the broker group that is asked.
 """
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 
 class DeadFind(Record, frozen=True):

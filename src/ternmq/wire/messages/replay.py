@@ -1,6 +1,6 @@
 """Requests and answers of replays: messages that go to one group again, or for the first time."""
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 
 class GroupReplay(Record, frozen=True):

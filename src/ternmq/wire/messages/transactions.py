@@ -6,7 +6,7 @@ became of this transaction? The client answers with HALF_END, or not at all.
 
 from typing import Any, Literal
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 Action = Literal["commit", "rollback"]
 DetachedAction = Literal["commit", "rollback", "look"]

@@ -7,7 +7,7 @@ is a hint where the row lies; a wrong or missing one costs time and never change
 
 from typing import Literal
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 DelayAction = Literal["cancel", "reschedule", "fire"]
 DelayResult = Literal["cancelled", "rescheduled", "fired", "already_dispatched", "unknown"]

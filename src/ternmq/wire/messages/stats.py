@@ -1,6 +1,6 @@
 """How a topic and a group are doing right now: rates, backlog, what was refused."""
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 
 class Rates(Record, frozen=True):

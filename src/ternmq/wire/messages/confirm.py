@@ -7,7 +7,7 @@ the group is there.
 
 from typing import Literal
 
-from ternmq.wire.commands import Record
+from ternmq.wire.messages.commands import Record
 
 State = Literal["dead", "expired", "filtered", "skipped", "unknown"]
 

@@ -4,8 +4,8 @@ The same questions that `discovery.directory.Directory` has, one record each. On
 their applications begin with '%'.
 """
 
-from ternmq.wire.commands import Record, Topic
-from ternmq.wire.standing import GroupKind, Standing
+from ternmq.wire.messages.commands import Record, Topic
+from ternmq.wire.messages.standings import GroupKind, Standing
 
 
 class TopicNewsFind(Record, frozen=True):

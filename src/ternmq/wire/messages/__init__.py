@@ -1,0 +1,1 @@
+"""The shape of every request and answer, one file per noun."""
