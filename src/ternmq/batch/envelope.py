@@ -36,7 +36,7 @@ from typing import NamedTuple
 import msgspec
 
 from ternmq.batch.layout import Buffer
-from ternmq.batch.picked import PickedView
+from ternmq.batch.rows.pick import PickedView
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ternmq.batch.layout import PRODUCER_CRC_AT, Attribute, Buffer, Column, Part
-from ternmq.batch.runs import runs
+from ternmq.batch.rows.runs import runs
 from ternmq.batch.view import BatchView
 
 _ATTRIBUTES_AT = PRODUCER_CRC_AT + 4

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.cut import cut
 from ternmq.batch.due import due_times
 from ternmq.batch.encoder import Due, Outgoing, encode_bodies
 from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, Part
+from ternmq.batch.rows.cut import cut
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, Corrupt, ProtocolError
 from tests.unit.batch.making import ORIGIN, a_batch

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ternmq.batch.cut import project
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import Encoding
 from ternmq.batch.properties import value_to_text
+from ternmq.batch.rows.cut import project
 from ternmq.batch.view import BatchView
 from ternmq.pipeline.columns import full_schema, needed
 from ternmq.pipeline.rows import RowMaker

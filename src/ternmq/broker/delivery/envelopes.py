@@ -8,10 +8,10 @@ can not read that, or bodies are compressed) the bodies of the others are left o
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from ternmq.batch.cut import cut, thin
 from ternmq.batch.envelope import ALONE, PICKED, WHOLE, ErrorRow, pack_envelope
 from ternmq.batch.layout import Buffer
-from ternmq.batch.picked import pick
+from ternmq.batch.rows.cut import cut, thin
+from ternmq.batch.rows.pick import pick
 from ternmq.broker.delivery.handout import Slice
 from ternmq.core.units import KIB
 from ternmq.wire.messages.commands import LeftOut

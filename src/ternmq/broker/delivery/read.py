@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ternmq.batch.cut import project
 from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
+from ternmq.batch.rows.cut import project
 from ternmq.broker.delivery.envelopes import Wrapping
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.pull import SIZE_MAX

@@ -7,8 +7,8 @@ both. Decides rows of a batch; never does I/O.
 
 from dataclasses import dataclass
 
-from ternmq.batch.selector import Selector
-from ternmq.batch.tags import TagFilter
+from ternmq.batch.selector.selector import Selector
+from ternmq.batch.selector.tags import TagFilter
 from ternmq.batch.view import BatchView
 from ternmq.core.ranges import RangeSet
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ternmq.batch.encoder import Origin
 from ternmq.batch.layout import Column, Part
-from ternmq.batch.merge import Chosen, merge, take
+from ternmq.batch.rows.merge import Chosen, merge, take
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.ids import ProducerId

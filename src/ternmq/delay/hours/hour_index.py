@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from ternmq.batch.due import due_times
 from ternmq.batch.layout import Attribute, Column, Part
-from ternmq.batch.merge import ids_of
+from ternmq.batch.rows.merge import ids_of
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS
 

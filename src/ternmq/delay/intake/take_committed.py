@@ -18,7 +18,7 @@ import numpy as np
 
 from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, Part
-from ternmq.batch.merge import Chosen, adopt
+from ternmq.batch.rows.merge import Chosen, adopt
 from ternmq.batch.view import BatchView
 from ternmq.client.reading.range_reader import ENDLESS, Pieces
 from ternmq.client.transport.cluster import Links

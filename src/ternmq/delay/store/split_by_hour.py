@@ -20,7 +20,7 @@ import numpy as np
 
 from ternmq.batch.due import due_times
 from ternmq.batch.layout import Stamp, stamp
-from ternmq.batch.merge import take
+from ternmq.batch.rows.merge import take
 from ternmq.batch.view import BatchView
 from ternmq.core.units import KIB
 

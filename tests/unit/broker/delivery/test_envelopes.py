@@ -7,7 +7,7 @@ import ternmq
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.batch.layout import Encoding
-from ternmq.batch.picked import PickedView
+from ternmq.batch.rows.pick import PickedView
 from ternmq.broker.delivery.envelopes import PICK_ROWS_MAX, Wrapping
 from ternmq.broker.delivery.handout import Slice
 from ternmq.storage.consume.entry import Entry

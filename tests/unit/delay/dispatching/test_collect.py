@@ -9,7 +9,7 @@ import pytest
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing
 from ternmq.batch.layout import Encoding
-from ternmq.batch.merge import Chosen
+from ternmq.batch.rows.merge import Chosen
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId

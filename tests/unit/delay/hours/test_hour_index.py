@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternmq.batch.encoder import Outgoing, encode_messages
-from ternmq.batch.merge import take
+from ternmq.batch.rows.merge import take
 from ternmq.batch.view import BatchView
 from ternmq.delay.hours import hour_index as hour_index_module
 from ternmq.delay.hours.hour_index import Entry, HourIndex, entry_of, hash_ids

@@ -15,7 +15,8 @@ import numpy as np
 
 from ternmq.batch import compression
 from ternmq.batch.encoder import Origin, Piece, assemble
-from ternmq.batch.gather import (
+from ternmq.batch.layout import Attribute, Column, Encoding, Part, Type
+from ternmq.batch.rows.gather import (
     in_a_row,
     join_bytes,
     offsets_of,
@@ -24,7 +25,6 @@ from ternmq.batch.gather import (
     take_bytes,
     unpack_bits,
 )
-from ternmq.batch.layout import Attribute, Column, Encoding, Part, Type
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.ids import RANDOM_BITS, ProducerId

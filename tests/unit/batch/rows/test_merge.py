@@ -8,7 +8,7 @@ from ternmq.batch import layout
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing
 from ternmq.batch.layout import Attribute, Column, Encoding, Part
-from ternmq.batch.merge import Chosen, merge, take
+from ternmq.batch.rows.merge import Chosen, merge, take
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
 from tests.unit.batch.making import a_batch, encodings, messages, rows_of

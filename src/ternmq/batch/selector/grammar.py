@@ -12,8 +12,8 @@ from typing import cast
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from ternmq.batch.selector_builder import Builder, Mistake, Piece, condition_of
-from ternmq.batch.selector_terms import KEYWORDS, NAME_PATTERN, Term
+from ternmq.batch.selector.builder import Builder, Mistake, Piece, condition_of
+from ternmq.batch.selector.terms import KEYWORDS, NAME_PATTERN, Term
 from ternmq.core.errors import BadFilter
 
 LENGTH_MAX = 4_096

@@ -10,12 +10,12 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.batch import selector_columns
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, Part
-from ternmq.batch.selector import LENGTH_MAX, Selector
-from ternmq.batch.selector_builder import DEPTH_MAX, ITEMS_MAX, TERMS_MAX
+from ternmq.batch.selector import columns
+from ternmq.batch.selector.builder import DEPTH_MAX, ITEMS_MAX, TERMS_MAX
+from ternmq.batch.selector.selector import LENGTH_MAX, Selector
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt, ProtocolError
 from tests.unit.batch import selecting

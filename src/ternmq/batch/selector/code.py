@@ -14,8 +14,8 @@ comparison with it is false, which is all that matters: under no NOT, unknown an
 from collections.abc import Callable
 from typing import Any
 
-from ternmq.batch.selector_columns import Kind
-from ternmq.batch.selector_terms import (
+from ternmq.batch.selector.columns import Kind
+from ternmq.batch.selector.terms import (
     All,
     Among,
     Compare,

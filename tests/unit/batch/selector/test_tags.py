@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternmq.batch.check import check_incoming, tag_bit
-from ternmq.batch.cut import cut
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, Part
-from ternmq.batch.runs import runs
-from ternmq.batch.tags import LENGTH_MAX, TAGS_MAX, TagFilter
+from ternmq.batch.rows.cut import cut
+from ternmq.batch.rows.runs import runs
+from ternmq.batch.selector.tags import LENGTH_MAX, TAGS_MAX, TagFilter
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt
 from tests.unit.batch.making import a_batch

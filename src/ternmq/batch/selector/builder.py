@@ -13,7 +13,7 @@ from typing import Any
 
 from lark import Token, Transformer
 
-from ternmq.batch.selector_terms import (
+from ternmq.batch.selector.terms import (
     FIELDS,
     MIRRORED,
     Among,

@@ -9,11 +9,11 @@ Never evaluates what a user wrote as code, never reads a body.
 import functools
 from dataclasses import dataclass, field
 
-from ternmq.batch.runs import runs
-from ternmq.batch.selector_code import Test, compile_test
-from ternmq.batch.selector_columns import Kind, read_columns
-from ternmq.batch.selector_grammar import LENGTH_MAX, parse
-from ternmq.batch.selector_terms import Constant, Name, closed, text_of
+from ternmq.batch.rows.runs import runs
+from ternmq.batch.selector.code import Test, compile_test
+from ternmq.batch.selector.columns import Kind, read_columns
+from ternmq.batch.selector.grammar import LENGTH_MAX, parse
+from ternmq.batch.selector.terms import Constant, Name, closed, text_of
 from ternmq.batch.view import BatchView
 
 CACHED_MAX = 256

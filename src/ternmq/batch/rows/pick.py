@@ -14,9 +14,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from ternmq.batch.cut import ROW_WIDTHS, CutPiece, reassemble
 from ternmq.batch.layout import ROWS_MAX, Buffer, Column, Encoding, Part, Type
 from ternmq.batch.properties import PropertyValue
+from ternmq.batch.rows.cut import ROW_WIDTHS, CutPiece, reassemble
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.ids import explicit_id_text, id_to_text

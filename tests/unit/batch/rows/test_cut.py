@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from ternmq.batch import layout
 from ternmq.batch.check import check_incoming
-from ternmq.batch.cut import cut, project, thin
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, Encoding, Part
+from ternmq.batch.rows.cut import cut, project, thin
 from ternmq.batch.view import BatchView
 from tests.unit.batch.making import a_batch, encodings, messages, rows_of
 

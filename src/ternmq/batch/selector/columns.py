@@ -23,8 +23,8 @@ import numpy as np
 
 from ternmq.batch.layout import Column, Part
 from ternmq.batch.properties import BOOLEAN, FLOAT, INTEGER, STRING
-from ternmq.batch.selector_terms import Name
-from ternmq.batch.tags import read_tags, valid_rows
+from ternmq.batch.selector.tags import read_tags, valid_rows
+from ternmq.batch.selector.terms import Name
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ternmq.batch.check import tag_bit
 from ternmq.batch.layout import Column, Part
-from ternmq.batch.runs import runs
+from ternmq.batch.rows.runs import runs
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt
 

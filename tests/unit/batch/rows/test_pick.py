@@ -10,7 +10,7 @@ from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import PICKED, Envelope, pack_envelope, read_envelopes
 from ternmq.batch.layout import Encoding
-from ternmq.batch.picked import PickedView, pick
+from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.ranges import RangeSet

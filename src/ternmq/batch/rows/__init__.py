@@ -1,0 +1,1 @@
+"""Taking rows out of batches and putting rows of several together."""

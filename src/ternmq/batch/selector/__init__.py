@@ -1,0 +1,1 @@
+"""SQL92 and tag filters over the columns of a batch."""
