@@ -8,7 +8,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.cli.ledger import total
+from ternmq.cli.messages.ledger import total
 from ternmq.core.errors import OverLimit, Paused
 from tests.integration.processes import Node, NodeFactory, tern
 

@@ -11,27 +11,12 @@ from typing import Annotated
 import typer
 
 from ternmq import __version__
-from ternmq.cli import (
-    bench,
-    broker,
-    cluster,
-    consume,
-    dead,
-    delay,
-    doctor,
-    find,
-    group,
-    half,
-    ledger,
-    limit,
-    meta,
-    outbox,
-    pipeline,
-    send,
-    topic,
-    up,
-)
-from ternmq.cli.output import flush
+from ternmq.cli.jobs import outbox, pipeline
+from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
+from ternmq.cli.processes import cluster, up
+from ternmq.cli.servers import bench, broker, doctor, meta
+from ternmq.cli.terminal.output import flush
+from ternmq.cli.topics import group, limit, topic
 from ternmq.core.errors import BadRequest, TernError
 
 EXIT_FAILED = 1

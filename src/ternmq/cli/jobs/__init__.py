@@ -1,0 +1,1 @@
+"""Commands that run jobs: the Spark pipeline and the outbox relay."""

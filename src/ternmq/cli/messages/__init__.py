@@ -1,0 +1,1 @@
+"""Commands about messages: send, consume, find, dead, delay, half, ledger."""

@@ -1,0 +1,97 @@
+"""`tern find`: messages by id or key, and where they are."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq.cli.terminal import starts
+from ternmq.cli.terminal.incomplete import end_incomplete
+from ternmq.cli.terminal.options import URL, Json, Url, use
+from ternmq.cli.terminal.output import message_fields, note, preview, show_json, show_table, utc
+from ternmq.core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+    from ternmq.client.reading.find import Finding, FindOptions
+
+EXIT_NOTHING = 1
+
+
+def find(
+    message_id: Annotated[
+        str | None, typer.Option("--id", help="The message id: 26 characters, or hex.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The message's key.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only in this topic.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Stored at or after: 1h (ago), or ISO 8601."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="Stored before: 5m (ago), or ISO 8601."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most so many.")] = 100,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Find messages by id or by key, those stored last first."""
+    if (message_id is None) == (key is None):
+        raise BadRequest("say --id ID or --key KEY")
+    options: FindOptions = {
+        "id": message_id, "key": key, "start": _time(since), "end": _time(until), "limit": limit,
+    }  # fmt: skip
+
+    missing: dict[str, str] = {}
+    options["missing"] = missing
+
+    async def job(mq: "Client") -> "list[Finding]":
+        return await mq.find(topic, **options)
+
+    found = use(url, job)
+    if as_json:
+        show_json([_fields(one) for one in found])
+    else:
+        _show(found)
+    end_incomplete(missing)
+    if not found:
+        note("no message found")
+        raise typer.Exit(EXIT_NOTHING)
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    place = starts.parse_start(text, now=datetime.now(UTC))
+    if not isinstance(place, datetime):
+        raise BadRequest(
+            f"{text!r} is not a time; write for example 1h (ago) or 2026-01-31T12:00:00Z"
+        )
+    return place
+
+
+def _fields(found: "Finding") -> dict[str, object]:
+    place = {"broker_group": found.broker_group, "offset": found.offset}
+    return message_fields(found.message) | place
+
+
+def _show(found: "list[Finding]") -> None:
+    if not found:
+        return
+    show_table(
+        ["topic", "#sequence", "broker group", "#offset", "stored", "id", "key", "body"],
+        [
+            (
+                one.message.topic,
+                one.message.sequence,
+                one.broker_group,
+                one.offset,
+                utc(one.message.stored_at),
+                one.message.id,
+                one.message.key,
+                preview(one.message.body),
+            )
+            for one in found
+        ],
+    )

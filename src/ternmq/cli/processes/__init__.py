@@ -1,0 +1,1 @@
+"""Servers as processes: locks, signals, logs, the cluster on one machine."""

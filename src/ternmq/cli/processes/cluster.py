@@ -1,0 +1,173 @@
+"""`tern cluster`: a whole cluster on one machine, for trying it.
+
+Every server is a real process, as it would be on a machine of its own; data, logs and the registry
+are below one folder. Nothing here knows how a server works: the plan says which commands are run
+(`cluster_plan`), the supervisor runs them (`supervisor`).
+"""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq import __version__
+from ternmq.cli.processes.up import FlushFlag
+from ternmq.cli.terminal.options import APP, ConfigFile
+from ternmq.cli.terminal.output import note, say
+from ternmq.core.errors import BadConfig
+
+if TYPE_CHECKING:
+    from ternmq.cli.processes.cluster_plan import Plan, Planned
+    from ternmq.cli.processes.supervisor import Supervised
+
+LOGS = "logs"
+IN_STEP_S = 30.0
+LOOK_S = 0.2
+STOP_SECONDS_MAX = 35.0
+"""Delay servers, brokers, meta servers, one kind after the other."""
+
+
+def cluster(
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Broker groups: each holds a share (2).")
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=0, max=9, help="Replicas of each group and delay server (1).")
+    ] = None,
+    metas: Annotated[int | None, typer.Option(min=1, help="Meta servers (1).")] = None,
+    delays: Annotated[
+        int | None, typer.Option(min=0, help="Delay servers, for messages for later (1).")
+    ] = None,
+    data_dir: Annotated[Path, typer.Option(help="Where everything is stored.")] = Path(
+        "tern-cluster"
+    ),
+    ports: Annotated[
+        int, typer.Option(metavar="BASE", help="First port; the others follow.")
+    ] = 7700,
+    flush: Annotated[
+        FlushFlag | None, typer.Option(help="When an ack is given: on disk, or handed to the OS.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start a process that died again.")
+    ] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Run a whole cluster on this machine: meta servers, broker groups, delay servers.
+
+    When all are up, one line `ready tern://127.0.0.1:BASE` appears on stdout; everything else goes
+    to stderr, and the logs of the servers to files. Ctrl-C or SIGTERM stops all of them. Started
+    again on the same folder it goes on as the cluster that it was; it may grow.
+    """
+    import uvloop
+
+    from ternmq.cli.processes.cluster_plan import Extra, keep_shape, make_plan, settle_shape
+    from ternmq.cli.processes.lock import locked
+
+    folder = data_dir.absolute()
+    extra = Extra(
+        everybody=("--config", str(config.absolute())) if config is not None else (),
+        brokers=("--flush", flush.value) if flush is not None else (),
+    )
+    with locked(folder):
+        shape = settle_shape(folder, groups=groups, replicas=replicas, metas=metas, delays=delays)
+        plan = make_plan(shape, folder, ports, extra)
+        for planned in plan.everybody:
+            _check_port(planned)
+        keep_shape(folder, shape)
+        uvloop.run(_run(plan, folder, restart=restart))
+
+
+async def _run(plan: "Plan", folder: Path, *, restart: bool) -> None:
+    """Until a signal comes; one that comes while starting ends the start."""
+    from ternmq.cli.processes.stopping import Stopper
+
+    stopper = Stopper(STOP_SECONDS_MAX)
+    stopper.install()
+    serving = asyncio.create_task(_serve(plan, folder, restart=restart), name="cluster")
+    asked = asyncio.create_task(stopper.asked.wait(), name="stop")
+    try:
+        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
+    finally:
+        asked.cancel()
+        stopper.done()
+
+
+async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
+    """Start in order, say so, wait to be cancelled, stop in reverse order."""
+    from ternmq.cli.processes.cluster_plan import in_waves
+    from ternmq.cli.processes.supervisor import Supervised, start_together, stop_together
+
+    logs = folder / LOGS
+    logs.mkdir(exist_ok=True)
+
+    def supervised(planned: "Sequence[Planned]") -> list[Supervised]:
+        return [Supervised(each, logs / f"{each.name}.log", note) for each in planned]
+
+    metas, brokers, delays = map(supervised, (plan.metas, plan.brokers, plan.delays))
+    everybody = [*metas, *brokers, *delays]
+    try:
+        await start_together(metas)
+        for wave in in_waves([*plan.brokers, *plan.delays], folder):
+            await start_together([each for each in everybody if each.planned in wave])
+        if len(plan.brokers) > len(plan.groups):
+            await _in_step(plan)
+        for server in everybody:
+            server.watch(restart=restart)
+        _welcome(plan, everybody, folder)
+        say(f"ready tern://{plan.metas[0].address}")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+    finally:
+        # Nobody is left who sends to what stops.
+        for part in (delays, brokers, metas):
+            await stop_together(part)
+
+
+async def _in_step(plan: "Plan") -> None:
+    """Until every replica has what its master has: before that a broker group takes nothing."""
+    from ternmq.client.client import connect
+
+    async with connect(plan.url, app=APP) as mq:
+        for _ in range(int(IN_STEP_S / LOOK_S)):
+            states = [*await mq.admin.brokers(), *await mq.admin.brokers("delay")]
+            in_step = [state for state in states if state.in_sync]
+            led = {state.group for state in states if state.role == "master"}
+            if len(in_step) == len(plan.brokers) + len(plan.delays) and plan.groups <= led:
+                return
+            await asyncio.sleep(LOOK_S)
+    note(f"warning: not all replicas are in step after {IN_STEP_S:g} s; 'tern broker list' shows")
+
+
+def _welcome(plan: "Plan", servers: "Sequence[Supervised]", folder: Path) -> None:
+    lines = [
+        f"  {server.planned.name:<10} {server.planned.address:<16} pid {server.pid}"
+        for server in servers
+    ]
+    url = f"--url tern://{plan.metas[0].address}"
+    note(
+        f"TernMQ {__version__}: a cluster of {len(servers)} processes is running; Ctrl-C stops it\n"
+        + "\n".join(lines)
+        + f"\n  data       {folder}, logs in {folder / LOGS}"
+        + f"\n  try        tern broker list {url}"
+    )
+
+
+def _check_port(planned: "Planned") -> None:
+    """Before anything is started: a wrong --ports is one line."""
+    from ternmq.rpc.server import cannot_listen
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", planned.port))
+        except OSError as error:
+            said = cannot_listen("127.0.0.1", planned.port, error)
+            raise BadConfig(f"{planned.name}: {said}") from error

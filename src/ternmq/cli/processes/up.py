@@ -1,0 +1,79 @@
+"""`tern up`: read the settings, start the all-in-one node, stop it cleanly."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ternmq.cli.terminal.options import AdvertisedHost, ConfigFile, Host, LogJson, MetricsPort
+from ternmq.core.errors import BadConfig
+
+
+class FlushFlag(StrEnum):
+    """The values of --flush; the meaning is in `core.config.Flush`."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+def up(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where everything is stored (./tern-data).")
+    ] = None,
+    ports: Annotated[
+        int | None, typer.Option(metavar="BASE", help="First port (7700); the others follow.")
+    ] = None,
+    config: ConfigFile = None,
+    flush: Annotated[
+        FlushFlag | None, typer.Option(help="When an ack is given: on disk, or handed to the OS.")
+    ] = None,
+    auto_create: Annotated[
+        bool | None, typer.Option(help="Does sending to an unknown topic make it?")
+    ] = None,
+    delay: Annotated[
+        bool | None, typer.Option(help="Run a delay server too, for messages for later?")
+    ] = None,
+    host: Host = None,
+    advertised_host: AdvertisedHost = None,
+    metrics_port: MetricsPort = None,
+    log_json: LogJson = None,
+) -> None:
+    """Start a node: registry, broker and delay server in one process.
+
+    When it is ready, one line `ready tern://HOST:PORT` appears on stdout; everything else goes to
+    stderr. Ctrl-C or SIGTERM stops it cleanly.
+    """
+    from ternmq.cli.processes.node import run_node
+
+    if not __debug__:
+        raise BadConfig("a node does not run under python -O: it relies on its asserts")
+    flags: dict[str, Any] = {
+        "data_dir": data_dir,
+        "ports": ports,
+        "flush": None if flush is None else flush.value,
+        "auto_create_topics": auto_create,
+        "delay_server": delay,
+        "host": host,
+        "advertised_host": advertised_host,
+        "metrics_port": metrics_port,
+        "log_json": log_json,
+    }
+    raise typer.Exit(run_node(read_config(config, flags)))
+
+
+def read_config(file: Path | None, flags: dict[str, Any]) -> Any:
+    """File, then environment, then flags."""
+    from ternmq.cli.terminal.output import note
+    from ternmq.core.config import build, from_environment, parse_file, suspects
+
+    found: dict[str, Any] = {}
+    if file is not None:
+        try:
+            found = parse_file(file.read_text(encoding="utf-8"), source=str(file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadConfig(f"cannot read {file}: {error}") from error
+    for warning in suspects(os.environ):
+        note(f"warning: {warning}")
+    return build(found, from_environment(os.environ), flags)

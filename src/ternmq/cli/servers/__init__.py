@@ -1,0 +1,1 @@
+"""Commands about servers: broker, meta, doctor, bench."""

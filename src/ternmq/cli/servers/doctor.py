@@ -1,0 +1,332 @@
+"""`tern doctor`: what a client on this machine finds, line by line, with what to do about it.
+
+Looking is apart from judging: `_examine` asks, the `judge_` functions are pure. A line is ok, warn
+or fail; one fail makes the exit code 1.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ternmq.cli.terminal.options import APP, URL, Json, Url
+from ternmq.cli.terminal.output import size
+from ternmq.cli.terminal.report import Finding, Level, show_report
+from ternmq.core.errors import TernError
+from ternmq.core.units import MIB, SECOND_MS
+from ternmq.wire.messages.commands import Route, Status
+from ternmq.wire.messages.standings import Standing
+
+if TYPE_CHECKING:
+    from ternmq.client.client import Client
+
+ASIDE = "kept aside"
+ANSWER_SECONDS_MAX = 5.0
+CLOCK_WARN_MS = 1 * SECOND_MS
+CLOCK_FAIL_MS = 60 * SECOND_MS
+DISK_WARN_PART = 0.15
+DISK_FAIL_PART = 0.05
+DISK_FAIL_SIZE = 256 * MIB
+LOOPBACK = ("127.", "localhost", "[::1]", "0.0.0.0")
+
+
+def doctor(
+    from_client: Annotated[
+        bool,
+        typer.Option(
+            "--from-client",
+            help="Go to the address that every server advertises, and say what to change.",
+        ),
+    ] = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
+    """Check that this machine can use the node: ports, addresses, disk, clock, registry."""
+    import uvloop
+
+    from ternmq.cli.processes.logs import configure
+
+    configure(level="error")
+    findings = uvloop.run(_reach(url) if from_client else _examine(url))
+    show_report(findings, as_json=as_json)
+
+
+async def _reach(url: str) -> list[Finding]:
+    from importlib.metadata import version
+
+    from ternmq.cli.servers.doctor_reach import examine
+    from ternmq.discovery.url import parse_url
+    from ternmq.wire.messages.commands import PROTOCOL_VERSION, Hello
+
+    hello = Hello(
+        protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)
+    )
+    return await examine(parse_url(url), hello)
+
+
+async def _examine(url: str) -> list[Finding]:
+    from ternmq.discovery.url import parse_url
+
+    addresses = parse_url(url)
+    findings = [judge_port("meta", address, await _connects(address)) for address in addresses]
+    if all(finding.level is Level.FAIL for finding in findings):
+        return findings
+    try:
+        findings += await asyncio.wait_for(_ask(url, addresses), 4 * ANSWER_SECONDS_MAX)
+    except TimeoutError:
+        findings.append(_silent("node", "no answer in time"))
+    except TernError as error:
+        findings.append(_silent("node", error.message))
+    return findings
+
+
+async def _ask(url: str, addresses: list[str]) -> list[Finding]:
+    """Everything that needs a meta server that answers."""
+    from ternmq.client.client import connect
+
+    findings: list[Finding] = []
+    async with connect(url, app=APP) as mq:
+        findings += await _or_fail("registry", lambda: _ask_meta(mq))
+        routes: list[Route] = []
+
+        async def ask_routes() -> list[Finding]:
+            routes.extend(await mq.admin.routes())
+            return [judge_routes(routes)]
+
+        findings += await _or_fail("routes", ask_routes)
+        findings += await _or_fail("members", lambda: _ask_standings(mq))
+        reached = True
+        for route in routes:
+            reason = await _connects(route.address)
+            findings.append(judge_advertised(route, addresses, reason))
+            reached = reached and reason is None
+        if reached and any(route.kind == "realtime" for route in routes):
+            findings += await _or_fail("broker", lambda: _ask_brokers(mq))
+        findings.append(judge_delays(routes))
+        if reached and any(route.kind == "delay" for route in routes):
+            findings += await _or_fail("delay server", lambda: _ask_delays(mq))
+    return findings
+
+
+async def _ask_meta(mq: "Client") -> list[Finding]:
+    before_ms = _now_ms()
+    status = await asyncio.wait_for(mq.admin.meta_status(), ANSWER_SECONDS_MAX)
+    after_ms = _now_ms()
+    return [judge_registry(status), judge_clock(status.now_ms, before_ms, after_ms)]
+
+
+async def _ask_standings(mq: "Client") -> list[Finding]:
+    standings = await asyncio.wait_for(mq.admin.standings(), ANSWER_SECONDS_MAX)
+    found = [judge_standing(each) for each in standings if len(each.members) > 1 or not each.master]
+    if found:
+        members = await asyncio.wait_for(mq.admin.brokers(), ANSWER_SECONDS_MAX)
+        found += [judge_aside(each.name, each.state) for each in members if ASIDE in each.state]
+    return found
+
+
+async def _ask_brokers(mq: "Client") -> list[Finding]:
+    admin = mq.admin.tolerant()
+    statuses = await asyncio.wait_for(admin.broker_status(), ANSWER_SECONDS_MAX)
+    findings = [_silent(f"broker {group}", why) for group, why in sorted(admin.missing.items())]
+    for status in statuses:
+        findings += [judge_state(status), judge_disk(status)]
+    return findings
+
+
+async def _ask_delays(mq: "Client") -> list[Finding]:
+    before_ms = _now_ms()
+    statuses = await asyncio.wait_for(mq.admin.delays.status(), ANSWER_SECONDS_MAX)
+    after_ms = _now_ms()
+    findings: list[Finding] = []
+    for status in statuses:
+        findings += [judge_state(status), judge_disk(status)]
+        clock = judge_clock(status.now_ms, before_ms, after_ms)
+        clock = judge_jumps(clock, status)
+        findings.append(replace(clock, what=f"clock of delay server {status.node}"))
+    return findings
+
+
+async def _or_fail(what: str, ask: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+    try:
+        return await ask()
+    except TimeoutError:
+        return [_silent(what, f"no answer within {ANSWER_SECONDS_MAX:g} s")]
+    except TernError as error:
+        return [_silent(what, error.message)]
+
+
+async def _connects(address: str) -> str | None:
+    """None if a TCP connection can be made, else why not."""
+    from ternmq.rpc.address import split_address
+
+    host, port = split_address(address)
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), ANSWER_SECONDS_MAX)
+    except TimeoutError:
+        return f"no answer within {ANSWER_SECONDS_MAX:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    writer.close()
+    return None
+
+
+def judge_port(role: str, address: str, reason: str | None) -> Finding:
+    if reason is None:
+        return Finding(level=Level.OK, what=f"{role} port", found=f"{address} is reachable")
+    return Finding(
+        level=Level.FAIL,
+        what=f"{role} port",
+        found=f"{address}: {reason}",
+        advice="start a node there (`tern up`), or name another with --url or TERN_URL",
+    )
+
+
+def judge_delays(routes: list[Route]) -> Finding:
+    names = ", ".join(route.broker_group for route in routes if route.kind == "delay")
+    if names:
+        return Finding(level=Level.OK, what="delay servers", found=names)
+    return Finding(
+        level=Level.WARN,
+        what="delay servers",
+        found="none: messages for later (--delay, --at) cannot be sent",
+        advice="`tern up` runs one, `tern delay serve` runs one alone",
+    )
+
+
+def judge_routes(routes: list[Route]) -> Finding:
+    masters = [route for route in routes if route.role == "master"]
+    brokers = {route.broker_group for route in masters if route.kind == "realtime"}
+    if brokers:
+        names = ", ".join(sorted(brokers))
+        return Finding(level=Level.OK, what="routes", found=f"broker groups: {names}")
+    return Finding(
+        level=Level.FAIL,
+        what="routes",
+        found="the meta server knows no broker",
+        advice="start a broker, or look at its log for why it did not register",
+    )
+
+
+def judge_standing(standing: Standing) -> Finding:
+    """Who leads a group of several members, and who could."""
+    group, count = standing.broker_group, len(standing.members)
+    what = f"members of {group}"
+    behind = [each.name for each in standing.members if each.id not in standing.in_sync]
+    found = f"{count - len(behind)} of {count} in sync, epoch {standing.epoch}"
+    if not standing.master:
+        advice = f"start a member that is in sync, or: tern broker promote {group} MEMBER"
+        return Finding(level=Level.FAIL, what=what, found=f"nobody leads; {found}", advice=advice)
+    if behind:
+        advice = f"tern broker list says why; one that is gone for good: tern broker forget {group}"
+        found = f"{found}; behind: {', '.join(behind)}"
+        return Finding(level=Level.WARN, what=what, found=found, advice=advice)
+    return Finding(level=Level.OK, what=what, found=found)
+
+
+def judge_aside(name: str, state: str) -> Finding:
+    """A replica that began anew keeps what it had."""
+    advice = "it is of no use to this server: delete it when nobody wants to look at it"
+    return Finding(level=Level.WARN, what=f"member {name}", found=state, advice=advice)
+
+
+def judge_advertised(route: Route, asked: list[str], reason: str | None) -> Finding:
+    """Reaching the address by luck is not enough: loopback leads elsewhere on another machine."""
+    kind = "delay server " if route.kind == "delay" else ""
+    what = f"advertised address of {kind}{route.broker_group}"
+    remote = not all(address.startswith(LOOPBACK) for address in asked)
+    if remote and route.address.startswith(LOOPBACK):
+        return Finding(
+            level=Level.FAIL,
+            what=what,
+            found=f"{route.address} is this machine, but the node is on another one",
+            advice="set advertised_host on the node to a name that clients can reach",
+        )
+    if reason is not None:
+        return Finding(
+            level=Level.FAIL,
+            what=what,
+            found=f"{route.address}: {reason}",
+            advice="set advertised_host on the node to a name that clients can reach",
+        )
+    return Finding(level=Level.OK, what=what, found=f"{route.address} is reachable from here")
+
+
+def judge_registry(status: Status) -> Finding:
+    found = f"{status.registry or 'registry'} answers, meta is {status.state}"
+    if status.state == "ok":
+        return Finding(level=Level.OK, what="registry", found=found)
+    return Finding(
+        level=Level.FAIL, what="registry", found=found, advice="look at the log of the meta server"
+    )
+
+
+def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> Finding:
+    """The node answered somewhere between `before` and `after`; only what lies outside counts."""
+    ahead = max(0, node_ms - after_ms) - max(0, before_ms - node_ms)
+    found = f"the node's clock is {abs(ahead)} ms {'ahead' if ahead >= 0 else 'behind'}"
+    if abs(ahead) < CLOCK_WARN_MS:
+        return Finding(level=Level.OK, what="clock", found=found)
+    return Finding(
+        level=Level.FAIL if abs(ahead) >= CLOCK_FAIL_MS else Level.WARN,
+        what="clock",
+        found=found,
+        advice="run a time service (chrony, systemd-timesyncd) on both machines",
+    )
+
+
+def judge_jumps(clock: Finding, status: Status) -> Finding:
+    """Messages for later are due by this clock: one that was set is worth knowing."""
+    if not status.clock_jumps:
+        return clock
+    times = "once" if status.clock_jumps == 1 else f"{status.clock_jumps} times"
+    return replace(
+        clock,
+        level=Level.WARN if clock.level is Level.OK else clock.level,
+        found=f"{clock.found}; it jumped {times} since the start",
+        advice=clock.advice or "run a time service that slews the clock (chrony)",
+    )
+
+
+def judge_state(status: Status) -> Finding:
+    what = f"{'delay server' if status.role == 'delay' else 'broker'} {status.node}"
+    if status.state == "ok":
+        found = f"ok, {status.connections} connections, {size(status.memory)} memory"
+        return Finding(level=Level.OK, what=what, found=found)
+    return Finding(
+        level=Level.FAIL,
+        what=what,
+        found=status.state,
+        advice="consuming goes on; look at the server's log, and at its disk",
+    )
+
+
+def judge_disk(status: Status) -> Finding:
+    what = f"disk of {'delay server ' if status.role == 'delay' else ''}{status.node}"
+    found = f"{size(status.disk_free)} free of {size(status.disk_size)} at {status.data_dir}"
+    part = status.disk_free / max(1, status.disk_size)
+    if part < DISK_FAIL_PART or status.disk_free < DISK_FAIL_SIZE:
+        level = Level.FAIL
+    elif part < DISK_WARN_PART:
+        level = Level.WARN
+    else:
+        return Finding(level=Level.OK, what=what, found=found)
+    return Finding(
+        level=level,
+        what=what,
+        found=found,
+        advice="free some space; on a full disk messages are refused until there is some",
+    )
+
+
+def _silent(what: str, found: str) -> Finding:
+    return Finding(
+        level=Level.FAIL, what=what, found=found, advice="look at the node's log on stderr"
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
