@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import spark_kafka
 from benchmarks.delay import a_node
 from benchmarks.peers.process import tree_cpu_seconds
-from ternmq.pipeline.archive import ArchiveJob, Archiver
+from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def measure(
     count: int, *, full: bool = True, told: Callable[[str], None] = lambda _: None
 ) -> Fields:
     """All figures, with `count` messages in each topic; `full`: find in ten million."""
-    from ternmq.pipeline.session import spark_session
+    from ternmq.pipeline.spark.session import spark_session
 
     found: Fields = {"count": count}
     with a_node() as (node, directory):
@@ -104,7 +104,7 @@ def fill(url: str, topic: str, size: int, count: int) -> None:
 
 def count_of(url: str, topic: str) -> int:
     from ternmq.pipeline.cluster import cluster
-    from ternmq.pipeline.positions import Place
+    from ternmq.pipeline.source.positions import Place
 
     bounds = [cluster(url).bounds(Place(topic, group)) for group in cluster(url).broker_groups()]
     return sum(found.end - found.first for found in bounds if found is not None)
@@ -159,7 +159,7 @@ def kafka_source(spark: SparkSession, count: int) -> Fields:
 
 def find_one(spark: SparkSession, url: str, target: Path, count: int) -> Fields:
     """One message by its id, by the command; `inside`: without the start of Python."""
-    from ternmq.pipeline.finding import ArchiveSearch, Wanted
+    from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
     from ternmq.sync import connect
 
     fill(url, "many", 100, count // 2)

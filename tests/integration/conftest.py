@@ -58,7 +58,7 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One local Spark for the whole run; starting one takes seconds."""
-    from ternmq.pipeline.session import spark_session
+    from ternmq.pipeline.spark.session import spark_session
 
     # For the tests with S3, before the workers begin. The server of those tests does not take the
     # chunked checksums that newer clients send by default.

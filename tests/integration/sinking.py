@@ -19,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ternmq.pipeline.options import SinkOptions, sink_options
-from ternmq.pipeline.session import spark_session
-from ternmq.pipeline.sink import StreamWriter
-from ternmq.pipeline.source import TernSource
-from ternmq.pipeline.staging import TaskDone
+from ternmq.pipeline.sink.sink import StreamWriter
+from ternmq.pipeline.sink.stage import TaskDone
+from ternmq.pipeline.source.source import TernSource
+from ternmq.pipeline.spark.session import spark_session
 from tests.integration.processes import clean_environment, wait_until
 
 STEP, MARK = "tests.step", "tests.mark"

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline import archive_care
-from ternmq.pipeline.archive import ArchiveJob, Archiver
-from ternmq.pipeline.archive_store import ArchiveStore
-from ternmq.pipeline.finding import ArchiveSearch, Wanted
-from ternmq.pipeline.replay import Replayer, ReplayJob
-from ternmq.pipeline.trace import TraceJob, trace
+from ternmq.pipeline.archive import compaction
+from ternmq.pipeline.archive.job import ArchiveJob, Archiver
+from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
+from ternmq.pipeline.archive.store import ArchiveStore
+from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
+from ternmq.pipeline.jobs.trace import TraceJob, trace
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node
@@ -110,12 +110,12 @@ def test_days_that_ended_are_compacted_and_old_ones_go(
         archive(spark, node, str(target))
     before = duck(target, "select * from ARCHIVE order by sequence")
 
-    assert archive_care.compact(spark, str(target), "2999-01-01", lambda *_: None) == (3, 1)
+    assert compaction.compact(spark, str(target), "2999-01-01", lambda *_: None) == (3, 1)
 
     assert duck(target, "select * from ARCHIVE order by sequence") == before
     fill(node, "orders", 150, 160)
     assert archive(spark, node, str(target)) == 10
-    assert archive_care.drop_old(str(target), "2999-01-01") == 2
+    assert compaction.drop_old(str(target), "2999-01-01") == 2
     assert not list((target / "messages").rglob("*.parquet"))
     assert archive(spark, node, str(target)) == 0, "what was let go does not come back"
 

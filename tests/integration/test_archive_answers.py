@@ -9,10 +9,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline import archive_care, delta_mirror
-from ternmq.pipeline.archive import ArchiveJob, Archiver
-from ternmq.pipeline.archive_store import ArchiveStore
-from ternmq.pipeline.finding import ArchiveSearch, Wanted
+from ternmq.pipeline.archive import compaction, delta_mirror
+from ternmq.pipeline.archive.job import ArchiveJob, Archiver
+from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
+from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start
 from tests.integration.processes import Node
@@ -52,7 +52,7 @@ def target(
                 mq.admin.create_group("answers.a", "other", Start(at="latest"))  # Syncs the log.
             Archiver(spark, job).run_once(lambda _: None)
             if turn == 1:
-                archive_care.compact(spark, str(target), "2999-01-01", lambda *_: None)
+                compaction.compact(spark, str(target), "2999-01-01", lambda *_: None)
     return target
 
 
@@ -134,6 +134,6 @@ def test_an_archive_is_a_delta_table_too(
     Archiver(spark, job).run_once(lambda _: None)
     assert rows() == list(range(20))
 
-    before, after = archive_care.compact(spark, str(target), "2999-01-01", lambda *_: None)
+    before, after = compaction.compact(spark, str(target), "2999-01-01", lambda *_: None)
 
     assert before > after and rows() == list(range(20))

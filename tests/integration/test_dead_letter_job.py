@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import BadRequest, GroupNotFound
-from ternmq.pipeline.dead_letters import LetterChoice, grouped, letters, ranges_of, redrive
+from ternmq.pipeline.jobs.dead_letters import LetterChoice, grouped, letters, ranges_of, redrive
 from ternmq.sync import connect
 from tests.integration.processes import Node
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from ternmq.core.errors import Unavailable
-from ternmq.pipeline import settling
 from ternmq.pipeline.cluster import Cluster
-from ternmq.pipeline.sink_rows import batches
-from ternmq.pipeline.staging import Stage, TaskDone
+from ternmq.pipeline.sink import commit
+from ternmq.pipeline.sink.rows import batches
+from ternmq.pipeline.sink.stage import Stage, TaskDone
 from ternmq.sync import connect
 from tests.integration.processes import Node, NodeFactory, wait_until
 from tests.integration.turning import SharedClock
@@ -38,7 +38,7 @@ def staged(node: Node, name: str, *bodies: bytes) -> TaskDone:
 
 def commit(node: Node, done: TaskDone) -> int:
     """What a driver does, in whichever process."""
-    return settling.commit(Cluster(node.url), [done])
+    return commit.commit(Cluster(node.url), [done])
 
 
 def bodies(node: Node) -> list[bytes]:

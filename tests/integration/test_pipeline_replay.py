@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import BadName, BadRequest, GroupNotFound
-from ternmq.pipeline.archive import ArchiveJob, Archiver
+from ternmq.pipeline.archive.job import ArchiveJob, Archiver
+from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
 from ternmq.pipeline.jobs.replay_writer import Bringer
-from ternmq.pipeline.replay import Replayer, ReplayJob
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.pipeline.quiet import NOISE
+from ternmq.pipeline.spark.quiet import NOISE
 from ternmq.sync import connect
 from tests.integration.processes import COMMAND, Node, clean_environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 STARTED = """
-from ternmq.pipeline.session import spark_session
+from ternmq.pipeline.spark.session import spark_session
 spark = spark_session("start", master="local[2]")
 spark.range(1000).selectExpr("id % 7 AS k").groupBy("k").count().collect()
 fields = open(f"/proc/{spark.sparkContext._gateway.proc.pid}/stat").read().split()

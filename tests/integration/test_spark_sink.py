@@ -225,7 +225,7 @@ def test_a_driver_killed_around_its_commit_doubles_and_loses_nothing(
 def test_a_mistake_is_said(
     spark: SparkSession, shared_node: Node, column: str, options: dict[str, str], said: str
 ) -> None:
-    """More of them in tests/unit/pipeline/test_sink.py."""
+    """More of them in tests/unit/pipeline/sink/test_sink.py."""
     with pytest.raises(PySparkException) as raised:
         write(spark.range(1).selectExpr(column), shared_node, **options)
     assert said in str(raised.value)

@@ -172,7 +172,7 @@ def test_a_stream_that_retention_overtook_stops_or_goes_on_as_it_was_told(
 
 
 def test_the_job_that_fails_says_what_our_code_said() -> None:
-    from ternmq.pipeline.session import first_line
+    from ternmq.pipeline.spark.session import first_line
 
     trace = "[X] failed: Traceback\n  File x\nternmq.core.errors.BadRequest: no topic 'x'\n\tat a.b"
     assert first_line(ValueError(trace)) == "no topic 'x'"

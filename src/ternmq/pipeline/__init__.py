@@ -14,6 +14,6 @@ __all__ = ["register"]
 
 def register(spark: "SparkSession") -> None:
     """Make `format("tern")` known to this session."""
-    from ternmq.pipeline.source import TernSource
+    from ternmq.pipeline.source.source import TernSource
 
     spark.dataSource.register(TernSource)

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import TopicNotFound
-from ternmq.pipeline import archive
-from ternmq.pipeline.archive import ArchiveJob, Archiver
-from ternmq.pipeline.archive_log import (
+from ternmq.pipeline.archive import job
+from ternmq.pipeline.archive.job import ArchiveJob, Archiver
+from ternmq.pipeline.archive.log import (
     DELIVERIES,
     MESSAGES,
     ArchivedFile,
@@ -18,9 +18,9 @@ from ternmq.pipeline.archive_log import (
     ArchivePlace,
 )
 from ternmq.pipeline.cluster import Bounds
-from ternmq.pipeline.loss import DataLoss
-from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.source.data_loss import DataLoss
+from ternmq.pipeline.source.positions import DELIVERIES as DELIVERIES_PLACE
+from ternmq.pipeline.source.positions import Place
 
 PLACE = ArchivePlace(MESSAGES, "orders", "main")
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from ternmq.pipeline.columns import DELIVERIES, MESSAGES
 from ternmq.pipeline.options import SOURCE
+from ternmq.pipeline.source.columns import DELIVERIES, MESSAGES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "spark-source.md").read_text(encoding="utf-8")
 

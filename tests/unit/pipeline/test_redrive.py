@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import DataFrame
 
-from ternmq.pipeline import dead_letters
+from ternmq.pipeline.jobs import dead_letters
 from ternmq.wire.messages.dead_letters import DeadDone
 
 

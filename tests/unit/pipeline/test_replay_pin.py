@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from ternmq.core.errors import Unavailable
-from ternmq.pipeline.archive_log import MESSAGES, ArchivePlace, ArchiveState, Watermark
-from ternmq.pipeline.archive_store import ArchiveStore
-from ternmq.pipeline.replay import Replayer, ReplayJob
-from ternmq.pipeline.replay_plan import ReplayPlan
+from ternmq.pipeline.archive.log import MESSAGES, ArchivePlace, ArchiveState, Watermark
+from ternmq.pipeline.archive.store import ArchiveStore
+from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
+from ternmq.pipeline.jobs.replay_plan import ReplayPlan
 
 
 @dataclass

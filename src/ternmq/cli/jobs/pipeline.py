@@ -51,8 +51,8 @@ app.command("replay")(replay)
 def warm_up() -> None:
     """Keep Spark's classes on disk (160 MB), so that local jobs start sooner."""
     from ternmq.cli.processes.logs import configure
-    from ternmq.pipeline import class_archive
-    from ternmq.pipeline.session import spark_session
+    from ternmq.pipeline.spark import class_archive
+    from ternmq.pipeline.spark.session import spark_session
 
     configure(level="warning")
     say(
@@ -81,7 +81,7 @@ def archive(
     master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write every stored message and every delivery record to Parquet, exactly once."""
-    from ternmq.pipeline.archive import ArchiveJob, Archiver, Round, prepared
+    from ternmq.pipeline.archive.job import ArchiveJob, Archiver, Round, prepared
 
     if form not in ("parquet", "delta"):
         raise BadRequest(f"--format is parquet or delta, not {form!r}")
@@ -132,18 +132,18 @@ def compact(
     master: Master = None, conf: Conf = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Join the files of each day that has ended, and let old days go."""
-    from ternmq.pipeline import archive_care
-    from ternmq.pipeline.archive_store import ArchiveStore
+    from ternmq.pipeline.archive import compaction
+    from ternmq.pipeline.archive.store import ArchiveStore
 
     ArchiveStore(archive).check()
     dropped = 0
     if keep is not None:
         keep_ms = parse_duration_ms(keep)
-        first = archive_care.first_date_kept(keep_ms, int(time.time() * 1000))
-        dropped = archive_care.drop_old(archive, first)
+        first = compaction.first_date_kept(keep_ms, int(time.time() * 1000))
+        dropped = compaction.drop_old(archive, first)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     with spark_job("compact", master, conf) as spark, job_bar(spark, "compact"):
-        before, after = archive_care.compact(
+        before, after = compaction.compact(
             spark, archive, today, lambda done, total: note(f"{done} of {total} days compacted")
         )
     result = {"files_before": before, "files_after": after, "files_dropped": dropped}
@@ -165,7 +165,7 @@ def find(
     as_json: Json = False,
 ) -> None:
     """Find messages in an archive, and what became of them; does not start Spark."""
-    from ternmq.pipeline.finding import ArchiveSearch, Wanted
+    from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
 
     wanted = Wanted(
         id=message_id.upper() if len(message_id) == 26 else message_id,
@@ -221,9 +221,9 @@ def trace(
     master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Latency, throughput, backlog, and what was stored and never acked."""
-    from ternmq.pipeline import trace as tracing
-    from ternmq.pipeline.archive_store import ArchiveStore
+    from ternmq.pipeline.archive.store import ArchiveStore
     from ternmq.pipeline.cluster import cluster
+    from ternmq.pipeline.jobs import trace as tracing
 
     job = tracing.TraceJob(
         url=url, archive=archive, topics=_names(topics), from_ms=_time_ms(since, 0),
@@ -270,8 +270,8 @@ def dead_letters(
     master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
 ) -> None:  # fmt: skip
     """What died of what, by cause; and sending it again, to the groups it died in."""
-    from ternmq.pipeline import dead_letters as letters
     from ternmq.pipeline.cluster import cluster
+    from ternmq.pipeline.jobs import dead_letters as letters
 
     per_second = job_rate(rate)
     choice = letters.LetterChoice(groups=tuple(group or ()), where=where)
@@ -310,7 +310,7 @@ def _follow_trace(
     *,
     as_json: bool,
 ) -> None:
-    from ternmq.pipeline.live_trace import follow
+    from ternmq.pipeline.jobs.live_trace import follow
 
     def told(rows: list[dict[str, Any]]) -> None:
         for row in rows:

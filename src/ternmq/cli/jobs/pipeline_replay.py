@@ -35,9 +35,9 @@ def replay(
 
     Stopped or killed halfway, the same command goes on.
     """
-    from ternmq.pipeline.archive_store import ArchiveStore
-    from ternmq.pipeline.replay import Replayer, ReplayJob
-    from ternmq.pipeline.replay_plan import check_choice
+    from ternmq.pipeline.archive.store import ArchiveStore
+    from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
+    from ternmq.pipeline.jobs.replay_plan import check_choice
 
     job = ReplayJob(
         url=url, archive=archive, topic=topic, to_topic=to_topic, group=group, where=where,

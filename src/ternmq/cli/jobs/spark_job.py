@@ -50,7 +50,7 @@ def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterato
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    from ternmq.pipeline.session import first_line, spark_session
+    from ternmq.pipeline.spark.session import first_line, spark_session
 
     for query in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # It logs a mistake in --where with all its stack; the one line comes from us.

@@ -9,8 +9,8 @@ import pytest
 from ternmq.cli.jobs.spark_job import job_rate, spark_job
 from ternmq.cli.processes import logs
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline import session
-from ternmq.pipeline.session import check_master, first_line
+from ternmq.pipeline.spark import session
+from ternmq.pipeline.spark.session import check_master, first_line
 
 
 def test_a_rate_of_nothing_is_not_taken_for_no_limit() -> None:

@@ -1,0 +1,1 @@
+"""The archive: stored messages and delivery records as Parquet."""

@@ -1,0 +1,299 @@
+"""The archive job: every stored message and every delivery record into Parquet, exactly once (P3).
+
+In rounds: where the archive is, where the cluster is, a plan of ranges between the two, one Spark
+job whose tasks write files, one commit. The archive's own log is the checkpoint: a job that is
+killed anywhere, and restarted anywhere, goes on from the last commit. What retention took before it
+was archived, or while it was read, is counted as missing and warned of, never passed over in
+silence. A topic that was deleted and made anew counts its messages from 0 again; its place in the
+archive is taken, so it is warned of and left to an archive of its own.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from ternmq.core.log import get_logger
+from ternmq.pipeline.archive import delta_mirror
+from ternmq.pipeline.archive.log import (
+    DELIVERIES,
+    MESSAGES,
+    ArchivedFile,
+    ArchivedRange,
+    ArchivePlace,
+    ArchiveState,
+    Commit,
+    Told,
+)
+from ternmq.pipeline.archive.store import ArchiveStore, staged_path
+from ternmq.pipeline.archive.task_source import ArchiveSource
+from ternmq.pipeline.cluster import Cluster, cluster
+from ternmq.pipeline.source.data_loss import DataLoss
+from ternmq.pipeline.source.positions import DELIVERIES as DELIVERIES_PLACE
+from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.source.ranges import Range, limited, split
+
+log = get_logger()
+
+ROUND_ROWS = 4_000_000
+TASK_ROWS = 500_000
+ROUND_DELIVERY_BYTES = 256 * 1024 * 1024
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveJob:
+    """What to archive, and where to."""
+
+    url: str
+    target: str
+    topics: tuple[str, ...] = ()
+    """Empty: all, those included that are made later."""
+    deliveries: bool = True
+    fail_on_data_loss: bool = False
+    round_rows: int = ROUND_ROWS
+    delta: bool = False
+    """Keep a Delta log beside the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    messages: int
+    delivery_rows: int
+    files: int
+    seconds: float
+
+
+def prepared(job: ArchiveJob) -> ArchiveStore:
+    """Check everything that was said, without Spark; the archive, ready to be written to."""
+    found = cluster(job.url)
+    found.check_topics(job.topics)
+    store = ArchiveStore(job.target)
+    if job.delta:
+        delta_mirror.check(store)
+    store.prepare(found.id())
+    return store
+
+
+class Archiver:
+    """Runs rounds. One for each archive at a time; a second one does no harm, and no good."""
+
+    def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
+        self._spark = spark
+        self._job = job
+        self._cluster: Cluster = cluster(job.url)
+        self._topics: dict[str, int] = {}
+        self._told = set[str]()
+        self._store = prepared(job)
+        self._state = ArchiveState()
+        spark.dataSource.register(ArchiveSource)
+
+    def run_once(self, told: Callable[[Round], None]) -> None:
+        """Everything that is there now."""
+        ends = self._ends()
+        while (done := self.round(ends)) is not None:
+            told(done)
+
+    def run_forever(self, told: Callable[[Round], None], stopping: Callable[[], bool]) -> None:
+        """Go on as messages come."""
+        while not stopping():
+            done = self.round(self._ends())
+            if done is None:
+                time.sleep(POLL_S)
+            else:
+                told(done)
+
+    def round(self, ends: dict[ArchivePlace, int]) -> Round | None:
+        """One step towards `ends`; None when there is nothing left to do."""
+        started = time.monotonic()
+        state = self._state = self._store.load(self._state)
+        self._store.finish(state)
+        ranges = self._plan(state, ends)
+        if not ranges:
+            self._mirror(state)
+            return None
+        files, gone = self._write(ranges)
+        ranges = self._counted(ranges, files, gone)
+        commit = Commit(
+            number=0,
+            job=secrets.token_hex(8),
+            made_at_ms=int(time.time() * 1000),
+            ranges=ranges,
+            added=files,
+        )
+        if not self._store.commit_next(state, commit):
+            log.warning("another archive job was first; going on from where it is")
+            for file in files:
+                self._store.delete(staged_path(file.path))
+            self._state = ArchiveState()
+            return Round(0, 0, 0, time.monotonic() - started)
+        for file in files:
+            self._store.place(file)
+        self._mirror(state)
+        return Round(
+            messages=sum(file.rows for file in files if file.kind == MESSAGES),
+            delivery_rows=sum(file.rows for file in files if file.kind == DELIVERIES),
+            files=len(files),
+            seconds=time.monotonic() - started,
+        )
+
+    def _mirror(self, state: ArchiveState) -> None:
+        if self._job.delta or delta_mirror.is_mirrored(self._store):
+            delta_mirror.mirror(self._store, state)
+
+    def waiting(self) -> int:
+        """Messages that are not archived yet."""
+        state = self._store.load(self._state)
+        return sum(
+            end - (state.marks[place].end if place in state.marks else 0)
+            for place, end in self._ends().items()
+            if place.kind == MESSAGES
+        )
+
+    def _ends(self) -> dict[ArchivePlace, int]:
+        found = self._cluster
+        self._topics = found.topic_ids()
+        topics = self._job.topics or tuple(self._topics)
+        ends: dict[ArchivePlace, int] = {}
+        for group in found.broker_groups():
+            for topic in topics:
+                bounds = found.bounds(Place(topic, group))
+                if bounds is not None:
+                    ends[ArchivePlace(MESSAGES, topic, group)] = bounds.end
+            if self._job.deliveries:
+                bounds = found.bounds(Place(DELIVERIES_PLACE, group))
+                assert bounds is not None
+                ends[ArchivePlace(DELIVERIES, DELIVERIES_PLACE, group)] = bounds.end
+        return ends
+
+    def _plan(self, state: ArchiveState, ends: dict[ArchivePlace, int]) -> list[ArchivedRange]:
+        ends = {
+            place: end
+            for place, end in ends.items()
+            if not self._deleted(place) and not self._made_anew(state, place, end)
+        }
+        starts = {place: self._start(state, place) for place in ends}
+        messages = {p: end for p, end in ends.items() if p.kind == MESSAGES}
+        deliveries = {p: end for p, end in ends.items() if p.kind == DELIVERIES}
+        until = _limited(starts, messages, self._job.round_rows)
+        until |= _limited(starts, deliveries, ROUND_DELIVERY_BYTES)
+        ranges: list[ArchivedRange] = []
+        for place in sorted(until):
+            mark = state.marks.get(place)
+            after = -1 if mark is None else mark.end
+            if until[place] > starts[place]:
+                ranges.append(
+                    ArchivedRange(
+                        place=place, after=after, first=starts[place], end=until[place],
+                        topic_id=self._topics.get(place.topic, 0),
+                    )
+                )  # fmt: skip
+        return ranges
+
+    def _deleted(self, place: ArchivePlace) -> bool:
+        """Did its topic go since its end was asked for?"""
+        if self._cluster.recent_bounds(Place(place.topic, place.broker_group)) is not None:
+            return False
+        self._tell_not_archived(
+            place.topic, f"topic {place.topic!r} was deleted before all of it was archived"
+        )
+        return True
+
+    def _made_anew(self, state: ArchiveState, place: ArchivePlace, end: int) -> bool:
+        """Is this another topic than the one of its name that is archived?"""
+        mark = state.marks.get(place)
+        if mark is None or place.kind != MESSAGES:
+            return False
+        known, now = mark.topic_id, self._topics.get(place.topic, 0)
+        if end >= mark.end and (known == now or not known or not now):
+            return False
+        self._tell_not_archived(
+            place.topic,
+            f"topic {place.topic!r} was deleted and made anew since it was archived; "
+            f"archive it to another folder (--topics {place.topic} --to …)",
+        )
+        return True
+
+    def _tell_not_archived(self, topic: str, text: str) -> None:
+        if self._job.fail_on_data_loss:
+            raise DataLoss(text)
+        if topic not in self._told:
+            log.warning("not archived", what=text)
+            self._told.add(topic)
+
+    def _counted(
+        self, ranges: list[ArchivedRange], files: list[ArchivedFile], gone: dict[str, int]
+    ) -> list[ArchivedRange]:
+        """The ranges, with what retention took out of them while they were read."""
+        found: dict[tuple[str, str], int] = {}
+        for file in files:
+            if file.kind == MESSAGES:
+                name = file.topic, file.broker_group
+                found[name] = found.get(name, 0) + file.rows
+        counted: list[ArchivedRange] = []
+        for each in ranges:
+            kind, topic, group = each.place
+            if kind == MESSAGES:
+                lost = each.end - each.first - found.get((topic, group), 0)
+            else:
+                lost = gone.get(group, 0)
+            if lost:
+                self._tell_gone(lost, each.place)
+            counted.append(msgspec.structs.replace(each, lost=lost))
+        return counted
+
+    def _tell_gone(self, count: int, place: ArchivePlace) -> None:
+        what = repr(place.topic) if place.kind == MESSAGES else "the bytes of delivery records"
+        text = (
+            f"{count} of {what} on {place.broker_group!r} were removed before they were archived; "
+            "archive more often, or keep more"
+        )
+        if self._job.fail_on_data_loss:
+            raise DataLoss(text)
+        log.warning("not archived in time", what=text)
+
+    def _start(self, state: ArchiveState, place: ArchivePlace) -> int:
+        bounds = self._cluster.recent_bounds(Place(place.topic, place.broker_group))
+        assert bounds is not None
+        mark = state.marks.get(place)
+        if mark is None or mark.end >= bounds.first:
+            return bounds.first if mark is None else mark.end
+        self._tell_gone(bounds.first - mark.end, place)
+        return bounds.first
+
+    def _write(self, ranges: Iterable[ArchivedRange]) -> tuple[list[ArchivedFile], dict[str, int]]:
+        tasks: list[dict[str, object]] = []
+        for each in ranges:
+            kind, topic, group = each.place
+            whole = [Range(Place(topic, group), each.first, each.end)]
+            cut = whole if kind == DELIVERIES else split(whole, rows_max=TASK_ROWS)
+            tasks += [
+                {"kind": kind, "topic": topic, "broker_group": group, "first": a, "end": b}
+                for _, a, b in cut
+            ]
+        reader = self._spark.read.format("tern_archive").options(
+            url=self._job.url, target=self._job.target, plan=json.dumps(tasks)
+        )
+        found = reader.load().collect()
+        told = [msgspec.json.decode(row.manifest, type=Told) for row in found]
+        files = [each.file for each in told if each.file is not None]
+        return files, {each.broker_group: each.lost for each in told if each.lost}
+
+
+def _limited(
+    starts: dict[ArchivePlace, int], ends: dict[ArchivePlace, int], most: int
+) -> dict[ArchivePlace, int]:
+    """`planning.limited` for places of an archive."""
+    names = {Place(place.topic, place.broker_group): place for place in ends}
+    found = limited(
+        {name: starts[place] for name, place in names.items()},
+        {name: ends[place] for name, place in names.items()},
+        most,
+    )
+    return {names[name]: end for name, end in found.items()}

@@ -1,0 +1,87 @@
+"""The inner source of the archive job: each task writes its range and yields what it wrote.
+
+Only file names and counts cross into the JVM, so an archive runs at the speed of pyarrow. The rows
+of this source are manifests, one JSON text for each file, and one for what was removed while it was
+read. Not for users: the job gives it a plan.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ternmq.pipeline.archive.log import DELIVERIES, ArchivePlace, Told
+from ternmq.pipeline.archive.store import ArchiveStore
+from ternmq.pipeline.archive.writer import write_rows
+from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.source.columns import full_schema
+from ternmq.pipeline.source.delivery_rows import DeliveryRowMaker
+from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.source.rows import RowMaker
+
+
+@dataclass(frozen=True)
+class ArchiveTask(InputPartition):
+    """A range to write."""
+
+    kind: str
+    topic: str
+    broker_group: str
+    first: int
+    end: int
+
+
+class ArchiveSource(DataSource):
+    """The format "tern_archive": options url, target, plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tern_archive"
+
+    def schema(self) -> StructType:
+        return StructType([StructField("manifest", StringType(), False)])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ArchiveReader(self.options["url"], self.options["target"], self.options["plan"])
+
+
+class ArchiveReader(DataSourceReader):
+    """Writes ranges, tells files."""
+
+    def __init__(self, url: str, target: str, plan: str) -> None:
+        self._url = url
+        self._target = target
+        self._plan = plan
+
+    def partitions(self) -> list[InputPartition]:
+        return [ArchiveTask(**task) for task in json.loads(self._plan)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        if not isinstance(partition, ArchiveTask):  # Spark makes one of an empty plan.
+            return
+        task = partition
+        place = ArchivePlace(task.kind, task.topic, task.broker_group)
+        gone: list[int] = []
+        rows = _rows(self._url, task, gone.append)
+        expected = task.end - task.first if task.kind != DELIVERIES else 100_000
+        for file in write_rows(ArchiveStore(self._target), place, rows, expected):
+            yield (msgspec.json.encode(Told(file=file)).decode(),)
+        if gone:
+            lost = Told(broker_group=task.broker_group, lost=sum(gone))
+            yield (msgspec.json.encode(lost).decode(),)
+
+
+def _rows(url: str, task: ArchiveTask, gone: Callable[[int], None]) -> Iterator[Any]:
+    schema = to_arrow_schema(full_schema(task.kind, properties=True), timezone="UTC")
+    place = Place(task.topic, task.broker_group)
+    if task.kind == DELIVERIES:
+        deliveries = DeliveryRowMaker(schema, broker_group=task.broker_group)
+        pages = cluster(url).read_deliveries(place, task.first, task.end, gone)
+        return deliveries.record_batches(pages)
+    messages = RowMaker(schema, topic=task.topic, broker_group=task.broker_group)
+    return messages.record_batches(cluster(url).read(place, task.first, task.end, []))

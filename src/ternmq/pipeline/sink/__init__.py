@@ -1,0 +1,1 @@
+"""`write` and `writeStream`: rows of a data frame as messages, exactly once."""

@@ -1,0 +1,1 @@
+"""`spark.read` and `spark.readStream`: topics as data frames."""

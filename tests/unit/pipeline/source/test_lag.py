@@ -1,0 +1,20 @@
+"""Lag is what lies between two positions."""
+
+import json
+
+from ternmq.pipeline.source.lag import behind
+from ternmq.pipeline.source.positions import SENTINEL, Place, to_json
+
+MAIN = Place("orders", "main")
+
+
+def test_lag_is_the_difference_of_positions() -> None:
+    at, latest = to_json({MAIN: 10}), to_json({MAIN: 25, Place("new", "main"): 3})
+
+    assert behind(json.dumps(at), json.dumps(latest)) == {MAIN: 15, Place("new", "main"): 3}
+
+
+def test_other_sources_and_new_queries_have_none() -> None:
+    assert behind('{"topic":{"0":1}}', '{"topic":{"0":2}}') == {}
+    assert behind(json.dumps(SENTINEL), json.dumps(to_json({MAIN: 1}))) == {}
+    assert behind(None, "3") == {} == behind("x", "y")
