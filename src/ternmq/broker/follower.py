@@ -14,7 +14,7 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.own_process import own_cpu_s, own_memory
+from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.member.member_context import Site

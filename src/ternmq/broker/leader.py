@@ -50,7 +50,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
-from ternmq.core.own_process import own_cpu_s, own_memory
+from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import Safety

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ternmq.core.errors import NotMaster, TernError
-from ternmq.core.own_process import own_cpu_s, own_memory
+from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.delay.store.standby import Standby
 from ternmq.delay.store.store import DelayStore
 from ternmq.metrics.samples import Samples

@@ -13,7 +13,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.core.own_process import own_cpu_s, own_memory
+from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.delay.dispatching.broker_senders import Brokers
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.dispatching.dispatch import Dispatcher

@@ -19,7 +19,7 @@ from ternmq.broker.groups.lane_event import Change, Piece
 from ternmq.broker.groups.lease import Lease
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.log import get_logger
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry
 

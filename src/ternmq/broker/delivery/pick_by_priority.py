@@ -6,7 +6,7 @@ Batches that are not in memory are read by a thread, and the group is fed again 
 from ternmq.broker.delivery.lookup import Looker, passing
 from ternmq.broker.groups.groups import Group, Groups
 from ternmq.broker.groups.priority import Ranks
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.entry import Entry
 
 

@@ -13,7 +13,7 @@ from ternmq.broker.groups.groups import Group, Groups
 from ternmq.broker.groups.key_order import Order
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.core.log import get_logger
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.core.slots import slot_of
 from ternmq.storage.consume.entry import Entry
 

@@ -38,7 +38,7 @@ from ternmq.broker.groups.groups import Group, Groups, Member
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.core.units import MIB
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry

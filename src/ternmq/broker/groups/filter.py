@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ternmq.batch.selector.selector import Selector
 from ternmq.batch.selector.tags import TagFilter
 from ternmq.batch.view import BatchView
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush
 
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import Change
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.entry import Entry
 from ternmq.storage.pull.pull_log import Kind
 

@@ -23,7 +23,7 @@ from ternmq.broker.groups.lane_event import BY_POLICY, RANGES_TOGETHER, Change, 
 from ternmq.broker.groups.lease import NEVER, Lease, RetryRule, Wait
 from ternmq.broker.groups.poison import was_alone
 from ternmq.broker.groups.row_states import Line, Places
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.storage.pull.pull_log import Kind
 
 __all__ = ["BY_POLICY", "Change", "Lane", "Lease", "Line", "Piece", "RetryRule", "Settled", "Wait"]

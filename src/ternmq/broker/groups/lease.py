@@ -6,8 +6,8 @@ Plain values of the lane; moments are milliseconds of the clock that only goes f
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ternmq.core.pieces import PieceMap
-from ternmq.core.ranges import RangeSet
+from ternmq.core.interval_map import PieceMap
+from ternmq.core.range_set import RangeSet
 from ternmq.core.retry import delay_ms
 
 

@@ -21,8 +21,8 @@ Rules
 from collections.abc import Iterable
 from itertools import chain
 
-from ternmq.core.pieces import PieceMap
-from ternmq.core.ranges import RangeSet
+from ternmq.core.interval_map import PieceMap
+from ternmq.core.range_set import RangeSet
 
 SUSPECT_AFTER = 2  # Leases lost with a row before it is handed out alone.
 Range = tuple[int, int]

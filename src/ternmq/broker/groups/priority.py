@@ -17,7 +17,7 @@ from itertools import groupby
 
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import Piece
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.entry import Entry
 
 WINDOW = 10_000

@@ -19,8 +19,8 @@ from ternmq.broker.groups.lane_event import Change, Piece
 from ternmq.broker.groups.lease import Lease, Wait
 from ternmq.broker.groups.poison import Losses
 from ternmq.broker.groups.retry_timer import Due
-from ternmq.core.pieces import PieceMap
-from ternmq.core.ranges import RangeSet
+from ternmq.core.interval_map import PieceMap
+from ternmq.core.range_set import RangeSet
 from ternmq.storage.pull.pull_log import Kind
 
 

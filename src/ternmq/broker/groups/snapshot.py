@@ -14,8 +14,8 @@ from ternmq.broker.groups.lease import Lease
 from ternmq.broker.groups.outcomes import Unacked
 from ternmq.broker.groups.poison import Losses
 from ternmq.core.errors import Corrupt
-from ternmq.core.pieces import PieceMap
-from ternmq.core.ranges import RangeSet
+from ternmq.core.interval_map import PieceMap
+from ternmq.core.range_set import RangeSet
 from ternmq.wire.messages.commands import GroupSettings
 
 Piece = tuple[int, int, int]

@@ -14,7 +14,7 @@ from ternmq.broker.delivery.consumers import Members
 from ternmq.broker.groups.groups import Group, Groups
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.wire.messages.commands import Start, Topic
 from ternmq.wire.messages.dead_letters import DeadDone
 

@@ -17,7 +17,7 @@ from ternmq.broker.groups.lane_event import Change
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, Unavailable
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.waits import Waits
 from ternmq.storage.pull.pull_log import Kind

@@ -24,7 +24,7 @@ from ternmq.broker.slots.open_transactions import HalfSlots
 from ternmq.broker.slots.peer_brokers import Neighbours
 from ternmq.core.errors import Moved, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.seldom import Seldom
+from ternmq.core.log_throttle import Seldom
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog

@@ -35,7 +35,7 @@ from ternmq.cli.terminal.output import (
 from ternmq.cli.terminal.progress import progress
 from ternmq.cli.terminal.starts import parse_start
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ternmq.client.model.delivery import Delivery
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 
 LOST_KEPT_MAX = 256
 STARTED_MAX = 10_000  # Ranges reported in one request; they only help to find a culprit sooner.

@@ -23,7 +23,7 @@ from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.wire.messages.commands import DELIVERED, LeftOut
 
 READ_S = 3.0

@@ -23,7 +23,7 @@ from ternmq.core.errors import (
 )
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.core.seldom import Seldom
+from ternmq.core.log_throttle import Seldom
 from ternmq.replication.following.leader_link import Follower
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.following.reseed import move, why_not

@@ -13,7 +13,7 @@ from ternmq.batch.layout import Encoding
 from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from tests.unit.batch.making import a_batch, messages
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.core.ranges import RangeSet
+from ternmq.core.range_set import RangeSet
 from ternmq.testing import node
 
 LETTERS = 20

@@ -7,7 +7,7 @@ them. Never holds empty ranges. Pure memory.
 
 from collections.abc import Iterable, Iterator
 
-from ternmq.core.pieces import PieceMap
+from ternmq.core.interval_map import PieceMap
 
 
 class RangeSet:

@@ -1,6 +1,6 @@
 """What is tried all the time is said once, and once a minute."""
 
-from ternmq.core.seldom import AGAIN_S, Seldom
+from ternmq.core.log_throttle import AGAIN_S, Seldom
 
 
 def test_the_same_is_said_once_and_then_once_a_minute() -> None:

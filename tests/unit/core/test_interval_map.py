@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.core import pieces as pieces_module
-from ternmq.core.pieces import PieceMap
-from ternmq.core.ranges import RangeSet
+from ternmq.core import interval_map as pieces_module
+from ternmq.core.interval_map import PieceMap
+from ternmq.core.range_set import RangeSet
 
 spans = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1]))
 
