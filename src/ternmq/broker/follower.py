@@ -20,9 +20,9 @@ from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Loops
 from ternmq.rpc.address import join_address
-from ternmq.rpc.answering import Answering
-from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.prometheus import server_figures
 from ternmq.storage.files.set_aside import asides
 from ternmq.storage.log.append import Append, committed
 from ternmq.storage.store import Store

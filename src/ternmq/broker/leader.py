@@ -55,8 +55,8 @@ from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import Safety
 from ternmq.rpc.address import join_address
-from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.files.disk import Disk

@@ -18,9 +18,9 @@ from ternmq.broker.operations.group_replay import Copies
 from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
-from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.waits import Waits
+from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.stuck_requests import Waits
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire
 from ternmq.wire.messages.commands import Command, Flag, pack, unpack

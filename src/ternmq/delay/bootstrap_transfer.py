@@ -15,9 +15,9 @@ from ternmq.core.errors import BadRequest, NotMaster, ProtocolError
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.store.bootstrap import Base, Installing
-from ternmq.rpc.answering import Answering
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.pending_requests import Answering
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Command, Hello, unpack
 from ternmq.wire.messages.replication import BaseOpen, BaseOpened, BasePiece, BaseRead

@@ -19,8 +19,8 @@ from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Loops
 from ternmq.rpc.address import join_address
-from ternmq.rpc.figures import server_figures
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.prometheus import server_figures
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire
 from ternmq.wire.messages.commands import Command, pack

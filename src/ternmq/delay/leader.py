@@ -31,7 +31,7 @@ from ternmq.discovery.directory import TopicDirectory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import Safety
 from ternmq.rpc.address import join_address
-from ternmq.rpc.figures import server_figures
+from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.storage.messages.figures import log_figures
 from ternmq.wire.messages import commands as wire

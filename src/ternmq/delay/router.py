@@ -7,8 +7,8 @@ from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import Finder
-from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.pending_requests import Answering
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire
 from ternmq.wire.messages.commands import Command, Flag, pack, unpack

@@ -26,8 +26,8 @@ from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server_commands import Naming, StandingDesk, check_server, is_server
 from ternmq.meta.standings.liveness import HEARTBEAT_MS
-from ternmq.rpc.answering import Answering
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.pending_requests import Answering
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.commands import (

@@ -22,8 +22,8 @@ from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.meta.standings.seen_standings import Witness
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
-from ternmq.rpc.figures import server_figures
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 
 IDLE_SECONDS_MIN = 30.0

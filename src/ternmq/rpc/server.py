@@ -17,7 +17,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
-from ternmq.rpc.house import House
+from ternmq.rpc.connection_pool import House
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.peer import Handler, Peer

@@ -22,9 +22,9 @@ from ternmq.broker.groups.poison import deaths
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
-from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.waits import Waits
+from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.stuck_requests import Waits
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Acked, Command, Done, pack
 

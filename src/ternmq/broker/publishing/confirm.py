@@ -19,7 +19,7 @@ from ternmq.broker.topics import Topics
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.range_set import RangeSet
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.waits import Waits
+from ternmq.rpc.stuck_requests import Waits
 from ternmq.storage.pull.pull_log import Kind
 from ternmq.storage.pull.record import RANGES_MAX
 from ternmq.wire.frame import Frame

@@ -21,8 +21,8 @@ from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Holding, Router, Serving, Trade
-from ternmq.rpc.answering import Answering
 from ternmq.rpc.peer import Peer
+from ternmq.rpc.pending_requests import Answering
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Command, unpack
 from ternmq.wire.messages.replication import Follow

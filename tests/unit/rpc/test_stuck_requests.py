@@ -3,7 +3,7 @@
 import asyncio
 
 from ternmq.core.errors import TernError, Unavailable
-from ternmq.rpc.waits import WITHIN_S, Waits
+from ternmq.rpc.stuck_requests import WITHIN_S, Waits
 
 
 def watched(waits: Waits) -> tuple["asyncio.Future[None]", list[TernError]]:

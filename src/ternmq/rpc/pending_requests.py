@@ -13,7 +13,7 @@ from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.waits import Waits
+from ternmq.rpc.stuck_requests import Waits
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Flag, Record, pack
 
