@@ -4,7 +4,7 @@ from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.own_topics import later_topic, refused_topic
+from ternmq.discovery.hidden_topics import later_topic, refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.commands import DISPATCHER, Topic, TopicSettings
 

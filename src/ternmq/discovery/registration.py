@@ -17,7 +17,7 @@ import msgspec
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
-from ternmq.discovery.announcer import Announcer
+from ternmq.discovery.heartbeat import Announcer
 from ternmq.wire.messages.commands import Hello, Route
 from ternmq.wire.messages.registering import Register
 

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.own_topics import PLACEMENT
+from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.discovery.notify import tell_all
 from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
-from ternmq.discovery.telling import tell_all
 from ternmq.rpc.connection import request
 from ternmq.wire.messages.commands import (
     Command,

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.core.errors import Conflict
-from ternmq.discovery.telling import tell_all
+from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.commands import Command, Record, T
 from ternmq.wire.messages.standings import (
     Claim,

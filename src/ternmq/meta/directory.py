@@ -31,8 +31,8 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.own_topics import PLACEMENT, refused_topic
-from ternmq.discovery.telling import tell_all
+from ternmq.discovery.hidden_topics import PLACEMENT, refused_topic
+from ternmq.discovery.notify import tell_all
 from ternmq.meta.batching import Gather
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.routing.place import place

@@ -19,7 +19,7 @@ from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.units import KIB
-from ternmq.discovery.own_topics import PLACEMENT
+from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.directory import MetaService
 from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
 from ternmq.meta.routing.registrar import Registrar

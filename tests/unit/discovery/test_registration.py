@@ -11,7 +11,7 @@ import pytest
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, Unavailable
-from ternmq.discovery import announcer, registration, remote_directory
+from ternmq.discovery import heartbeat, registration, remote_directory
 from ternmq.discovery.registration import registered
 from ternmq.discovery.routes import RouteCache
 from ternmq.meta.directory import MetaService, serving_directory

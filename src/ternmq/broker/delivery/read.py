@@ -21,7 +21,7 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.topics import Topics, from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.discovery.own_topics import LATER_PREFIX
+from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry

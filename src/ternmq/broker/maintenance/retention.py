@@ -24,7 +24,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.own_topics import LATER_PREFIX, REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import LATER_PREFIX, REFUSED_PREFIX
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log.retention_rules import (
     Moment,

@@ -3,7 +3,7 @@
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import BadRequest
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.own_topics import LATER_PREFIX
+from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.storage.messages.search import FOUND_MAX, Search, Wanted
 from ternmq.wire.messages.find import Find, FoundPlace, FoundPlaces
 

@@ -13,7 +13,7 @@ from ternmq.broker.log.internal_producer import LetterWriter, copy_of
 from ternmq.broker.operations.review_queue import Desk
 from ternmq.broker.topics import Topics
 from ternmq.core.errors import TopicNotFound
-from ternmq.discovery.own_topics import refused_topic
+from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.wire.messages.commands import Topic
 from ternmq.wire.messages.dead_letters import DeadDone, DeadOpen
 from ternmq.wire.messages.refused import RefusedFind, RefusedHandle

@@ -16,7 +16,7 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.operations.review_queue import Desk
 from ternmq.broker.topics import Topics
 from ternmq.core.log import get_logger
-from ternmq.discovery.own_topics import refused_topic
+from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import Entry
 from ternmq.wire.messages.commands import GroupFind

@@ -34,7 +34,7 @@ from ternmq.core.errors import (
     TernError,
     TooLarge,
 )
-from ternmq.discovery.own_topics import refused_topic
+from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.producers import ProducerTable

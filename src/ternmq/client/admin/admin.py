@@ -23,7 +23,7 @@ from ternmq.client.transactions.half_sender import HalfWanted, half_id, make_hal
 from ternmq.client.transport.cluster import Links
 from ternmq.client.transport.fan_out import Everyone, Missing, named, not_answered
 from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
-from ternmq.discovery.own_topics import REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import REFUSED_PREFIX
 from ternmq.wire.messages.commands import (
     Command,
     Empty,

@@ -30,7 +30,7 @@ from ternmq.core.units import KIB
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.discovery.own_topics import later_topic
+from ternmq.discovery.hidden_topics import later_topic
 from ternmq.storage.messages.producers import durable_start
 from ternmq.wire.messages.commands import Topic
 

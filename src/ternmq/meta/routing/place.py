@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from ternmq.core.log import get_logger
-from ternmq.discovery.own_topics import PLACEMENT
+from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.registries.registry import Change
 from ternmq.meta.routing.placement import changed
 from ternmq.wire.messages.commands import Topic, TopicSettings

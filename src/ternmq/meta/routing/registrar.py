@@ -20,7 +20,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import AlreadyExists, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
-from ternmq.discovery.own_topics import later_topic
+from ternmq.discovery.hidden_topics import later_topic
 from ternmq.meta.directory import MetaService
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.claims import last_known

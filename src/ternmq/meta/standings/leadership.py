@@ -14,7 +14,7 @@ import msgspec
 from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.telling import tell_all
+from ternmq.discovery.notify import tell_all
 from ternmq.meta.registries.registry import Registry
 from ternmq.meta.standings.claims import claimed, is_foreign, is_older, undecided_text
 from ternmq.meta.standings.liveness import Liveness

@@ -9,7 +9,7 @@ import pytest
 
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.own_topics import PLACEMENT
+from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registries.registry import (
     NEWS_KEPT,
