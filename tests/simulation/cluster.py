@@ -14,9 +14,9 @@ from typing import Any, cast
 from ternmq.broker import leader
 from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registries.registry import Registry
-from ternmq.node.broker_alone import serving_broker_alone
-from ternmq.node.delay_alone import serving_delay_alone
-from ternmq.node.meta_alone import serving_meta_alone
+from ternmq.node.broker_process import serving_broker_alone
+from ternmq.node.delay_process import serving_delay_alone
+from ternmq.node.meta_process import serving_meta_alone
 from ternmq.storage.config import StorageConfig
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal

@@ -14,7 +14,7 @@ from typing import Any
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.config import build
 from ternmq.core.errors import BadConfig
-from ternmq.node.embedded import serving_node
+from ternmq.node.all_in_one import serving_node
 from ternmq.storage.files.disk import Disk
 
 TRIES = 20

@@ -25,7 +25,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.config import PORT_BASE, NodeConfig
 from ternmq.core.log import get_logger
 from ternmq.node.addresses import node_url
-from ternmq.node.embedded import serving_node
+from ternmq.node.all_in_one import serving_node
 
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
 # to that much to every group commit.
@@ -58,7 +58,7 @@ def run_delay(config: NodeConfig, url: str) -> int:
 
     @asynccontextmanager
     async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        from ternmq.node.delay_alone import serving_delay_alone
+        from ternmq.node.delay_process import serving_delay_alone
 
         async with serving_delay_alone(config, url, clock=SystemClock()) as address:
             note(
@@ -79,7 +79,7 @@ def run_broker(config: NodeConfig, url: str) -> int:
 
     @asynccontextmanager
     async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        from ternmq.node.broker_alone import serving_broker_alone
+        from ternmq.node.broker_process import serving_broker_alone
 
         async with serving_broker_alone(config, url, clock=SystemClock()) as address:
             note(
@@ -100,7 +100,7 @@ def run_meta(config: NodeConfig) -> int:
 
     @asynccontextmanager
     async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        from ternmq.node.meta_alone import serving_meta_alone
+        from ternmq.node.meta_process import serving_meta_alone
 
         async with serving_meta_alone(config, clock=SystemClock()) as url:
             note(

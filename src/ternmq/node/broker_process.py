@@ -10,7 +10,7 @@ from ternmq.broker.server import serve
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.node.addresses import broker_route
-from ternmq.node.member_alone import serving_member_alone
+from ternmq.node.member_process import serving_member_alone
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.commands import BROKER
 

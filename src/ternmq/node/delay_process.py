@@ -9,7 +9,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.delay.server import serving_delay
 from ternmq.node.addresses import delay_route
-from ternmq.node.member_alone import serving_member_alone
+from ternmq.node.member_process import serving_member_alone
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.commands import DISPATCHER
 

@@ -7,7 +7,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.node.addresses import node_url
 from ternmq.node.meta_role import OpenRegistry, serving_meta_role
-from ternmq.node.metrics_page import serving_metrics
+from ternmq.node.metrics_server import serving_metrics
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from ternmq.delay.server import serving_delay
 from ternmq.metrics.samples import Source
 from ternmq.node.addresses import broker_route, delay_route, node_url
 from ternmq.node.meta_role import serving_meta_role
-from ternmq.node.metrics_page import serving_metrics
+from ternmq.node.metrics_server import serving_metrics
 from ternmq.storage.files.disk import Disk
 
 
