@@ -25,9 +25,9 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Moved, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.outbox.database import Database
+from ternmq.outbox.failure import behind, judge, rest_ms
 from ternmq.outbox.rows import Claim, OutboxRow, OutboxRows
 from ternmq.outbox.table import PARKED_MS
-from ternmq.outbox.verdict import behind, judge, rest_ms
 
 ERROR_PAUSE_S = 1.0
 UNKNOWN_S = 2.0  # For a broker group that nobody knows: it may be starting.

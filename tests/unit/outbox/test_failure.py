@@ -12,8 +12,8 @@ from ternmq.core.errors import (
     TopicNotFound,
     Unavailable,
 )
+from ternmq.outbox.failure import judge, rest_ms
 from ternmq.outbox.table import PARKED_MS
-from ternmq.outbox.verdict import judge, rest_ms
 
 
 @pytest.mark.parametrize("error", [TooLarge("x"), BadName("x"), Corrupt("x")])
