@@ -104,7 +104,7 @@ def fill(url: str, topic: str, size: int, count: int) -> None:
 
 def count_of(url: str, topic: str) -> int:
     from ternmq.pipeline.cluster import cluster
-    from ternmq.pipeline.source.positions import Place
+    from ternmq.pipeline.positions import Place
 
     bounds = [cluster(url).bounds(Place(topic, group)) for group in cluster(url).broker_groups()]
     return sum(found.end - found.first for found in bounds if found is not None)

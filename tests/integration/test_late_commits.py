@@ -7,7 +7,7 @@ import pytest
 
 from ternmq.core.errors import Unavailable
 from ternmq.pipeline.cluster import Cluster
-from ternmq.pipeline.sink import commit
+from ternmq.pipeline.sink import commit as sink_commit
 from ternmq.pipeline.sink.rows import batches
 from ternmq.pipeline.sink.stage import Stage, TaskDone
 from ternmq.sync import connect
@@ -38,7 +38,7 @@ def staged(node: Node, name: str, *bodies: bytes) -> TaskDone:
 
 def commit(node: Node, done: TaskDone) -> int:
     """What a driver does, in whichever process."""
-    return commit.commit(Cluster(node.url), [done])
+    return sink_commit.commit(Cluster(node.url), [done])
 
 
 def bodies(node: Node) -> list[bytes]:

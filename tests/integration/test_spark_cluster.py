@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from ternmq.core.errors import TernError
 from ternmq.pipeline.cluster import cluster
-from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.positions import Place
 from ternmq.sync import Client, connect
 from tests.integration.processes import Node, NodeFactory, wait_until
 from tests.integration.replicated import GROUP, make_pair

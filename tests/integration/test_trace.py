@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.jobs.trace import TraceJob, trace, write
+from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.pipeline.source.delivery_rows import events
-from ternmq.pipeline.source.positions import DELIVERIES, Place
 from ternmq.storage.pull.record import Kind
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start

@@ -19,7 +19,7 @@ from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
 from ternmq.discovery.directory import InUse
-from ternmq.meta.routing.placement import changed
+from ternmq.meta.placement import changed
 from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire

@@ -11,10 +11,10 @@ import pytest
 
 from ternmq.core.errors import TernError
 from ternmq.meta.standings import leadership, standings
-from ternmq.replication.following.follower_role import Replica
 from ternmq.replication.following.replica_writer import Intake
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
+from ternmq.replication.roles.follower_role import Replica
 from ternmq.wire.messages.replication import LogHeld, LogPlan
 from ternmq.wire.messages.standings import Standing
 from tests.simulation.cluster import simulate

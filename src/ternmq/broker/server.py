@@ -12,7 +12,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
-from ternmq.replication.member.member_server import MemberServer, Place, serving_member
+from ternmq.replication.roles.member_server import MemberServer, Place, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.wire.messages.commands import BROKER
 

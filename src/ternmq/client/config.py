@@ -6,19 +6,20 @@ or impossible value is refused before anything runs, with a text that names the 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from ternmq.batch.layout import ROWS_MAX, Encoding
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
-from ternmq.client.transport.balancing import Choosing
 from ternmq.core.errors import BadConfig, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB, MIB
 
 Compression = Literal["zstd", "lz4", "none"]
 OnFull = Literal["wait", "raise"]
+Choosing = Literal["round_robin", "random", "weighted"]
+"""How a producer chooses among the servers that it could send to."""
 OnError = Callable[[str, TernError], None]
 
 _ENCODINGS: dict[str, Encoding] = {
@@ -126,16 +127,8 @@ def _within(name: str, value: float, low: float, high: float) -> None:
         raise BadConfig(f"{name} is {value!r}; it can be {low} to {high}")
 
 
-def nearest_text(name: str, known: list[str]) -> str:
-    """' (did you mean …?)' or a list of what is known."""
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
-
-
 def make_config(options: Mapping[str, Any]) -> ClientConfig:
     """Check the keywords of `connect`."""
     known = [field.name for field in fields(ClientConfig)]
-    for name in options:
-        if name not in known:
-            raise BadConfig(f"connect() has no option {name!r}; {nearest_text(name, known)}")
+    check_options("connect", options, known, BadConfig)
     return ClientConfig(**options)

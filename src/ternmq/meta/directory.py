@@ -34,8 +34,8 @@ from ternmq.discovery.directory import InUse
 from ternmq.discovery.hidden_topics import PLACEMENT, refused_topic
 from ternmq.discovery.notify import tell_all
 from ternmq.meta.batching import Gather
+from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
-from ternmq.meta.routing.place import place
 from ternmq.meta.standings.leadership import Leadership
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS, Liveness
 from ternmq.meta.standings.standings import epoch_key

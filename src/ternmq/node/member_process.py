@@ -14,7 +14,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.registration import registered
 from ternmq.node.cluster_join import joined
 from ternmq.node.metrics_server import serving_metrics
-from ternmq.replication.member.member_server import MemberServer
+from ternmq.replication.roles.member_server import MemberServer
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.commands import Route
 

@@ -18,8 +18,8 @@ from ternmq.meta.registries import url
 from ternmq.meta.registries.registry import Registry
 from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.routing.route_table import RouteTable
+from ternmq.meta.seen_standings import Witness
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
-from ternmq.meta.standings.seen_standings import Witness
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.rpc.limits import ServerLimits

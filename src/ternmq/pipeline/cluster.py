@@ -18,7 +18,7 @@ from ternmq.client.transactions.detached import Detached, DetachedEnding
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
-from ternmq.pipeline.source.positions import DELIVERIES, Place
+from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.messages.commands import Command, Record, Seek, Sought, Start, T
 from ternmq.wire.messages.dead_letters import DeadDone

@@ -14,7 +14,7 @@ from typing import Any
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
-from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.positions import Place
 
 DEFAULT_URL = "tern://127.0.0.1:7700"
 EARLIEST, LATEST = -2, -1

@@ -81,7 +81,7 @@ async def test_a_server_registers_with_every_meta_server_and_leaves(tmp_path: Pa
 async def test_a_meta_server_that_comes_back_learns_of_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcer, "AGAIN_S", 0.02)
+    monkeypatch.setattr(heartbeat, "AGAIN_S", 0.02)
     async with meta(tmp_path / "steady.db") as steady:
         async with meta(tmp_path / "a.db") as first:
             address = first.address
@@ -142,7 +142,7 @@ async def test_a_server_whose_loop_hangs_falls_silent_and_comes_back(
 ) -> None:
     """Q11: a process that is there and does nothing must not stay master."""
     monkeypatch.setattr(registration, "HANGS_AFTER_S", 0.5)
-    monkeypatch.setattr(announcer, "AGAIN_S", 0.02)
+    monkeypatch.setattr(heartbeat, "AGAIN_S", 0.02)
     async with meta(tmp_path / "a.db", dead_after_ms=1_500) as one:
         server = Stuck(one.address)
         await until(lambda: one.routes.current().servers == [ROUTE])

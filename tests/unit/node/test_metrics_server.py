@@ -70,7 +70,7 @@ async def test_other_paths_are_pointed_to_the_page_and_text_may_be_compressed() 
 async def test_a_loop_that_does_not_answer_in_time_is_told_as_such(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metrics_page, "GATHER_S", 0.05)
+    monkeypatch.setattr(metrics_server, "GATHER_S", 0.05)
     port = free_port()
     stuck = asyncio.Event()
 

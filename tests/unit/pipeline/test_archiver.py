@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ternmq.core.errors import TopicNotFound
-from ternmq.pipeline.archive import job
+from ternmq.pipeline.archive import job as archive_job
 from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 from ternmq.pipeline.archive.log import (
     DELIVERIES,
@@ -18,9 +18,9 @@ from ternmq.pipeline.archive.log import (
     ArchivePlace,
 )
 from ternmq.pipeline.cluster import Bounds
+from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.source.data_loss import DataLoss
-from ternmq.pipeline.source.positions import DELIVERIES as DELIVERIES_PLACE
-from ternmq.pipeline.source.positions import Place
 
 PLACE = ArchivePlace(MESSAGES, "orders", "main")
 
@@ -76,7 +76,7 @@ def archiver(
             )  # fmt: skip
         return files, gone
 
-    monkeypatch.setattr(archive, "cluster", lambda _: found)
+    monkeypatch.setattr(archive_job, "cluster", lambda _: found)
     monkeypatch.setattr(Archiver, "_write", write)
     spark = SimpleNamespace(dataSource=SimpleNamespace(register=lambda _: None))
     job = ArchiveJob(url="", target=str(folder), **{"deliveries": False} | options)

@@ -8,11 +8,11 @@ import pytest
 
 from ternmq.pipeline.cluster import Cluster
 from ternmq.pipeline.options import source_options
+from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.pipeline.source import batch_reader
 from ternmq.pipeline.source.batch_reader import RangePartition, RangeReader
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.data_loss import DataLoss
-from ternmq.pipeline.source.positions import DELIVERIES, Place
 from ternmq.wire.messages.deliveries import DeliveriesPage
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.options import SourceOptions, source_options
-from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.positions import Place
 
 
 def batch(**given: str) -> SourceOptions:

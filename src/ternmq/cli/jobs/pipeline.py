@@ -50,7 +50,7 @@ app.command("replay")(replay)
 @app.command("warm-up")
 def warm_up() -> None:
     """Keep Spark's classes on disk (160 MB), so that local jobs start sooner."""
-    from ternmq.cli.processes.logs import configure
+    from ternmq.cli.terminal.logs import configure
     from ternmq.pipeline.spark import class_archive
     from ternmq.pipeline.spark.session import spark_session
 

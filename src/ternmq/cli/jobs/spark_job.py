@@ -37,7 +37,7 @@ def job_rate(text: str) -> int:
 @contextmanager
 def spark_job(name: str, master: str | None, conf: list[str] | None) -> "Iterator[SparkSession]":
     """A session for one command, stopped after it."""
-    from ternmq.cli.processes.logs import configure
+    from ternmq.cli.terminal.logs import configure
 
     configure(level="warning")
     settings: dict[str, str] = {}

@@ -18,8 +18,8 @@ import uvloop
 
 from ternmq import __version__
 from ternmq.cli.processes.lock import locked
-from ternmq.cli.processes.logs import configure
 from ternmq.cli.processes.stopping import Stopper
+from ternmq.cli.terminal.logs import configure
 from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock
 from ternmq.core.config import PORT_BASE, NodeConfig

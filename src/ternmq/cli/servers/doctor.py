@@ -48,7 +48,7 @@ def doctor(
     """Check that this machine can use the node: ports, addresses, disk, clock, registry."""
     import uvloop
 
-    from ternmq.cli.processes.logs import configure
+    from ternmq.cli.terminal.logs import configure
 
     configure(level="error")
     findings = uvloop.run(_reach(url) if from_client else _examine(url))

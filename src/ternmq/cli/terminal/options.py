@@ -75,7 +75,7 @@ def use(
     """
     import uvloop
 
-    from ternmq.cli.processes.logs import configure
+    from ternmq.cli.terminal.logs import configure
     from ternmq.client.client import connect
 
     configure(level="warning")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
-from ternmq.client.config import nearest_text
 from ternmq.client.consuming.consumer import PREFETCH_MAX, ConsumerOptions, make_plan
+from ternmq.client.model.checks import check_options
 from ternmq.core.errors import BadRequest
 
 Handler = Callable[[Any], Any]
@@ -74,12 +74,8 @@ class Feeding:
     def __init__(self, topics: str | Sequence[str], group: str, options: dict[str, Any], /) -> None:
         given = dict(options)
         own = {name: given.pop(name) for name in SubscriberOptions.__annotations__ if name in given}
-        known = sorted({*ConsumerOptions.__annotations__, *SubscriberOptions.__annotations__})
-        for name in given:
-            if name not in known:
-                raise BadRequest(
-                    f"subscriber() has no option {name!r}; {nearest_text(name, known)}"
-                )
+        known = {*ConsumerOptions.__annotations__, *SubscriberOptions.__annotations__}
+        check_options("subscriber", given, known)
         self._pool: PoolName | None = own.get("pool")
         if self._pool not in (None, "tasks", "threads"):
             raise BadRequest(f"pool is {self._pool!r}; it can be 'tasks' or 'threads'")

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypedDict
 
-from ternmq.client.config import nearest_text
 from ternmq.client.consuming.subscription_plan import Plan
 from ternmq.client.consuming.subscriptions import Memberships
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import BACK, Delivery
 from ternmq.client.model.message import Message, MessageBatch
@@ -48,10 +48,7 @@ def make_plan(
     topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
 ) -> Plan:
     """Check what a consumer is asked for."""
-    known = sorted(ConsumerOptions.__annotations__)
-    for name in options:
-        if name not in known:
-            raise BadRequest(f"consumer() has no option {name!r}; {nearest_text(name, known)}")
+    check_options("consumer", options, ConsumerOptions.__annotations__)
     names = [topics] if isinstance(topics, str) else list(topics)
     if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
         raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")

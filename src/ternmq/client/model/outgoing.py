@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX
 from ternmq.batch.properties import PropertyValue, check_properties
-from ternmq.client.config import nearest_text
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, encode_body, find_codec
 from ternmq.client.model.due import make_due
 from ternmq.client.model.times import TIME_MAX_MS, shown
@@ -35,9 +35,6 @@ class SendOptions(TypedDict, total=False):
     codec: Codec | CodecName | None
     confirm_group: str | None
     timeout: float | None
-
-
-_KNOWN = sorted(SendOptions.__annotations__)
 
 
 def make_body(body: Any, codec: Codec | None) -> bytes:
@@ -67,9 +64,7 @@ def call_codec(options: SendOptions, codec: Codec | None) -> Codec | None:
 
 def make_outgoing(body: bytes, options: SendOptions, now_ms: int) -> Outgoing:
     """One message from a body and the keywords of `send`."""
-    for name in options:
-        if name not in SendOptions.__annotations__:
-            raise BadRequest(f"send() has no option {name!r}; {nearest_text(name, _KNOWN)}")
+    check_options("send", options, SendOptions.__annotations__)
     if options.get("confirm_group") is not None or options.get("timeout") is not None:
         raise BadRequest(
             "send_nowait() waits for nobody: confirm_group= and timeout= are for send()"

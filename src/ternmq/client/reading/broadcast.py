@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ternmq.client.admin.admin import Admin
-from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.config import ClientConfig
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.message import Message
 from ternmq.client.reading.reader import Reader, ReadOptions
@@ -44,10 +45,7 @@ class Broadcast:
     def __init__(
         self, links: Links, topic: str, options: BroadcastOptions, config: ClientConfig
     ) -> None:
-        known = sorted(BroadcastOptions.__annotations__)
-        for name in options:
-            if name not in known:
-                raise BadRequest(f"broadcast() has no option {name!r}; {nearest_text(name, known)}")
+        check_options("broadcast", options, BroadcastOptions.__annotations__)
         self._links = links
         self._topic = topic
         self._options = options

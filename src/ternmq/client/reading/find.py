@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
-from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.config import ClientConfig
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.message import Message
@@ -67,10 +68,7 @@ def id_bytes(message_id: str | bytes) -> bytes:
 
 def make_find(topic: str | None, options: FindOptions) -> Find:
     """Check what the caller wants."""
-    known = sorted(FindOptions.__annotations__)
-    for name in options:
-        if name not in known:
-            raise BadRequest(f"find() has no option {name!r}; {nearest_text(name, known)}")
+    check_options("find", options, FindOptions.__annotations__)
     wanted, key = options.get("id"), options.get("key")
     if (wanted is None) == (key is None):
         raise BadRequest("find() takes id= or key=, one of the two")

@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import Literal, TypedDict
 
 from ternmq.client.admin.admin import plain_name, topic_missing
-from ternmq.client.config import ClientConfig, nearest_text
+from ternmq.client.config import ClientConfig
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.message import Message, MessageBatch
@@ -58,10 +59,7 @@ class Reader:
     def __init__(
         self, links: Links, topic: str, options: ReadOptions, config: ClientConfig
     ) -> None:
-        known = sorted(ReadOptions.__annotations__)
-        for name in options:
-            if name not in known:
-                raise BadRequest(f"read() has no option {name!r}; {nearest_text(name, known)}")
+        check_options("read", options, ReadOptions.__annotations__)
         self._links = links
         check_name("topic", plain_name(topic))
         self._topic = topic

@@ -16,7 +16,7 @@ import msgspec
 
 from ternmq.batch.encoder import Columns
 from ternmq.batch.half import NAME_SIZE_MAX, HalfInfo
-from ternmq.client.config import nearest_text
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.times import shown
@@ -82,12 +82,7 @@ class Detached:
     """One attempt; made by `mq.detached`."""
 
     def __init__(self, sender: HalfSender, name: str, options: DetachedOptions) -> None:
-        known = sorted(DetachedOptions.__annotations__)
-        for option in options:
-            if option not in known:
-                raise BadRequest(
-                    f"detached() has no option {option!r}; {nearest_text(option, known)}"
-                )
+        check_options("detached", options, DetachedOptions.__annotations__)
         self._sender = sender
         self._info = HalfInfo(
             name=check_detached_name(name),

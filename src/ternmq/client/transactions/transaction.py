@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict, Unpack
 
 from ternmq.batch.half import ID_SIZE, HalfInfo
-from ternmq.client.config import nearest_text
+from ternmq.client.model.checks import check_options
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.times import shown
@@ -46,14 +46,9 @@ class TransactionOptions(TypedDict, total=False):
     broker_group: str | None
 
 
-_KNOWN = sorted(TransactionOptions.__annotations__)
-
-
 def make_info(options: TransactionOptions) -> HalfInfo:
     """A new transaction with these wishes, checked."""
-    for name in options:
-        if name not in TransactionOptions.__annotations__:
-            raise BadRequest(f"transaction() has no option {name!r}; {nearest_text(name, _KNOWN)}")
+    check_options("transaction", options, TransactionOptions.__annotations__)
     checks_max = options.get("checks_max") or 0
     if isinstance(checks_max, bool) or not isinstance(checks_max, int):
         raise BadRequest(f"checks_max is {shown(checks_max)}; it is a whole number")

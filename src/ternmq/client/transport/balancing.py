@@ -11,13 +11,12 @@ weights mean nothing.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
 
 from crc32c import crc32c
 
+from ternmq.client.config import Choosing
 from ternmq.wire.messages.placement import Home
 
-Choosing = Literal["round_robin", "random", "weighted"]
 WEIGHT = 100
 """Of a group that nobody gave another one."""
 STRETCH = 4

@@ -32,9 +32,9 @@ from ternmq.pipeline.archive.log import (
 from ternmq.pipeline.archive.store import ArchiveStore, staged_path
 from ternmq.pipeline.archive.task_source import ArchiveSource
 from ternmq.pipeline.cluster import Cluster, cluster
+from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.source.data_loss import DataLoss
-from ternmq.pipeline.source.positions import DELIVERIES as DELIVERIES_PLACE
-from ternmq.pipeline.source.positions import Place
 from ternmq.pipeline.source.ranges import Range, limited, split
 
 log = get_logger()

@@ -19,9 +19,9 @@ from ternmq.pipeline.archive.log import DELIVERIES, ArchivePlace, Told
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.archive.writer import write_rows
 from ternmq.pipeline.cluster import cluster
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.delivery_rows import DeliveryRowMaker
-from ternmq.pipeline.source.positions import Place
 from ternmq.pipeline.source.rows import RowMaker
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Cluster, cluster
-from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.spark.session import first_line
 
 DEAD_PREFIX = "%dead."

@@ -35,7 +35,7 @@ from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.jobs import replay_plan
 from ternmq.pipeline.jobs.replay_plan import PLANS, Block, ReplayDone, ReplayPlan, Step
 from ternmq.pipeline.jobs.replay_writer import Bringer
-from ternmq.pipeline.sink import rows
+from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.spark.session import first_line
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.messages.replay import ReplayOpen
@@ -264,7 +264,7 @@ class Replayer:
     def _send(self, bringer: Bringer, rows: pa.RecordBatch) -> None:
         last = int(rows.column("sequence")[rows.num_rows - 1].as_py())
         apps = rows.column("app")
-        [made] = rows.batches(rows.drop_columns(["sequence", "app"]), 0)
+        [made] = sink_rows.batches(rows.drop_columns(["sequence", "app"]), 0)
         pieces = [*made.pieces, *app_pieces(apps)]
         loop_thread().run(
             bringer.send(pieces, made.count, made.body_size, last=last, attributes=made.attributes)

@@ -22,7 +22,8 @@ from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Cluster, cluster
 from ternmq.pipeline.options import SinkOptions
-from ternmq.pipeline.sink import commit, rows
+from ternmq.pipeline.sink import commit
+from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.sink.stage import Stage, TaskDone
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -30,7 +31,7 @@ QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 def check_schema(schema: StructType, topic: str) -> None:
     """Refuse a data frame that cannot be sent before anything is run."""
-    rows.check_columns(schema.names, topic=topic)
+    sink_rows.check_columns(schema.names, topic=topic)
     for field in schema.fields:
         kind, shown = field.dataType, field.dataType.simpleString()
         if field.name == "body":
@@ -66,11 +67,11 @@ class TaskWriter:
         try:
             for batch in rows:
                 now_ms = time.time_ns() // 1_000_000
-                rows.check_rows(batch)
-                for later, rest in rows.split_due(batch, now_ms):
+                sink_rows.check_rows(batch)
+                for later, rest in sink_rows.split_due(batch, now_ms):
                     server = self._delay_server(partition) if later else ""
-                    for topic, part in rows.split_topics(rest, self._options.topic):
-                        for columns in rows.batches(part, now_ms):
+                    for topic, part in sink_rows.split_topics(rest, self._options.topic):
+                        for columns in sink_rows.batches(part, now_ms):
                             stage.add(topic, columns, server)
             return stage.finish()
         except BaseException:

@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.options import SourceOptions
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.source.bounds import ending, places_of, starting
 from ternmq.pipeline.source.columns import check_projection, needed
 from ternmq.pipeline.source.data_loss import DataLoss
 from ternmq.pipeline.source.delivery_rows import DeliveryRowMaker
-from ternmq.pipeline.source.positions import Place
 from ternmq.pipeline.source.ranges import Range, split
 from ternmq.pipeline.source.rows import RowMaker
 

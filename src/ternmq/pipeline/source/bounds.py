@@ -8,8 +8,8 @@ from collections.abc import Collection
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.pipeline.cluster import Bounds, Cluster
 from ternmq.pipeline.options import EARLIEST, LATEST, SourceOptions, Where
+from ternmq.pipeline.positions import DELIVERIES, Place
 from ternmq.pipeline.source.data_loss import DataLoss
-from ternmq.pipeline.source.positions import DELIVERIES, Place
 
 
 def places_of(options: SourceOptions, cluster: Cluster) -> list[Place]:

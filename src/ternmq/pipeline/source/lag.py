@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from ternmq.pipeline.source.positions import Place, from_json, is_sentinel
+from ternmq.pipeline.positions import Place, from_json, is_sentinel
 
 
 def behind(end_offset: str | None, latest_offset: str | None) -> dict[Place, int]:

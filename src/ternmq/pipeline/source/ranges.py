@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.positions import Place
 
 
 class Range(NamedTuple):

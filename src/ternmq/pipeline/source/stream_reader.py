@@ -23,9 +23,7 @@ from pyspark.sql.types import StructType
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Bounds, cluster
 from ternmq.pipeline.options import SourceOptions
-from ternmq.pipeline.source.batch_reader import RangePartition, RangeReader
-from ternmq.pipeline.source.bounds import bounds_of, check_held, places_of, starting
-from ternmq.pipeline.source.positions import (
+from ternmq.pipeline.positions import (
     SENTINEL,
     Place,
     from_json,
@@ -33,6 +31,8 @@ from ternmq.pipeline.source.positions import (
     to_json,
     topic_ids_of,
 )
+from ternmq.pipeline.source.batch_reader import RangePartition, RangeReader
+from ternmq.pipeline.source.bounds import bounds_of, check_held, places_of, starting
 from ternmq.pipeline.source.ranges import Range, limited, weighed
 
 Offset = dict[str, Any]

@@ -1,1 +1,1 @@
-"""A server of a group: joins, records how the group stands, switches roles."""
+"""What the roles of one server share: its context, its record of the group, its kind."""

@@ -52,7 +52,7 @@ def test_a_selector_keeps_what_the_rules_say(
 ) -> None:
     """R10, with three-valued logic for missing properties and for types that do not fit."""
     selector = Selector.parse(render(expression))
-    with patch.object(selector_columns, "SMALL", small):
+    with patch.object(columns, "SMALL", small):
         found = spread(selector.rows(BatchView(a_batch(rows))))
 
     assert found == [at for at, row in enumerate(rows) if truth(expression, known(row)) is True]
@@ -369,7 +369,7 @@ def test_a_name_given_twice_counts_once_and_for_its_own_row() -> None:
         offset, size, *_ = BatchView(batch).parts()[Column.PROPERTIES, Part.NAME_DATA]
         batch[offset : offset + size] = b"aa"
         view = BatchView(batch)
-        with patch.object(selector_columns, "SMALL", small):
+        with patch.object(columns, "SMALL", small):
             assert view.properties(0) == {"a": 2}
             assert Selector.parse("a = 2").rows(view) == [(0, 1)]
             assert Selector.parse("a = 1").rows(view) == []
@@ -408,7 +408,7 @@ def test_a_forged_batch_is_filtered_or_called_corrupt(
     except (Corrupt, ProtocolError):
         return
     selector = Selector.parse("a > b OR key = 'x' OR tag = 'x' OR priority > 3 OR b IS NULL")
-    with patch.object(selector_columns, "SMALL", small), contextlib.suppress(Corrupt):
+    with patch.object(columns, "SMALL", small), contextlib.suppress(Corrupt):
         assert all(end <= len(rows) for _, end in selector.rows(BatchView(batch)))
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ternmq.cli.jobs.spark_job import job_rate, spark_job
-from ternmq.cli.processes import logs
+from ternmq.cli.terminal import logs
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.spark import session
 from ternmq.pipeline.spark.session import check_master, first_line

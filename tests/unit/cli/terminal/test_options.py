@@ -7,7 +7,7 @@ import signal
 import pytest
 import typer
 
-from ternmq.cli.processes import logs
+from ternmq.cli.terminal import logs
 from ternmq.cli.terminal.options import EXIT_TERMINATED, use
 from ternmq.client import client as client_module
 

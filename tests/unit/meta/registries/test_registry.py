@@ -10,6 +10,7 @@ import pytest
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.meta.placement import changed as placed
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registries.registry import (
     NEWS_KEPT,
@@ -20,7 +21,6 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     Registry,
 )
-from ternmq.meta.routing.placement import changed as placed
 from ternmq.wire.messages.commands import Route, Topic, TopicSettings
 from ternmq.wire.messages.limits import TopicSet
 from ternmq.wire.messages.placement import Place

@@ -10,7 +10,7 @@ import ternmq
 from ternmq.core.errors import BadRequest, GroupNotFound, TopicNotFound
 from ternmq.core.ids import id_to_text
 from ternmq.pipeline.jobs.replay_writer import Bringer
-from ternmq.pipeline.sink import rows
+from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.testing import node
 from ternmq.wire.messages.replay import ReplayOpen
 
@@ -30,7 +30,7 @@ async def bring(mq: Any, first: int, end: int, *, into: str = "", name: str = "r
     rows = pa.RecordBatch.from_pydict(
         {"body": [b"%d" % n for n in numbers], "id": [id_to_text(n) for n in numbers]}
     )
-    [made] = rows.batches(rows, 0)
+    [made] = sink_rows.batches(rows, 0)
     await bringer.send(
         made.pieces, made.count, made.body_size, last=end - 1, attributes=made.attributes
     )

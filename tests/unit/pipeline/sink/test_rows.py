@@ -13,7 +13,7 @@ from ternmq.batch.encoder import Origin, assemble
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
-from ternmq.pipeline.sink import rows
+from ternmq.pipeline.sink import rows as sink_rows
 
 SCHEMA = pa.schema(
     [
@@ -42,7 +42,7 @@ rows_ = st.fixed_dictionaries(
 def views(batch: pa.RecordBatch) -> list[BatchView]:
     origin = Origin(topic="orders", app="spark", producer=ProducerId(1, 2))
     found = []
-    for made in rows.batches(batch, 1_000):
+    for made in sink_rows.batches(batch, 1_000):
         packed = assemble(
             made.pieces, made.count, made.body_size, origin, 0, made.born_at_ms, made.attributes
         )
@@ -84,7 +84,7 @@ def test_many_rows_become_batches_of_a_good_size(monkeypatch: pytest.MonkeyPatch
 def test_ids_are_kept(numbers: list[int]) -> None:
     texts = pa.array([id_to_text(number) for number in numbers])
 
-    found = rows.ids(texts).to_pylist()
+    found = sink_rows.ids(texts).to_pylist()
 
     assert found == [number.to_bytes(16, "big") for number in numbers]
     assert [explicit_id_text(each) for each in found] == texts.to_pylist()
@@ -93,14 +93,14 @@ def test_ids_are_kept(numbers: list[int]) -> None:
 def test_ids_from_elsewhere_are_kept_too() -> None:
     texts = pa.array([id_to_text(7), "c0ffee"])
 
-    assert rows.ids(texts).to_pylist() == [(7).to_bytes(16, "big"), bytes.fromhex("c0ffee")]
+    assert sink_rows.ids(texts).to_pylist() == [(7).to_bytes(16, "big"), bytes.fromhex("c0ffee")]
 
 
 @pytest.mark.parametrize("text", ["", "zz", "c0 ff", "8" + "0" * 25, "Z" * 26])
 def test_what_is_no_id_is_refused_and_not_made_another_one(text: str) -> None:
     """P2: an id of 130 bits lost its first two in silence."""
     with pytest.raises(BadRequest, match="is not a message id"):
-        rows.ids(pa.array([text]))
+        sink_rows.ids(pa.array([text]))
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_what_send_would_refuse_is_refused_here_too(row: dict[str, Any], said: s
     rows = [fine, {"body": b"2"}, {"body": b"3", **row}]
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
-    rows.check_rows(batch.slice(0, 2))
-    rows.check_rows(batch.slice(1, 1))
+    sink_rows.check_rows(batch.slice(0, 2))
+    sink_rows.check_rows(batch.slice(1, 1))
     with pytest.raises(BadRequest, match=said):
-        rows.check_rows(batch.slice(1))
+        sink_rows.check_rows(batch.slice(1))
 
 
 def test_rows_go_to_the_topic_of_their_column() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b"1", b"2", b"3"], "topic": ["a", "b", "a"]})
 
-    found = {topic: part.column(0).to_pylist() for topic, part in rows.split_topics(batch, "")}
+    found = {topic: part.column(0).to_pylist() for topic, part in sink_rows.split_topics(batch, "")}
 
     assert found == {"a": [b"1", b"3"], "b": [b"2"]}
 
@@ -144,7 +144,7 @@ def test_rows_go_to_the_topic_of_their_column() -> None:
 )
 def test_a_frame_that_cannot_be_sent_is_refused(names: list[str], topic: str, said: str) -> None:
     with pytest.raises(BadRequest, match=said):
-        rows.check_columns(names, topic=topic)
+        sink_rows.check_columns(names, topic=topic)
 
 
 def test_rows_for_later_are_told_apart_and_rounded_up() -> None:
@@ -153,7 +153,7 @@ def test_rows_for_later_are_told_apart_and_rounded_up() -> None:
         batch = pa.RecordBatch.from_pydict(
             {"body": bodies, "deliver_at": pa.array(times, pa.timestamp("us", "UTC"))}
         )
-        found = list(rows.split_due(batch, now_ms=1_000))
+        found = list(sink_rows.split_due(batch, now_ms=1_000))
         assert all(("deliver_at" in rows.schema.names) == later for later, rows in found)
         return [(later, rows.column(0).to_pylist()) for later, rows in found]
 
@@ -162,7 +162,7 @@ def test_rows_for_later_are_told_apart_and_rounded_up() -> None:
     assert split(2_000_000) == [(True, [b"0"])]
     with pytest.raises(BadRequest, match="more than 731 days ahead"):
         split(732 * 86_400_000_000)
-    due = rows._due(pa.array([1_000_001, 2_000_000], pa.timestamp("us", "UTC")))
+    due = sink_rows._due(pa.array([1_000_001, 2_000_000], pa.timestamp("us", "UTC")))
     assert np.frombuffer(due.data, "<i8").tolist() == [1_001, 2_000]
 
 
@@ -179,4 +179,6 @@ def test_nulls_where_there_must_be_something_are_refused() -> None:
     with pytest.raises(BadRequest, match="'body' has a null"):
         views(pa.RecordBatch.from_pydict({"body": pa.array([b"x", None])}))
     with pytest.raises(BadRequest, match="'topic' has a null"):
-        list(rows.split_topics(pa.RecordBatch.from_pydict({"topic": pa.array([None, "a"])}), ""))
+        list(
+            sink_rows.split_topics(pa.RecordBatch.from_pydict({"topic": pa.array([None, "a"])}), "")
+        )

@@ -12,7 +12,8 @@ import ternmq
 from ternmq.core.errors import TernError
 from ternmq.core.ids import id_to_text
 from ternmq.pipeline.cluster import cluster
-from ternmq.pipeline.sink import commit, rows, stage
+from ternmq.pipeline.sink import commit, stage
+from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.sink.stage import Stage, TaskDone
 from ternmq.testing import node
 
@@ -28,7 +29,7 @@ def task(url: str, rows: pa.RecordBatch, *, pieces: int = 1, partition: int = 0)
     stage = Stage(cluster(url), TaskDone("query:1", ["main"], partition, "main"))
     step = -(-rows.num_rows // pieces)
     for first in range(0, rows.num_rows, step):
-        for columns in rows.batches(rows.slice(first, step), 1_000):
+        for columns in sink_rows.batches(rows.slice(first, step), 1_000):
             stage.add("orders", columns)
     return stage.finish()
 
@@ -47,7 +48,7 @@ def numbered(first: int, end: int) -> pa.RecordBatch:
 async def test_a_long_task_takes_several_attempts_and_keeps_its_order(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "BATCHES_MAX", 7)
+    monkeypatch.setattr(stage, "BATCHES_MAX", 7)
     second = await asyncio.to_thread(task, url, numbered(50, 60), partition=1)
     first = await asyncio.to_thread(task, url, numbered(0, 50), pieces=50)
     assert (len(first.attempts), first.rows) == (8, 50)
@@ -83,7 +84,7 @@ async def test_ids_and_times_are_kept(url: str) -> None:
 async def test_an_error_rolls_back_what_its_task_had_staged(url: str) -> None:
     def failing() -> None:
         stage = Stage(cluster(url), TaskDone("query:1", ["main"], 0, "main"))
-        for columns in rows.batches(numbered(0, 10), 1_000):
+        for columns in sink_rows.batches(numbered(0, 10), 1_000):
             stage.add("orders", columns)
             stage.add("not a topic", columns)
         try:

@@ -7,8 +7,8 @@ import pytest
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Bounds, Cluster
 from ternmq.pipeline.options import source_options
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.source.bounds import ending, starting
-from ternmq.pipeline.source.positions import Place
 
 ORDERS = Place("orders", "main")
 

@@ -2,8 +2,8 @@
 
 import json
 
+from ternmq.pipeline.positions import SENTINEL, Place, to_json
 from ternmq.pipeline.source.lag import behind
-from ternmq.pipeline.source.positions import SENTINEL, Place, to_json
 
 MAIN = Place("orders", "main")
 

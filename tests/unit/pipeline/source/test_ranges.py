@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.pipeline.source.positions import Place
+from ternmq.pipeline.positions import Place
 from ternmq.pipeline.source.ranges import Range, limited, split, weighed
 
 A, B = Place("orders", "main"), Place("tiny", "main")

@@ -8,10 +8,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Bounds
 from ternmq.pipeline.options import source_options
+from ternmq.pipeline.positions import Place, to_json
 from ternmq.pipeline.source import stream_reader
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.data_loss import DataLoss
-from ternmq.pipeline.source.positions import Place, to_json
 
 ORDERS = Place("orders", "main")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.slots import SLOTS
-from ternmq.meta.routing.placement import changed
+from ternmq.meta.placement import changed
 from ternmq.wire.messages.placement import Place, Placement
 
 EAST_WEST = changed(None, Place(action="assign"), ["east", "west"])

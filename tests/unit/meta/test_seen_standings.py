@@ -11,7 +11,7 @@ from ternmq.core.errors import NotInSync
 from ternmq.core.lifecycle import background
 from ternmq.meta.directory import serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
-from ternmq.meta.standings.seen_standings import Seen, Witness
+from ternmq.meta.seen_standings import Seen, Witness
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.standings import Claim, Member, Standing
 

@@ -7,10 +7,10 @@ the master asks for a new one.
 
 from ternmq.core.errors import MasterAlive, NotInSync, NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.replication.following.follower_role import follow
-from ternmq.replication.leading.leader_role import lead
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Trade
+from ternmq.replication.roles.follower_role import follow
+from ternmq.replication.roles.leader_role import lead
 from ternmq.wire.messages.standings import Standing
 
 log = get_logger()

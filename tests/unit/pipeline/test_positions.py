@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline.source.positions import SENTINEL, Place, from_json, is_sentinel, to_json
+from ternmq.pipeline.positions import SENTINEL, Place, from_json, is_sentinel, to_json
 
 places = st.builds(Place, st.sampled_from("abc"), st.sampled_from(["main", "east", "west"]))
 

@@ -26,9 +26,9 @@ from ternmq.core.log import get_logger
 from ternmq.core.log_throttle import Seldom
 from ternmq.replication.following.leader_link import Follower
 from ternmq.replication.following.replica_writer import Intake
-from ternmq.replication.following.reseed import move, why_not
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.server_kind import Copying, Holding, Trade
+from ternmq.replication.roles.reseed import move, why_not
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.wire.messages.replication import MESSAGES, Follow, Followed, LogHeld
 from ternmq.wire.messages.standings import Standing

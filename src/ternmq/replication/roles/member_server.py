@@ -21,8 +21,8 @@ from ternmq.metrics.samples import Samples
 from ternmq.replication.member.group_record import GroupRecord
 from ternmq.replication.member.member_context import Site
 from ternmq.replication.member.role_switch import Door
-from ternmq.replication.member.roles import run_roles
 from ternmq.replication.member.server_kind import Trade
+from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, listening

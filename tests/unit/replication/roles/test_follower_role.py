@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ternmq.core.errors import TernError, Unavailable
-from ternmq.replication.following import follower_role
-from ternmq.replication.following.follower_role import Replica
+from ternmq.replication.roles import follower_role
+from ternmq.replication.roles.follower_role import Replica
 from ternmq.wire.messages.standings import Member, Standing
 
 ME = Member(id="11" * 8, name="me", address="127.0.0.1:1")

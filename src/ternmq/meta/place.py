@@ -12,8 +12,8 @@ import msgspec
 
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.meta.placement import changed
 from ternmq.meta.registries.registry import Change
-from ternmq.meta.routing.placement import changed
 from ternmq.wire.messages.commands import Topic, TopicSettings
 from ternmq.wire.messages.placement import Place, Placed, Placement
 

@@ -1,0 +1,1 @@
+"""A member at work: joins its group, then leads or follows until it stops."""
