@@ -104,9 +104,11 @@ def fill(url: str, topic: str, size: int, count: int) -> None:
 
 def count_of(url: str, topic: str) -> int:
     from ternmq.pipeline.cluster import cluster
-    from ternmq.pipeline.positions import Place
+    from ternmq.pipeline.positions import TopicPlace
 
-    bounds = [cluster(url).bounds(Place(topic, group)) for group in cluster(url).broker_groups()]
+    bounds = [
+        cluster(url).bounds(TopicPlace(topic, group)) for group in cluster(url).broker_groups()
+    ]
     return sum(found.end - found.first for found in bounds if found is not None)
 
 
@@ -159,7 +161,7 @@ def kafka_source(spark: SparkSession, count: int) -> Fields:
 
 def find_one(spark: SparkSession, url: str, target: Path, count: int) -> Fields:
     """One message by its id, by the command; `inside`: without the start of Python."""
-    from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
+    from ternmq.pipeline.archive.search import ArchiveSearch, SearchTerms
     from ternmq.sync import connect
 
     fill(url, "many", 100, count // 2)
@@ -176,7 +178,7 @@ def find_one(spark: SparkSession, url: str, target: Path, count: int) -> Fields:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         whole.append(time.perf_counter() - began)
         began = time.perf_counter()
-        [row] = ArchiveSearch(str(target)).messages(Wanted(id=wanted))
+        [row] = ArchiveSearch(str(target)).messages(SearchTerms(id=wanted))
         inside.append(time.perf_counter() - began)
         assert row["id"] == wanted and wanted in said
     return {

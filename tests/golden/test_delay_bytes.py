@@ -9,8 +9,8 @@ import pytest
 from ternmq.core.errors import Corrupt
 from ternmq.delay.formats import checkpoint, journal_record
 from ternmq.delay.formats import decision as decision_format
-from ternmq.delay.formats.checkpoint import Checkpoint, KnownHour, KnownTopic
-from ternmq.delay.formats.decision import Decision, DispatchFormat, Kind
+from ternmq.delay.formats.checkpoint import DelayCheckpoint, KnownHour, KnownTopic
+from ternmq.delay.formats.decision import Decision, DecisionKind, DispatchFormat
 from ternmq.delay.formats.journal_record import JournalFormat
 from ternmq.delay.formats.paths import hour_name, hours_in
 
@@ -18,25 +18,25 @@ GOLDEN = Path(__file__).parent
 
 DECISIONS = {
     "delay_intent_v1.hex": Decision(
-        kind=Kind.INTENT, at_ms=0x11, topic_id=0x22, rows=np.array([1, 5, 9], np.uint32),
+        kind=DecisionKind.INTENT, at_ms=0x11, topic_id=0x22, rows=np.array([1, 5, 9], np.uint32),
         producer=(0x800000000033, 0x44), first_sequence=0x55, group="main",
     ),
     "delay_intent_ranges_v1.hex": Decision(
-        kind=Kind.INTENT, at_ms=0x11, topic_id=0x22,
+        kind=DecisionKind.INTENT, at_ms=0x11, topic_id=0x22,
         rows=np.array([3, 4, 5, 6, 7, 8, 20, 21, 22], np.uint32),
         producer=(0x800000000033, 0x44), first_sequence=0x55, group="main",
     ),
-    "delay_done_v1.hex": Decision(kind=Kind.DONE, at_ms=0x11, value=0x66),
-    "delay_released_v1.hex": Decision(kind=Kind.RELEASED, at_ms=0x11, value=0x66),
+    "delay_done_v1.hex": Decision(kind=DecisionKind.DONE, at_ms=0x11, value=0x66),
+    "delay_released_v1.hex": Decision(kind=DecisionKind.RELEASED, at_ms=0x11, value=0x66),
     "delay_cancelled_v1.hex": Decision(
-        kind=Kind.CANCELLED, at_ms=0x11, topic_id=0x22, rows=np.array([7], np.uint32)
+        kind=DecisionKind.CANCELLED, at_ms=0x11, topic_id=0x22, rows=np.array([7], np.uint32)
     ),
     "delay_moved_v1.hex": Decision(
-        kind=Kind.MOVED, at_ms=0x11, topic_id=0x22, rows=np.array([7], np.uint32), value=0x77
+        kind=DecisionKind.MOVED, at_ms=0x11, topic_id=0x22, rows=np.array([7], np.uint32), value=0x77
     ),
 }  # fmt: skip
 
-CHECKPOINT = Checkpoint(
+CHECKPOINT = DelayCheckpoint(
     clean=True, hour_ms=3_600_000, wal_durable=1, scheduled=2, stored_at_ms=3,
     hours=[
         KnownHour(
@@ -52,9 +52,9 @@ CHECKPOINT = Checkpoint(
 
 JOURNAL = {
     "delay_journal_intent_v1.hex": DECISIONS["delay_intent_v1.hex"],
-    "delay_journal_gone_v1.hex": Decision(kind=Kind.GONE, at_ms=0x11, value=0x66),
+    "delay_journal_gone_v1.hex": Decision(kind=DecisionKind.GONE, at_ms=0x11, value=0x66),
     "delay_journal_begun_v1.hex": Decision(
-        kind=Kind.BEGUN, at_ms=0x11, value=3_600_000, first_sequence=7
+        kind=DecisionKind.BEGUN, at_ms=0x11, value=3_600_000, first_sequence=7
     ),
 }
 

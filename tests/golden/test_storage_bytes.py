@@ -8,9 +8,9 @@ from crc32c import crc32c
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.half import (
-    Decision,
+    HalfDecision,
     HalfInfo,
-    Placed,
+    PlacedHalf,
     pack_decision,
     pack_info,
     read_decision,
@@ -19,11 +19,11 @@ from ternmq.batch.half import (
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
 from ternmq.storage import bootstrap
-from ternmq.storage.bootstrap import BaseState
+from ternmq.storage.bootstrap import BootstrapState
 from ternmq.storage.consume.entry import (
     ENTRY,
     RECORD,
-    Entry,
+    ConsumeEntry,
     Location,
     check_entries,
     checksums,
@@ -34,20 +34,20 @@ from ternmq.storage.consume.tail_file import pack_block, read_tail
 from ternmq.storage.files import checkpoint, log_start, member
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.index.index_file import IDS, KEYS, IndexFile, write_index
-from ternmq.storage.index.rows import PLACE, Columns, hash_values, ranges_of
+from ternmq.storage.index.rows import PLACE, IndexColumns, hash_values, ranges_of
 from ternmq.storage.log import leader_epochs
-from ternmq.storage.log.leader_epochs import Epoch, Epochs, EpochTable
-from ternmq.storage.messages.producers import ProducerTable, Stored
-from ternmq.storage.messages.transactions import HalfTable
+from ternmq.storage.log.leader_epochs import Epochs, EpochStart, LeaderEpochs
+from ternmq.storage.messages.producers import ProducerTable, StoredBatch
+from ternmq.storage.messages.transactions import TransactionTable
 from ternmq.storage.pull import record as pull_record
-from ternmq.storage.pull.record import Kind, PullRecord
+from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.testing.disk import SimulatedDisk
 
 GOLDEN = Path(__file__).parent
 
-FIRST = Entry(100, 4096, 512, 7, 1_700_000_000_123, 0xF0F0, 9, Location.MESSAGE_LOG)
-SECOND = Entry(107, 5000, 304, 1, 1_700_000_000_456, 0, 0, Location.MESSAGE_LOG)
-LOST = Entry(3, 9001, 0, 40, 1_700_000_000_789, 0, 0, Location.LOST)
+FIRST = ConsumeEntry(100, 4096, 512, 7, 1_700_000_000_123, 0xF0F0, 9, Location.MESSAGE_LOG)
+SECOND = ConsumeEntry(107, 5000, 304, 1, 1_700_000_000_456, 0, 0, Location.MESSAGE_LOG)
+LOST = ConsumeEntry(3, 9001, 0, 40, 1_700_000_000_789, 0, 0, Location.LOST)
 
 
 def golden(name: str) -> bytes:
@@ -73,7 +73,7 @@ def table() -> bytes:
 
 def pull() -> bytes:
     record = PullRecord(
-        kind=Kind.RETRY, group_id=0x11, lane_id=0x22, at_ms=0x33, session=bytes(range(16)),
+        kind=PullKind.RETRY, group_id=0x11, lane_id=0x22, at_ms=0x33, session=bytes(range(16)),
         lease=0x44, argument=0x55, ranges=((1, 2, 3), (10, 20, 4)), text=b"why",
     )  # fmt: skip
     return bytes(pull_record.encode(record, offset=0x1000, durable_to=0x800))
@@ -97,17 +97,17 @@ def marks() -> bytes:
 
 def producers() -> bytes:
     windows = ProducerTable()
-    windows.remember((11, 22), 33, 7, Stored(42, 100, 1_700_000_000_123))
+    windows.remember((11, 22), 33, 7, StoredBatch(42, 100, 1_700_000_000_123))
     return windows.snapshot(covers=4096)
 
 
 EPOCHS = Epochs(
-    messages=EpochTable((Epoch(0, 0, own=False), Epoch(3, 4096, own=True))),
-    pulls=EpochTable((Epoch(3, 96, own=True),)), message_cut=5304,
+    messages=LeaderEpochs((EpochStart(0, 0, own=False), EpochStart(3, 4096, own=True))),
+    pulls=LeaderEpochs((EpochStart(3, 96, own=True),)), message_cut=5304,
 )  # fmt: skip
 
 
-BASE = BaseState(
+BASE = BootstrapState(
     message_start=4096, pull_start=96, floor=b"floor", producers=b"producers", halves=b"halves"
 )
 
@@ -124,7 +124,7 @@ def index() -> bytes:
     disk = SimulatedDisk()
     path = Path("/index/00000000000000004096.index")
     disk.mkdir(path.parent)
-    columns = Columns(
+    columns = IndexColumns(
         ranges_of(records()),
         np.array([(hash_values([b"id"])[0], 42, 107)], dtype=PLACE),
         np.array([(7, 42, 101), (hash_values([b"key"])[0], 42, 100)], dtype=PLACE),
@@ -134,7 +134,7 @@ def index() -> bytes:
     return disk.read(path)
 
 
-PLACED = Placed(
+PLACED = PlacedHalf(
     offset=4096, size=512, topic_id=42, sequence=100, count=7, tag_bloom=0xF0F0, priority=9,
     searchable=True, producer_start=11, producer_random=22, first_sequence=33,
 )  # fmt: skip
@@ -145,7 +145,7 @@ UNFENCED = HalfInfo(name="query:7", attempt=2**32 - 1, expires_ms=60_000, fenced
 
 
 def control() -> bytes:
-    decision = Decision(kind="commit", transactions=[HALF_INFO.key], placed=[PLACED])
+    decision = HalfDecision(kind="commit", transactions=[HALF_INFO.key], placed=[PLACED])
     origin = Origin(topic="%control", app="%control", producer=ProducerId(0, 0))
     return bytes(pack_decision(decision, origin=origin, number=0, at_ms=1_700_000_000_123))
 
@@ -158,11 +158,11 @@ def half() -> bytes:
 
 
 def halves() -> bytes:
-    table = HalfTable(segment_of=lambda offset: offset // 4096 * 4096)
+    table = TransactionTable(segment_of=lambda offset: offset // 4096 * 4096)
     table.add(HALF_INFO, "shop", PLACED, 1_700_000_000_123)
     name = HalfInfo(name="job", attempt=2, expires_ms=60_000)
     table.add(name, "spark", PLACED, 1_700_000_000_123)
-    decision = Decision(kind="commit", transactions=[name.key], placed=[PLACED])
+    decision = HalfDecision(kind="commit", transactions=[name.key], placed=[PLACED])
     table.decide(decision, 1_700_000_000_456, offset=8192)
     table.add(UNFENCED, "spark", PLACED, 1_700_000_000_456)
     return table.snapshot(covers=5304)
@@ -239,7 +239,7 @@ def test_golden_checkpoint_and_producers_are_read_back() -> None:
 
 
 def test_kinds_of_pull_records_keep_their_numbers() -> None:
-    assert {kind.name: kind.value for kind in Kind} == {
+    assert {kind.name: kind.value for kind in PullKind} == {
         "HANDED_OUT": 1, "ACKED": 2, "RETURNED": 3, "STARTED": 4, "EXPIRED": 5, "SKIPPED": 6,
         "FILTERED": 7, "LOST": 8, "KILLED": 9, "STOPPED": 10,
         "RETRY": 16, "DEAD": 17, "CONFIRM": 18, "REDRIVE": 19, "GROUP_MADE": 32,
@@ -270,7 +270,7 @@ def test_a_golden_index_is_read_back() -> None:
 def test_the_base_epochs_and_member_files() -> None:
     assert leader_epochs.decode(golden("epochs_v1.hex")) == EPOCHS
     assert bootstrap.decode(golden("base_v1.hex")) == BASE
-    known = member.Content("0123456789abcdef", 7, b"how it stood")
+    known = member.MemberRecord("0123456789abcdef", 7, b"how it stood")
     assert member.encode(known) == golden("member_v2.hex")
     damaged = known._replace(damaged=True)
     assert member.decode(member.encode(damaged), Path("member")) == damaged
@@ -281,7 +281,7 @@ def test_the_base_epochs_and_member_files() -> None:
 
 
 def test_the_floor_file() -> None:
-    known = log_start.Floor(5304, {42: 108, 5: 6})
+    known = log_start.LogStart(5304, {42: 108, 5: 6})
 
     assert log_start.encode(known) == golden("floor_v1.hex")
     assert log_start.decode(golden("floor_v1.hex")) == known
@@ -295,7 +295,7 @@ def test_golden_half_and_control_batches_are_read_back() -> None:
     assert read_info(BatchView(golden("half_fenced_v1.hex"))) == HALF_INFO
     assert read_info(BatchView(golden("half_later_v1.hex"))) == HALF_INFO
     for name in ("halves_v1.hex", "halves_fenced_v1.hex", "halves_v2.hex", "halves_later_v2.hex"):
-        table = HalfTable()
+        table = TransactionTable()
         assert table.restore(golden(name)) == 5304
         assert table.open[HALF_INFO.key].halves == [PLACED]
         assert table.open[HALF_INFO.key].info.fenced

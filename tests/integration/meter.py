@@ -10,7 +10,7 @@ import sys
 
 import ternmq
 from ternmq.client.spool.spool import Spool
-from ternmq.client.spool.spool_file import SpoolLog
+from ternmq.client.spool.spool_file import SpoolFile
 from tests.integration.dying import die, wrap
 
 POINTS = (
@@ -30,21 +30,21 @@ STORED_FROM = POINTS.index("sent, not settled")
 
 def prepare(point: str) -> None:
     if point == "before it is in the file":
-        wrap(SpoolLog, "put", before=True)
+        wrap(SpoolFile, "put", before=True)
     elif point == "in the file, not accepted":
-        wrap(SpoolLog, "put", before=False)
+        wrap(SpoolFile, "put", before=False)
     elif point == "accepted, no broker group chosen":
         wrap(Spool, "_send_some", before=True)
     elif point == "broker group chosen, not noted":
-        wrap(SpoolLog, "give", before=True)
+        wrap(SpoolFile, "give", before=True)
     elif point == "broker group noted, not sent":
-        wrap(SpoolLog, "give", before=False)
+        wrap(SpoolFile, "give", before=False)
     elif point == "sent, not settled":
         wrap(Spool, "_deliver", before=False)
     elif point == "settled, not noted":
-        wrap(SpoolLog, "settle", before=True)
+        wrap(SpoolFile, "settle", before=True)
     elif point == "noted":
-        wrap(SpoolLog, "settle", before=False)
+        wrap(SpoolFile, "settle", before=False)
 
 
 async def main(url: str, spool: str, point: str, number: str) -> None:

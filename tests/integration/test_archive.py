@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.archive import compaction
 from ternmq.pipeline.archive.job import ArchiveJob, Archiver
-from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
+from ternmq.pipeline.archive.search import ArchiveSearch, SearchTerms
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
 from ternmq.pipeline.jobs.trace import TraceJob, trace
@@ -96,9 +96,9 @@ def test_a_message_is_found_with_its_timeline(
     events = [step["event"] for step in row["timeline"]]
     assert events[0] == "handed_out" and events[-1] == "acked"
     search = ArchiveSearch(str(target))
-    assert [row["id"] for row in search.messages(Wanted(key="o-17"))] == [wanted.id]
-    assert len(search.messages(Wanted(topic="orders", limit=1_000))) == 101
-    assert search.messages(Wanted(id="0" * 26)) == []
+    assert [row["id"] for row in search.messages(SearchTerms(key="o-17"))] == [wanted.id]
+    assert len(search.messages(SearchTerms(topic="orders", limit=1_000))) == 101
+    assert search.messages(SearchTerms(id="0" * 26)) == []
 
 
 def test_days_that_ended_are_compacted_and_old_ones_go(
@@ -129,7 +129,7 @@ def test_a_job_that_died_before_placing_its_files_is_finished(
         patched.setattr(ArchiveStore, "place", lambda *_: (_ for _ in ()).throw(OSError("dead")))
         with pytest.raises(OSError, match="dead"):
             archive(spark, node, str(target))
-    assert len(ArchiveSearch(str(target)).messages(Wanted(topic="orders"))) == 100
+    assert len(ArchiveSearch(str(target)).messages(SearchTerms(topic="orders"))) == 100
 
     assert archive(spark, node, str(target)) == 0
 
@@ -177,8 +177,8 @@ def test_an_archive_may_lie_in_s3(s3: str, spark: SparkSession, node: Node) -> N
     assert archive(spark, node, s3) == 0
 
     search = ArchiveSearch(s3)
-    assert [row["id"] for row in search.messages(Wanted(id=ids[0]))] == [ids[0]]
-    assert len(search.messages(Wanted(topic="orders", limit=1_000))) == 200
+    assert [row["id"] for row in search.messages(SearchTerms(id=ids[0]))] == [ids[0]]
+    assert len(search.messages(SearchTerms(topic="orders", limit=1_000))) == 200
     where = "sequence >= 50 and properties['n'] is null and date > '2000'"
     replay = ReplayJob(url=node.url, archive=s3, topic="orders", to_topic="again", where=where)
     for sent in (150, 0):

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.archive import compaction, delta_mirror
 from ternmq.pipeline.archive.job import ArchiveJob, Archiver
-from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
+from ternmq.pipeline.archive.search import ArchiveSearch, SearchTerms
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start
@@ -86,9 +86,9 @@ def test_find_answers_what_spark_answers(
         (row.asDict() for row in expected), key=lambda row: (row["topic"], row["sequence"])
     )
 
-    by_duckdb = ArchiveSearch(str(target)).messages(Wanted(**wanted))
+    by_duckdb = ArchiveSearch(str(target)).messages(SearchTerms(**wanted))
     monkeypatch.setattr(ArchiveStore, "is_local", False)  # As where files are not on this machine.
-    by_pyarrow = ArchiveSearch(str(target)).messages(Wanted(**wanted))
+    by_pyarrow = ArchiveSearch(str(target)).messages(SearchTerms(**wanted))
 
     for found in (by_duckdb, by_pyarrow):
         found.sort(key=lambda row: (row["topic"], row["sequence"]))

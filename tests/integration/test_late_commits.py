@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ternmq.core.errors import Unavailable
-from ternmq.pipeline.cluster import Cluster
+from ternmq.pipeline.cluster import ClusterView
 from ternmq.pipeline.sink import commit as sink_commit
 from ternmq.pipeline.sink.rows import batches
 from ternmq.pipeline.sink.stage import Stage, TaskDone
@@ -30,7 +30,7 @@ def node(node_factory: NodeFactory, clock: SharedClock) -> Node:
 
 def staged(node: Node, name: str, *bodies: bytes) -> TaskDone:
     """What a task does."""
-    stage = Stage(Cluster(node.url), TaskDone(name, ["main"], 0, "main"))
+    stage = Stage(ClusterView(node.url), TaskDone(name, ["main"], 0, "main"))
     for columns in batches(pa.RecordBatch.from_pydict({"body": list(bodies)}), 1_000):
         stage.add("orders", columns)
     return stage.finish()
@@ -38,7 +38,7 @@ def staged(node: Node, name: str, *bodies: bytes) -> TaskDone:
 
 def commit(node: Node, done: TaskDone) -> int:
     """What a driver does, in whichever process."""
-    return sink_commit.commit(Cluster(node.url), [done])
+    return sink_commit.commit(ClusterView(node.url), [done])
 
 
 def bodies(node: Node) -> list[bytes]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ternmq.core.errors import BadName, BadRequest, GroupNotFound
 from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
-from ternmq.pipeline.jobs.replay_writer import Bringer
+from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until
@@ -108,9 +108,9 @@ def test_a_replay_that_dies_at_any_moment_goes_on_and_sends_nothing_twice(
     """P5: before a batch, and after it was stored and before anybody knew."""
     ids = archived(spark, node, tmp_path / "a", 1_000)
     wanted = job(node, tmp_path / "a", to_topic="again", where="sequence >= 100", rate=1_000)
-    send, turn = Bringer.send, 0
+    send, turn = ReplayWriter.send, 0
 
-    async def dying(self: Bringer, *given: Any, **named: Any) -> None:
+    async def dying(self: ReplayWriter, *given: Any, **named: Any) -> None:
         nonlocal turn
         turn += 1
         if turn % 3 == 1:
@@ -120,7 +120,7 @@ def test_a_replay_that_dies_at_any_moment_goes_on_and_sends_nothing_twice(
             raise ConnectionError("dead after")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Bringer, "send", dying)
+        patched.setattr(ReplayWriter, "send", dying)
         patched.setattr(time, "sleep", lambda _: None)
         for _ in range(4):
             with pytest.raises(ConnectionError):

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from ternmq.core.errors import TernError
 from ternmq.pipeline.cluster import cluster
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.sync import Client, connect
 from tests.integration.processes import Node, NodeFactory, wait_until
 from tests.integration.replicated import GROUP, make_pair
@@ -90,7 +90,7 @@ def test_a_query_reads_from_a_replica_what_the_master_says_is_there(
     wanted = {"url": pair.url, "subscribe": "orders", "from": "replica"}
 
     assert spark.read.format("tern").options(**wanted).load().count() == 5_000
-    place, replica = Place("orders", GROUP), pair.replica()
+    place, replica = TopicPlace("orders", GROUP), pair.replica()
     here = cluster(pair.url)
     pieces = here.read(place, 0, 5_000, [], replica=True)
     assert sum(envelope.batch.count for piece in pieces for envelope in piece) == 5_000
@@ -105,7 +105,7 @@ def test_what_a_replica_has_a_little_later_is_waited_for(
     replica = pair.replica()
     with connect(pair.url, app="shop") as mq:
         mq.send("orders", b"both")
-        here, place = cluster(pair.url), Place("orders", GROUP)
+        here, place = cluster(pair.url), TopicPlace("orders", GROUP)
         assert sum(map(len, here.read(place, 0, 1, [], replica=True))) == 1
         os.kill(replica.pid, signal.SIGSTOP)
         mq.send("orders", b"master")

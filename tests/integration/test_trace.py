@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.jobs.trace import TraceJob, trace, write
-from ternmq.pipeline.positions import DELIVERIES, Place
+from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.pipeline.source.delivery_rows import events
-from ternmq.storage.pull.record import Kind
+from ternmq.storage.pull.record import PullKind
 from ternmq.sync import connect
 from ternmq.wire.messages.commands import Start
 from tests.integration.processes import COMMAND, Node, wait_until
@@ -118,7 +118,7 @@ def test_the_last_acks_are_told_though_nothing_comes_after_them(shared_node: Nod
         with mq.consumer(topic, group="billing") as consumer:
             next(consumer).ack()
             consumer.flush()
-    found, place = cluster(shared_node.url), Place(DELIVERIES, "main")
+    found, place = cluster(shared_node.url), TopicPlace(DELIVERIES, "main")
 
     def acked() -> bool:
         bounds = found.bounds(place)
@@ -126,7 +126,7 @@ def test_the_last_acks_are_told_though_nothing_comes_after_them(shared_node: Nod
         for page in found.read_deliveries(place, *bounds, lambda _: None):
             ours = {each.group_id for each in page.names if each.topic == topic}
             records = [event.record for event in events(page)]
-            if any(each.kind == Kind.ACKED and each.group_id in ours for each in records):
+            if any(each.kind == PullKind.ACKED and each.group_id in ours for each in records):
                 return True
         return False
 

@@ -10,8 +10,8 @@ from random import Random
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ternmq.delay.formats.decision import Decision
-from ternmq.delay.store.bootstrap import Base
-from ternmq.delay.store.bootstrap_install import Installing
+from ternmq.delay.store.bootstrap import BootstrapFiles
+from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.store import DelayStore
 from ternmq.testing.disk import PowerCut, SimulatedDisk
@@ -149,11 +149,11 @@ class GroupLife(Life):
         member.disk.faults = faults
         if self.store.known.hour_ms == 0:
             checkpoint(self.store)
-        base = Base(self.store)
+        base = BootstrapFiles(self.store)
         try:
             while True:
                 try:
-                    installing = Installing(member.disk, self.paths, base.manifest)
+                    installing = BootstrapInstall(member.disk, self.paths, base.manifest)
                     for kind, hour, length in installing.files:
                         installing.write(kind, hour, 0, base.read(kind, hour, 0, length))
                     installing.finish()

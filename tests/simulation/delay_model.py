@@ -4,7 +4,7 @@ from random import Random
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.view import BatchView
-from ternmq.storage.messages.producers import ProducerTable, Stored
+from ternmq.storage.messages.producers import ProducerTable, StoredBatch
 from ternmq.testing import TurnedClock
 
 Key = tuple[tuple[int, int], int, int]
@@ -132,7 +132,7 @@ class Group:
         if self.knows(batch):
             return
         assert not self._producers.too_old(incoming.producer, incoming.first_sequence)
-        stored = Stored(1, 0, self._model.clock.now_ms())
+        stored = StoredBatch(1, 0, self._model.clock.now_ms())
         self._producers.remember(
             incoming.producer, incoming.first_sequence, incoming.row_count, stored
         )

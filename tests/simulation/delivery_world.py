@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.envelope import read_envelopes
-from ternmq.broker.groups.groups import Group
-from ternmq.broker.leader import Parts, open_store
+from ternmq.broker.groups.groups import ConsumerGroup
+from ternmq.broker.leader import BrokerParts, open_store
 from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
@@ -24,7 +24,7 @@ from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire
 from ternmq.wire.messages.commands import DELIVERED, PUBLISHED, Command, Done, pack, unpack
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 
 T = TypeVar("T")
 R = TypeVar("R", bound=wire.Record)
@@ -77,7 +77,7 @@ class Names:
     def placement(self) -> Placement | None:
         return self._placement
 
-    async def place(self, wanted: Place) -> Placed:
+    async def place(self, wanted: PlaceChange) -> Placed:
         self._placement = changed(self._placement, wanted, [])
         return Placed(placement=self._placement)
 
@@ -95,7 +95,7 @@ class Caller:
         self._number = 0
         self._asked: dict[int, asyncio.Future[bytes]] = {}
 
-    def ask(self, parts: Parts, command: Command, payload: bytes) -> "asyncio.Future[bytes]":
+    def ask(self, parts: BrokerParts, command: Command, payload: bytes) -> "asyncio.Future[bytes]":
         self._number += 1
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked[self._number] = answer
@@ -161,11 +161,11 @@ class World:
         )
         self.producer = Caller(b"p" * 16)
         self.number = 0
-        self._parts: Parts | None = None
+        self._parts: BrokerParts | None = None
         self.run(self.open())
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> BrokerParts:
         assert self._parts is not None
         return self._parts
 
@@ -181,7 +181,7 @@ class World:
     async def open(self) -> None:
         epoch = await self.names.new_epoch("b")
         store = open_store(self.config, epoch, self.clock, self.disk)
-        self._parts = Parts(self.config, store, self.names, self.clock, self.disk)
+        self._parts = BrokerParts(self.config, store, self.names, self.clock, self.disk)
         self.names.on_topic_deleted(self.parts.topic_deleted)
         self.names.on_topic_changed(self.parts.admin.topic_changed)
         await self.parts.start(frozenset())
@@ -273,6 +273,6 @@ class World:
         await self.settle()
         return int(answer.settled)
 
-    def group(self, name: str) -> Group | None:
+    def group(self, name: str) -> ConsumerGroup | None:
         topic = self.names.topic(TOPIC)
         return None if topic is None else self.parts.groups.find(topic.id, name)

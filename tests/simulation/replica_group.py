@@ -15,9 +15,9 @@ from ternmq.core.errors import DiskFailed, DiskFull
 from ternmq.core.ids import ProducerId
 from ternmq.storage.bootstrap import install_base
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.log.append import Append, Ending, HalfMark, Staged
+from ternmq.storage.log.append import Append, Ending, HalfMark, StagedBatches
 from ternmq.storage.log.leader_epochs import common_end
-from ternmq.storage.pull.record import Kind, PullRecord
+from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import DATA, Maker, TurnedClock, open_store
@@ -132,7 +132,7 @@ class Group:
         self.acked = bytearray()  # The message log as far as anybody was told that it is safe.
         self.acked_pulls = bytearray()
         self.sent: list[Append] = []
-        self.round: Staged | None = None  # Written by the master, not committed.
+        self.round: StagedBatches | None = None  # Written by the master, not committed.
         self.transactions = 0
         self.calm = False  # No more faults.
         self.lead(0)
@@ -295,7 +295,13 @@ class Group:
     def decide(self) -> None:
         member = self.members[self.master]
         store = member.opened()
-        kinds = (Kind.GROUP_MADE, Kind.ACKED, Kind.RETRY, Kind.SNAPSHOT, Kind.GROUP_DELETED)
+        kinds = (
+            PullKind.GROUP_MADE,
+            PullKind.ACKED,
+            PullKind.RETRY,
+            PullKind.SNAPSHOT,
+            PullKind.GROUP_DELETED,
+        )
         records = [
             PullRecord(
                 kind=self.random.choice(kinds), group_id=self.random.choice(GROUPS), lane_id=1,

@@ -11,10 +11,10 @@ import pytest
 
 from ternmq.core.errors import TernError
 from ternmq.meta.standings import leadership, standings
-from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
-from ternmq.replication.roles.follower_role import Replica
+from ternmq.replication.roles.follower_role import FollowerRole
 from ternmq.wire.messages.replication import LogHeld, LogPlan
 from ternmq.wire.messages.standings import Standing
 from tests.simulation.cluster import simulate
@@ -45,7 +45,7 @@ def lets_anybody_lead(patch: Patch) -> None:
     def check(*args: Any, **options: Any) -> None:
         checked(*args, **options | {"accept_loss": True})
 
-    async def ask(replica: Replica) -> Standing | None:
+    async def ask(replica: FollowerRole) -> Standing | None:
         site = replica._site
         try:
             return await site.directory.lead(site.config.broker_group, site.me)
@@ -53,7 +53,7 @@ def lets_anybody_lead(patch: Patch) -> None:
             return None
 
     patch.setattr(leadership, "check_lead", check)
-    patch.setattr(Replica, "_try_to_lead", ask)
+    patch.setattr(FollowerRole, "_try_to_lead", ask)
 
 
 def cuts_nothing_off(patch: Patch) -> None:
@@ -69,37 +69,37 @@ def cuts_nothing_off(patch: Patch) -> None:
 
 def shows_what_is_not_safe(patch: Patch) -> None:
     """A replica lets everything count that it has written."""
-    advanced = Intake._advance
+    advanced = ReplicaWriter._advance
 
-    def advance(intake: Intake) -> None:
+    def advance(intake: ReplicaWriter) -> None:
         intake._safe = {number: target.end for number, target in intake._logs.items()}
         advanced(intake)
 
-    patch.setattr(Intake, "_advance", advance)
+    patch.setattr(ReplicaWriter, "_advance", advance)
 
 
 def answers_before_it_is_on_disk(patch: Patch) -> None:
     """A replica says to have what it has only received."""
-    taken = Intake.take
+    taken = ReplicaWriter.take
 
-    def take(intake: Intake, payload: bytearray, expected: int) -> None:
+    def take(intake: ReplicaWriter, payload: bytearray, expected: int) -> None:
         taken(intake, payload, expected)
         for number, end in intake.told.items():
             intake._answer(number, end)
 
-    patch.setattr(Intake, "take", take)
+    patch.setattr(ReplicaWriter, "take", take)
 
 
 def answers_for_what_a_failed_sync_left_out(patch: Patch) -> None:
     """A replica that comes again says to have all that it can read."""
 
-    async def settle(intake: Intake) -> None:
+    async def settle(intake: ReplicaWriter) -> None:
         while True:
             await intake.alone(lambda: None)
             if not intake._busy:
                 return
 
-    patch.setattr(Intake, "settle", settle)
+    patch.setattr(ReplicaWriter, "settle", settle)
 
 
 AIMED: dict[str, Any] = {

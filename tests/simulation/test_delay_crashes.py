@@ -24,7 +24,7 @@ from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ternmq.delay.dispatching.collect import collect
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.hours.decision_book import CANCELLED, PENDING
 from ternmq.delay.hours.hour import NEVER, Hour
@@ -284,7 +284,7 @@ class Life:
         if len(found.left):
             self.engine.leave(work, found.left)
         intent = Decision(
-            kind=Kind.INTENT, at_ms=self.clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
+            kind=DecisionKind.INTENT, at_ms=self.clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
             producer=(self.sender.start_ms, self.sender.random), first_sequence=first,
             group=group.name,
         )  # fmt: skip
@@ -320,7 +320,9 @@ class Life:
         if chance < 0.05 and not group.knows(batch):
             if chance < 0.03:
                 self.engine.parked.refused(intent.topic_id, self.clock.monotonic())
-            if self.decide(hour, Decision(kind=Kind.RELEASED, at_ms=0, value=intent.offset)):
+            if self.decide(
+                hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset)
+            ):
                 self.unanswered.append((hour, intent))
             return
         group.publish(batch)
@@ -329,7 +331,7 @@ class Life:
         if chance < 0.15:
             self.unanswered.append((hour, intent))  # The answer got lost.
             return
-        if self.decide(hour, Decision(kind=Kind.DONE, at_ms=0, value=intent.offset)):
+        if self.decide(hour, Decision(kind=DecisionKind.DONE, at_ms=0, value=intent.offset)):
             self.unanswered.append((hour, intent))  # Could not be written: again.
 
     def maybe_killed(self) -> None:
@@ -366,7 +368,7 @@ class Life:
         cancel = self.random.random() < 0.5
         new_due = self.clock.now_ms() + self.random.choice((0, 5_000, 3 * DAY_MS, 300 * DAY_MS))
         decision = Decision(
-            kind=Kind.CANCELLED if cancel else Kind.MOVED, at_ms=0, topic_id=topic_id, rows=rows,
+            kind=DecisionKind.CANCELLED if cancel else DecisionKind.MOVED, at_ms=0, topic_id=topic_id, rows=rows,
             value=0 if cancel else new_due,
         )  # fmt: skip
         message.asked(None if cancel else new_due)

@@ -21,7 +21,7 @@ import pytest
 from ternmq.core.errors import DiskFailed, DiskFull
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.log.append import Append
-from ternmq.storage.pull.record import Kind, PullRecord
+from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import Maker, TurnedClock, open_store
@@ -146,14 +146,14 @@ class Life:
         sync = self.random.random() < 0.5
         records = [
             PullRecord(
-                kind=Kind.RETRY if sync else Kind.ACKED, group_id=GROUP, lane_id=1,
+                kind=PullKind.RETRY if sync else PullKind.ACKED, group_id=GROUP, lane_id=1,
                 lease=len(self.pulls), ranges=((number, number + 1, 1),),
                 text=self.random.randbytes(self.random.choice((0, 3, 300))),
             )
             for number in range(self.random.randint(1, 3))
         ]  # fmt: skip
         if not self.pulls:  # Records of a group that was never made are kept for nobody.
-            records.insert(0, PullRecord(kind=Kind.GROUP_MADE, group_id=GROUP, lane_id=1))
+            records.insert(0, PullRecord(kind=PullKind.GROUP_MADE, group_id=GROUP, lane_id=1))
         staged = store.pulls.stage(records)
         self.pulls_maybe = records
         try:

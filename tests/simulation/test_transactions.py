@@ -3,7 +3,7 @@
 Every seed is one life of a data directory: transactions over several topics begin, commit, roll
 back, are forgotten by their producers, asked about, dropped, ended by people; detached ones have
 attempts that overtake each other and expire; requests are repeated, late and crossing; segments
-roll and go. The broker's own `Transactions`, `CheckBack` and `Store` run; the test decides when a
+roll and go. The broker's own `HalfBatches`, `CheckBack` and `Store` run; the test decides when a
 round reaches the disk, and the power goes before any write of any round, checkpoint or start.
 At every look:
 
@@ -27,14 +27,14 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.half import HalfInfo, pack_info
 from ternmq.batch.view import BatchView
 from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
-from ternmq.broker.transactions.half_batches import Transactions
+from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Fenced, TernError, TransactionEnded, TransactionNotFound
 from ternmq.core.ids import ProducerId
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.log.append import Append
-from ternmq.storage.messages.transactions import Outcome
+from ternmq.storage.messages.transactions import TransactionOutcome
 from ternmq.storage.store import Store
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
@@ -113,7 +113,7 @@ class Shelf:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def now(self, entries: list[Entry]) -> list[bytes]:
+    def now(self, entries: list[ConsumeEntry]) -> list[bytes]:
         return [self._store.messages.read(entry.offset, entry.size) for entry in entries]
 
 
@@ -162,7 +162,7 @@ class Life:
         self.disk.faults.clear()
         assert self.store.report.sound, self.store.report
         self.rounds, self.producer, names = Rounds(self.store), Producer(), cast(Any, Names())
-        self.transactions = Transactions(
+        self.transactions = HalfBatches(
             publisher=cast(Any, Door()), topics=names, committer=cast(Any, self.rounds),
             halves=self.store.halves, directory=names, clock=cast(Clock, self.clock),
             slots=cast(Any, None),
@@ -203,7 +203,9 @@ class Life:
         self.compare(open_before, outcomes)
 
     def compare(
-        self, open_before: dict[bytes, tuple[set[int], int]], outcomes: dict[bytes, Outcome]
+        self,
+        open_before: dict[bytes, tuple[set[int], int]],
+        outcomes: dict[bytes, TransactionOutcome],
     ) -> None:
         """A start knows everything that was safe; of the last round it may know more."""
         after = self.store.halves
@@ -212,7 +214,7 @@ class Life:
         for key, (offsets, dropped) in open_before.items():
             info = self.model.told[key].info
             if key in after.outcomes or isinstance(
-                after.attempts(info.name).get(info.attempt), Outcome
+                after.attempts(info.name).get(info.attempt), TransactionOutcome
             ):
                 continue
             one = after.open[key]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ternmq.batch.layout import Column, Encoding, Part
+from ternmq.batch.layout import Column, ColumnPart, Encoding
 from ternmq.batch.view import BatchView
 
 
@@ -23,40 +23,44 @@ def record_batch(view: BatchView) -> Any:
         "stored_at": pa.array(stored).cast(pa.timestamp("ms", tz="UTC")),
         "body": _binary(pa, view, Column.BODY, pa.binary()),
     }
-    if view.buffer(Column.KEY, Part.DATA) is not None:
+    if view.buffer(Column.KEY, ColumnPart.DATA) is not None:
         columns["key"] = _binary(pa, view, Column.KEY, pa.utf8())
-    if view.buffer(Column.ORDER_KEY, Part.DATA) is not None:
+    if view.buffer(Column.ORDER_KEY, ColumnPart.DATA) is not None:
         columns["order_key"] = _binary(pa, view, Column.ORDER_KEY, pa.utf8())
-    if view.buffer(Column.TAG, Part.VALUES) is not None:
+    if view.buffer(Column.TAG, ColumnPart.VALUES) is not None:
         columns["tag"] = _tags(pa, view)
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _binary(pa: Any, view: BatchView, column: Column, kind: Any) -> Any:
-    compressed = view.parts()[column, Part.DATA][2] != Encoding.PLAIN
-    data = view.raw_bodies() if compressed else view.buffer(column, Part.DATA)
+    compressed = view.parts()[column, ColumnPart.DATA][2] != Encoding.PLAIN
+    data = view.raw_bodies() if compressed else view.buffer(column, ColumnPart.DATA)
     buffers = [
-        _buffer(pa, view.buffer(column, Part.VALIDITY)),
-        _buffer(pa, view.buffer(column, Part.OFFSETS)),
+        _buffer(pa, view.buffer(column, ColumnPart.VALIDITY)),
+        _buffer(pa, view.buffer(column, ColumnPart.OFFSETS)),
         pa.py_buffer(data),
     ]
     return pa.Array.from_buffers(kind, view.count, buffers)
 
 
 def _tags(pa: Any, view: BatchView) -> Any:
-    offsets = view.buffer(Column.TAG, Part.DICTIONARY_OFFSETS)
+    offsets = view.buffer(Column.TAG, ColumnPart.DICTIONARY_OFFSETS)
     assert offsets is not None
     words = pa.Array.from_buffers(
         pa.utf8(),
         len(offsets) // 4 - 1,
-        [None, _buffer(pa, offsets), _buffer(pa, view.buffer(Column.TAG, Part.DICTIONARY_DATA))],
+        [
+            None,
+            _buffer(pa, offsets),
+            _buffer(pa, view.buffer(Column.TAG, ColumnPart.DICTIONARY_DATA)),
+        ],
     )
     codes = pa.Array.from_buffers(
         pa.int32(),
         view.count,
         [
-            _buffer(pa, view.buffer(Column.TAG, Part.VALIDITY)),
-            _buffer(pa, view.buffer(Column.TAG, Part.VALUES)),
+            _buffer(pa, view.buffer(Column.TAG, ColumnPart.VALIDITY)),
+            _buffer(pa, view.buffer(Column.TAG, ColumnPart.VALUES)),
         ],
     )
     return pa.DictionaryArray.from_arrays(codes, words)

@@ -29,8 +29,8 @@ from ternmq.batch.layout import (
     VERSION,
     Attribute,
     Column,
+    ColumnPart,
     Encoding,
-    Part,
     Type,
 )
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
@@ -42,9 +42,13 @@ _BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
 _DUE, _RELATIVE = int(Column.DUE), int(Attribute.RELATIVE)
 _KEY, _EXPLICIT_ID = int(Column.KEY), int(Column.EXPLICIT_ID)
 _ORDER_KEY, _IN_ORDER = int(Column.ORDER_KEY), int(Attribute.IN_ORDER)
-_VALIDITY, _OFFSETS, _DATA = int(Part.VALIDITY), int(Part.OFFSETS), int(Part.DATA)
-_VALUES, _CHUNKS, _VALUE_TYPES = int(Part.VALUES), int(Part.CHUNKS), int(Part.VALUE_TYPES)
-_WORD_OFFSETS, _WORD_DATA = int(Part.DICTIONARY_OFFSETS), int(Part.DICTIONARY_DATA)
+_VALIDITY, _OFFSETS, _DATA = int(ColumnPart.VALIDITY), int(ColumnPart.OFFSETS), int(ColumnPart.DATA)
+_VALUES, _CHUNKS, _VALUE_TYPES = (
+    int(ColumnPart.VALUES),
+    int(ColumnPart.CHUNKS),
+    int(ColumnPart.VALUE_TYPES),
+)
+_WORD_OFFSETS, _WORD_DATA = int(ColumnPart.DICTIONARY_OFFSETS), int(ColumnPart.DICTIONARY_DATA)
 _MAP, _INT64, _PLAIN = int(Type.MAP), int(Type.INT64), int(Encoding.PLAIN)
 _COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
 _ALLOWED = Attribute.MERGED | Attribute.EXPIRES | Attribute.RELATIVE | Attribute.IN_ORDER
@@ -52,8 +56,8 @@ _FORBIDDEN = 0xFFFFFFFF & ~int(_ALLOWED)
 _HALF = int(Attribute.HALF)
 _OFFSET_PARTS = {
     _OFFSETS: _DATA,
-    int(Part.NAME_OFFSETS): int(Part.NAME_DATA),
-    int(Part.VALUE_OFFSETS): int(Part.VALUE_DATA),
+    int(ColumnPart.NAME_OFFSETS): int(ColumnPart.NAME_DATA),
+    int(ColumnPart.VALUE_OFFSETS): int(ColumnPart.VALUE_DATA),
     _WORD_OFFSETS: _WORD_DATA,
 }
 _VALUE_SIZES = {int(Type.INT64): 8, int(Type.UINT8): 1, int(Type.DICTIONARY): 4}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ternmq.batch.layout import Attribute, Column, Part
+from ternmq.batch.layout import Attribute, Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 
@@ -12,7 +12,7 @@ def due_times(view: BatchView, received_at_ms: int) -> np.ndarray:
 
     The batch has passed `batch.check`, so that the values are there and within a date's limits.
     """
-    packed = view.buffer(Column.DUE, Part.VALUES)
+    packed = view.buffer(Column.DUE, ColumnPart.VALUES)
     if packed is None or len(packed) != 8 * view.count:
         raise Corrupt("the batch has no due time for every row")
     times = np.frombuffer(packed, dtype="<i8")

@@ -33,8 +33,8 @@ from ternmq.batch.layout import (
     Attribute,
     Buffer,
     Column,
+    ColumnPart,
     Encoding,
-    Part,
     Type,
 )
 from ternmq.batch.properties import PropertyValue, value_to_text
@@ -121,11 +121,11 @@ def encode_bodies(
     count, attributes = len(bodies), 0
     if due is not None:
         times = np.full(count, due.ms, "<i8").tobytes()
-        pieces.append(Piece(Column.DUE, Part.VALUES, Type.INT64, times))
+        pieces.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, times))
         attributes = int(Attribute.RELATIVE) if due.relative else 0
     if transaction is not None:
         attributes |= int(Attribute.HALF)
-        pieces.append(Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction))
+        pieces.append(Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
     return _checked(batch, len(bodies), BATCH_SIZE_MAX)
 
@@ -151,10 +151,10 @@ def encode_messages(
     born = messages[0].born_at_ms
     if any(message.born_at_ms != born for message in messages):
         values = np.fromiter((message.born_at_ms for message in messages), "<i8", len(messages))
-        pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, values.tobytes()))
+        pieces.append(Piece(Column.BORN, ColumnPart.VALUES, Type.INT64, values.tobytes()))
     if any(message.priority for message in messages):
         priorities = bytes(message.priority for message in messages)
-        pieces.append(Piece(Column.PRIORITY, Part.VALUES, Type.UINT8, priorities))
+        pieces.append(Piece(Column.PRIORITY, ColumnPart.VALUES, Type.UINT8, priorities))
     pieces += _time_pieces(Column.EXPIRE, [message.expire_at_ms for message in messages])
     relative = messages[0].delay_ms is not None
     pieces += _due_pieces(messages, relative=relative)
@@ -166,7 +166,7 @@ def encode_messages(
     attributes |= Attribute.IN_ORDER if origin.in_order else 0
     if transaction is not None:
         attributes |= Attribute.HALF
-        pieces.append(Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction))
+        pieces.append(Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, len(messages), body_size, origin, first_sequence, born, attributes)
     return _checked(batch, len(messages), size_max)
 
@@ -175,7 +175,7 @@ def encode_columns(
     columns: Columns, *, origin: Origin, first_sequence: int, transaction: bytes
 ) -> bytearray:
     """A half batch of buffers that somebody has laid out as the batch wants them."""
-    pieces = [*columns.pieces, Piece(Column.TRANSACTION, Part.DATA, Type.BINARY, transaction)]
+    pieces = [*columns.pieces, Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction)]
     attributes = columns.attributes | int(Attribute.HALF)
     batch = assemble(
         pieces, columns.count, columns.body_size, origin, first_sequence, columns.born_at_ms,
@@ -224,13 +224,13 @@ def _body_pieces(bodies: Sequence[bytes], encoding: Encoding) -> tuple[list[Piec
         if smaller is not None:
             table, compressed = smaller
             return [
-                Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
-                Piece(Column.BODY, Part.CHUNKS, Type.BINARY, table),
-                Piece(Column.BODY, Part.DATA, Type.BINARY, compressed, encoding),
+                Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, packed),
+                Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, table),
+                Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, compressed, encoding),
             ], len(data)
     return [
-        Piece(Column.BODY, Part.OFFSETS, Type.BINARY, packed),
-        Piece(Column.BODY, Part.DATA, Type.BINARY, data),
+        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, packed),
+        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
     ], len(data)
 
 
@@ -261,11 +261,11 @@ def _binary_pieces(column: Column, kind: Type, values: list[bytes | None]) -> li
     pieces: list[Piece] = []
     if None in values:
         present = [value is not None for value in values]
-        pieces.append(Piece(column, Part.VALIDITY, kind, validity_bits(present)))
+        pieces.append(Piece(column, ColumnPart.VALIDITY, kind, validity_bits(present)))
     filled = [value or b"" for value in values]
     packed, _ = _offsets(map(len, filled), len(filled))
-    pieces.append(Piece(column, Part.OFFSETS, kind, packed))
-    pieces.append(Piece(column, Part.DATA, kind, b"".join(filled)))
+    pieces.append(Piece(column, ColumnPart.OFFSETS, kind, packed))
+    pieces.append(Piece(column, ColumnPart.DATA, kind, b"".join(filled)))
     return pieces
 
 
@@ -279,12 +279,14 @@ def _tag_pieces(tags: list[str | None]) -> list[Piece]:
     pieces: list[Piece] = []
     if None in tags:
         present = validity_bits([tag is not None for tag in tags])
-        pieces.append(Piece(Column.TAG, Part.VALIDITY, Type.DICTIONARY, present))
+        pieces.append(Piece(Column.TAG, ColumnPart.VALIDITY, Type.DICTIONARY, present))
     return [
         *pieces,
-        Piece(Column.TAG, Part.VALUES, Type.DICTIONARY, struct.pack(f"<{len(values)}i", *values)),
-        Piece(Column.TAG, Part.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
-        Piece(Column.TAG, Part.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
+        Piece(
+            Column.TAG, ColumnPart.VALUES, Type.DICTIONARY, struct.pack(f"<{len(values)}i", *values)
+        ),
+        Piece(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, Type.DICTIONARY, packed),
+        Piece(Column.TAG, ColumnPart.DICTIONARY_DATA, Type.DICTIONARY, b"".join(words)),
     ]
 
 
@@ -303,13 +305,13 @@ def _property_pieces(rows: list[Mapping[str, PropertyValue] | None]) -> list[Pie
     row_offsets, _ = _offsets((len(properties or ()) for properties in rows), len(rows))
     name_offsets, _ = _offsets(map(len, names), len(names))
     value_offsets, _ = _offsets(map(len, values), len(values))
-    parts: list[tuple[Part, Buffer]] = [
-        (Part.OFFSETS, row_offsets),
-        (Part.NAME_OFFSETS, name_offsets),
-        (Part.NAME_DATA, b"".join(names)),
-        (Part.VALUE_OFFSETS, value_offsets),
-        (Part.VALUE_DATA, b"".join(values)),
-        (Part.VALUE_TYPES, bytes(types)),
+    parts: list[tuple[ColumnPart, Buffer]] = [
+        (ColumnPart.OFFSETS, row_offsets),
+        (ColumnPart.NAME_OFFSETS, name_offsets),
+        (ColumnPart.NAME_DATA, b"".join(names)),
+        (ColumnPart.VALUE_OFFSETS, value_offsets),
+        (ColumnPart.VALUE_DATA, b"".join(values)),
+        (ColumnPart.VALUE_TYPES, bytes(types)),
     ]
     return [Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]
 
@@ -320,9 +322,9 @@ def _time_pieces(column: Column, values: list[int | None]) -> list[Piece]:
     pieces: list[Piece] = []
     if None in values:
         present = validity_bits([value is not None for value in values])
-        pieces.append(Piece(column, Part.VALIDITY, Type.INT64, present))
+        pieces.append(Piece(column, ColumnPart.VALIDITY, Type.INT64, present))
     packed = struct.pack(f"<{len(values)}q", *(value or 0 for value in values))
-    pieces.append(Piece(column, Part.VALUES, Type.INT64, packed))
+    pieces.append(Piece(column, ColumnPart.VALUES, Type.INT64, packed))
     return pieces
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ternmq.batch.layout import PRODUCER_CRC_AT, Attribute, Buffer, Column, Part
+from ternmq.batch.layout import PRODUCER_CRC_AT, Attribute, Buffer, Column, ColumnPart
 from ternmq.batch.rows.runs import runs
 from ternmq.batch.view import BatchView
 
@@ -17,11 +17,11 @@ def may_expire(batch: Buffer) -> bool:
 
 def expired_rows(view: BatchView, now_ms: int) -> list[tuple[int, int]]:
     """Ranges of rows whose time is over."""
-    values = view.buffer(Column.EXPIRE, Part.VALUES)
+    values = view.buffer(Column.EXPIRE, ColumnPart.VALUES)
     if values is None:
         return []
     over = np.frombuffer(values, dtype="<i8") <= now_ms
-    bits = view.buffer(Column.EXPIRE, Part.VALIDITY)
+    bits = view.buffer(Column.EXPIRE, ColumnPart.VALIDITY)
     if bits is not None:
         valid = np.unpackbits(np.frombuffer(bits, np.uint8), count=view.count, bitorder="little")
         over &= valid.astype(bool)

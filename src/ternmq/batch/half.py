@@ -2,7 +2,7 @@
 
 A *half batch* is a producer's batch with the HALF attribute and a TRANSACTION column of one buffer,
 which says what it belongs to; it is stored without a sequence (NO_SEQUENCE in its stamp). A
-*control batch* is the broker's own: one row whose body is a `Decision`. A commit names the half
+*control batch* is the broker's own: one row whose body is a `HalfDecision`. A commit names the half
 batches, where they lie and which sequences they get; their bodies are not written again. Whoever
 reads a committed half batch gets it with that sequence stamped into it (`restamped`).
 
@@ -21,7 +21,7 @@ from ternmq.batch.layout import (
     Attribute,
     Buffer,
     Column,
-    Part,
+    ColumnPart,
     stamp_crc,
 )
 from ternmq.batch.view import BatchView
@@ -68,7 +68,7 @@ def detached_key(name: str, attempt: int) -> bytes:
     return b"D" + attempt.to_bytes(4, "big") + name.encode()
 
 
-class Placed(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class PlacedHalf(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A half batch and the sequence it got, with what consume log and index want to know."""
 
     offset: int
@@ -84,19 +84,19 @@ class Placed(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     first_sequence: int
 
 
-class Decision(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class HalfDecision(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What became of transactions; `dropped` ones wait for a person."""
 
     kind: Literal["commit", "rollback", "drop"]
     transactions: list[bytes]
     """Keys, see `HalfInfo.key`."""
-    placed: list[Placed]
+    placed: list[PlacedHalf]
     """What a commit makes visible; else empty."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _infos = msgspec.msgpack.Decoder(HalfInfo)
-_decisions = msgspec.msgpack.Decoder(Decision)
+_decisions = msgspec.msgpack.Decoder(HalfDecision)
 
 
 def pack_info(info: HalfInfo) -> bytes:
@@ -105,7 +105,7 @@ def pack_info(info: HalfInfo) -> bytes:
 
 def read_info(view: BatchView) -> HalfInfo:
     """What a half batch belongs to; raises `ProtocolError` where it does not say so properly."""
-    packed = view.buffer(Column.TRANSACTION, Part.DATA)
+    packed = view.buffer(Column.TRANSACTION, ColumnPart.DATA)
     if packed is None or len(packed) > INFO_SIZE_MAX:
         raise ProtocolError("a half batch must say which transaction it belongs to")
     try:
@@ -123,14 +123,14 @@ def read_info(view: BatchView) -> HalfInfo:
     return info
 
 
-def pack_decision(decision: Decision, *, origin: Origin, number: int, at_ms: int) -> bytearray:
+def pack_decision(decision: HalfDecision, *, origin: Origin, number: int, at_ms: int) -> bytearray:
     """The control batch, not yet stamped."""
     return encode_control(
         _encoder.encode(decision), origin=origin, first_sequence=number, born_at_ms=at_ms
     )
 
 
-def read_decision(view: BatchView) -> Decision:
+def read_decision(view: BatchView) -> HalfDecision:
     """Raises `Corrupt`."""
     try:
         return _decisions.decode(view.body(0))

@@ -126,7 +126,7 @@ class Column(IntEnum):
     """Half batches: one DATA buffer that says what they belong to, see `batch.half`."""
 
 
-class Part(IntEnum):
+class ColumnPart(IntEnum):
     """Which Arrow buffer of its column this is."""
 
     VALIDITY = 0

@@ -19,8 +19,8 @@ from ternmq.batch.layout import (
     FIXED_SIZE,
     Buffer,
     Column,
+    ColumnPart,
     Encoding,
-    Part,
     Stamp,
     producer_crc,
     read_framing,
@@ -124,7 +124,7 @@ class BatchView:
     def bodies(self) -> list[bytes]:
         """All bodies; read once, then kept."""
         if self._bodies is None:
-            offsets = self._offsets(Column.BODY, Part.OFFSETS, self.count)
+            offsets = self._offsets(Column.BODY, ColumnPart.OFFSETS, self.count)
             data = self._body_data()
             if offsets[-1] > len(data):
                 raise Corrupt("the bodies end behind their data")
@@ -201,8 +201,8 @@ class BatchView:
 
     def raw_bodies(self) -> memoryview:
         """The body data uncompressed: in place where it is stored plain."""
-        plain = self.buffer(Column.BODY, Part.DATA)
-        if plain is not None and self._parts[Column.BODY, Part.DATA][2] == Encoding.PLAIN:
+        plain = self.buffer(Column.BODY, ColumnPart.DATA)
+        if plain is not None and self._parts[Column.BODY, ColumnPart.DATA][2] == Encoding.PLAIN:
             return plain
         return memoryview(self._body_data())
 
@@ -210,13 +210,13 @@ class BatchView:
         return bytes(self._data[at : at + size]).decode()
 
     def _body_data(self) -> bytes:
-        data = self.buffer(Column.BODY, Part.DATA)
+        data = self.buffer(Column.BODY, ColumnPart.DATA)
         if data is None:
             raise Corrupt("the batch has no bodies")
-        encoding = self._parts[Column.BODY, Part.DATA][2]
+        encoding = self._parts[Column.BODY, ColumnPart.DATA][2]
         if encoding == Encoding.PLAIN:
             return bytes(data)
-        table = self.buffer(Column.BODY, Part.CHUNKS)
+        table = self.buffer(Column.BODY, ColumnPart.CHUNKS)
         if table is None:
             raise Corrupt("compressed bodies without a chunk table")
         return compression.decompress(data, table, encoding)
@@ -228,7 +228,7 @@ class BatchView:
         return packed.cast("i").tolist()
 
     def _valid(self, column: int) -> list[bool] | None:
-        bits = self.buffer(column, Part.VALIDITY)
+        bits = self.buffer(column, ColumnPart.VALIDITY)
         if bits is None:
             return None
         if len(bits) * 8 < self.count:
@@ -240,11 +240,13 @@ class BatchView:
         kept = self._columns.get(column)
         if kept is not None:
             return kept
-        data = self.buffer(column, Part.DATA)
+        data = self.buffer(column, ColumnPart.DATA)
         if data is None:
             values: list[Any] = [None] * self.count
         else:
-            values = self._slices(bytes(data), self._offsets(column, Part.OFFSETS, self.count))
+            values = self._slices(
+                bytes(data), self._offsets(column, ColumnPart.OFFSETS, self.count)
+            )
             valid = self._valid(column)
             if valid is not None:
                 values = [v if ok else None for v, ok in zip(values, valid, strict=True)]
@@ -262,9 +264,9 @@ class BatchView:
         kept = self._columns.get(Column.TAG)
         if kept is not None:
             return kept
-        codes = self.buffer(Column.TAG, Part.VALUES)
-        data = self.buffer(Column.TAG, Part.DICTIONARY_DATA)
-        places = self.buffer(Column.TAG, Part.DICTIONARY_OFFSETS)
+        codes = self.buffer(Column.TAG, ColumnPart.VALUES)
+        data = self.buffer(Column.TAG, ColumnPart.DICTIONARY_DATA)
+        places = self.buffer(Column.TAG, ColumnPart.DICTIONARY_OFFSETS)
         if codes is None or data is None or places is None:
             values: list[Any] = [None] * self.count
         else:
@@ -283,7 +285,7 @@ class BatchView:
         kept = self._columns.get(column)
         if kept is not None:
             return kept
-        packed = self.buffer(column, Part.VALUES)
+        packed = self.buffer(column, ColumnPart.VALUES)
         if packed is None:
             values: list[Any] = [None] * self.count
         else:
@@ -300,20 +302,20 @@ class BatchView:
         kept = self._columns.get(Column.PROPERTIES)
         if kept is not None:
             return kept
-        types = self.buffer(Column.PROPERTIES, Part.VALUE_TYPES)
+        types = self.buffer(Column.PROPERTIES, ColumnPart.VALUE_TYPES)
         if types is None:
             rows: list[Any] = [{}] * self.count
         else:
             total = len(types)
             pairs = list(
                 zip(
-                    self._strings(Part.NAME_OFFSETS, Part.NAME_DATA, total),
-                    self._strings(Part.VALUE_OFFSETS, Part.VALUE_DATA, total),
+                    self._strings(ColumnPart.NAME_OFFSETS, ColumnPart.NAME_DATA, total),
+                    self._strings(ColumnPart.VALUE_OFFSETS, ColumnPart.VALUE_DATA, total),
                     types,
                     strict=True,
                 )
             )
-            ends = self._offsets(Column.PROPERTIES, Part.OFFSETS, self.count)
+            ends = self._offsets(Column.PROPERTIES, ColumnPart.OFFSETS, self.count)
             rows = [
                 {_decode(n): value_from_text(kind, v) for n, v, kind in pairs[first:end]}
                 for first, end in itertools.pairwise(ends)
@@ -321,7 +323,7 @@ class BatchView:
         self._columns[Column.PROPERTIES] = rows
         return rows
 
-    def _strings(self, offsets: Part, data: Part, count: int) -> list[bytes]:
+    def _strings(self, offsets: ColumnPart, data: ColumnPart, count: int) -> list[bytes]:
         bytes_ = self.buffer(Column.PROPERTIES, data)
         if bytes_ is None:
             raise Corrupt("properties without names or values")

@@ -1,10 +1,10 @@
 """What a consumer says over its connection: pull, ack, renew, leave, by subscription number."""
 
-from ternmq.broker.acks.ack import Settler
+from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.large_acks import SLICE
-from ternmq.broker.delivery.consumers import Members, members_of
-from ternmq.broker.delivery.pull import Deliverer
-from ternmq.broker.groups.groups import Member
+from ternmq.broker.delivery.consumers import Consumers, members_of
+from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.groups.groups import ConsumerSession
 from ternmq.core.errors import BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
@@ -17,10 +17,10 @@ REST_PER_VERDICT_S = 10e-6  # About what one costs.
 _ONE_WAY = int(Flag.ONE_WAY)
 
 
-class Consuming:
+class ConsumerCommands:
     """Finds the member that a frame speaks for and hands it to the part that acts."""
 
-    def __init__(self, *, members: Members, deliverer: Deliverer, settler: Settler) -> None:
+    def __init__(self, *, members: Consumers, deliverer: PullHandler, settler: AckHandler) -> None:
         self._members = members
         self._deliverer = deliverer
         self._settler = settler
@@ -61,7 +61,7 @@ def _rest(peer: Peer, verdicts: int) -> None:
         peer.rest(verdicts * REST_PER_VERDICT_S)
 
 
-def _member(peer: Peer, subscription: int) -> Member:
+def _member(peer: Peer, subscription: int) -> ConsumerSession:
     member = members_of(peer).get(subscription)
     if member is None:
         raise BadRequest(f"subscription {subscription} is not of this connection; join first")

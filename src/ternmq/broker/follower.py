@@ -9,19 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ternmq.broker.delivery.read import Reader
+from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.metrics.samples import Samples
-from ternmq.replication.following.replica_writer import Intake
-from ternmq.replication.member.member_context import Site
+from ternmq.replication.following.replica_writer import ReplicaWriter
+from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import Loops
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.prometheus import server_figures
 from ternmq.storage.files.set_aside import asides
 from ternmq.storage.log.append import Append, committed
@@ -36,18 +36,18 @@ INDEX_INTERVAL_S = 0.5
 log = get_logger()
 
 
-class BrokerCopying:
+class BrokerFollower:
     """A broker as replica."""
 
     epoch = 0
 
-    def __init__(self, site: Site, store: Store) -> None:
+    def __init__(self, site: MemberContext, store: Store) -> None:
         self._site = site
         self._store = store
         self._fetcher = Fetcher(store.messages)
-        self._reader = Reader(consume=store.consume, fetcher=self._fetcher)
-        self._topics = Topics(site.directory, auto_create=False, body_size_max=1)
-        self._answering = Answering()
+        self._reader = ReadHandler(consume=store.consume, fetcher=self._fetcher)
+        self._topics = TopicNames(site.directory, auto_create=False, body_size_max=1)
+        self._answering = PendingRequests()
         self._started_at_ms = site.clock.now_ms()
         self.lag: Callable[[], int] = lambda: -1
         """Bytes of messages that the master has and this replica has not; -1: not known."""
@@ -147,10 +147,10 @@ class BrokerCopying:
     def failed(self) -> TernError | None:
         return None  # Its logs are all that it has; `intake` says what is wrong with them.
 
-    def loops(self, intake: Intake) -> Loops:
+    def loops(self, intake: ReplicaWriter) -> Loops:
         return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}
 
-    async def _run_checkpoints(self, intake: Intake) -> None:
+    async def _run_checkpoints(self, intake: ReplicaWriter) -> None:
         while True:
             await asyncio.sleep(self._site.config.checkpoint_interval_ms / 1000)
             try:

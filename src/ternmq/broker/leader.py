@@ -8,43 +8,43 @@ whoever made them.
 import asyncio
 import os
 
-from ternmq.broker.acks.ack import Settler
-from ternmq.broker.acks.dead_letters import Undertaker
-from ternmq.broker.consumer_commands import Consuming
-from ternmq.broker.delivery.consume_limits import Throttle
-from ternmq.broker.delivery.consumers import Members
-from ternmq.broker.delivery.pull import Deliverer
-from ternmq.broker.delivery.read import Reader
-from ternmq.broker.groups.failure_notes import Noticeboard
-from ternmq.broker.groups.groups import Groups
+from ternmq.broker.acks.ack import AckHandler
+from ternmq.broker.acks.dead_letters import DeadLetterWriter
+from ternmq.broker.consumer_commands import ConsumerCommands
+from ternmq.broker.delivery.consume_limits import ConsumeLimits
+from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.delivery.read import ReadHandler
+from ternmq.broker.groups.failure_notes import FailureTexts
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.limits.send_limits import SendLimits
-from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.log.internal_producer import LetterWriter
-from ternmq.broker.maintenance.copy_forward import Leaving
-from ternmq.broker.maintenance.retention import Retention, RetentionPlan, Stored
-from ternmq.broker.maintenance.timers import Upkeep
-from ternmq.broker.operations.admin import Admin
-from ternmq.broker.operations.dead_letter_admin import DeadLetters
-from ternmq.broker.operations.deliveries import Deliveries
-from ternmq.broker.operations.group_replay import Copies
-from ternmq.broker.operations.lookups import Finder
+from ternmq.broker.log.internal_producer import InternalProducer
+from ternmq.broker.maintenance.copy_forward import CopyForward
+from ternmq.broker.maintenance.retention import RetainedLog, Retention, RetentionPlan
+from ternmq.broker.maintenance.timers import BrokerTimers
+from ternmq.broker.operations.admin import AdminCommands
+from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin
+from ternmq.broker.operations.deliveries import DeliveryRecords
+from ternmq.broker.operations.group_replay import GroupReplays
+from ternmq.broker.operations.lookups import MessageLookup
 from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
-from ternmq.broker.operations.refused import Refused
-from ternmq.broker.operations.review_queue import Desk
-from ternmq.broker.operations.stats import Observer
-from ternmq.broker.operations.stopped_keys import Keys
+from ternmq.broker.operations.refused import RefusedAdmin
+from ternmq.broker.operations.review_queue import ReviewQueue
+from ternmq.broker.operations.stats import BrokerStats
+from ternmq.broker.operations.stopped_keys import StoppedKeys
 from ternmq.broker.publishing.confirm import Confirmer
 from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.publishing.publish_once import OncePublisher
-from ternmq.broker.router import Operating, Router
-from ternmq.broker.slots.open_transactions import HalfSlots
-from ternmq.broker.slots.peer_brokers import Neighbours
+from ternmq.broker.router import BrokerRouter, Operating
+from ternmq.broker.slots.open_transactions import OpenTransactionSlots
+from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.broker.slots.slots import Slots
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
-from ternmq.broker.transactions.half_batches import Transactions
+from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
@@ -53,7 +53,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
-from ternmq.replication.commit_gate import Safety
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
@@ -123,7 +123,7 @@ def retention_plan(config: NodeConfig) -> RetentionPlan:
     )
 
 
-class Parts:
+class BrokerParts:
     """The parts of one broker, wired."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Parts:
         clock: Clock,
         disk: Disk,
         *,
-        safety: Safety | None = None,
+        safety: CommitGate | None = None,
         url: str = "",
     ) -> None:
         self._config = config
@@ -145,39 +145,41 @@ class Parts:
         self.listener: Listener | None = None
         self.store = store
         self.fetcher = Fetcher(store.messages)
-        self.figures = Figures(clock.monotonic)
+        self.figures = TrafficCounters(clock.monotonic)
         self.committer = Committer(store, on_safe=self._on_safe, safety=safety)
-        self.groups = Groups(clock=clock, record=self.committer.progress)
-        self.topics = Topics(directory, auto_create=config.auto_create_topics,
+        self.groups = ConsumerGroups(clock=clock, record=self.committer.progress)
+        self.topics = TopicNames(directory, auto_create=config.auto_create_topics,
                              body_size_max=config.body_size_max)  # fmt: skip
-        board = Noticeboard(pulls=store.pulls, fetcher=self.fetcher)
-        self.deliverer = Deliverer(
+        board = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
+        self.deliverer = PullHandler(
             groups=self.groups, consume=store.consume, fetcher=self.fetcher,
-            throttle=Throttle(find=directory.topic, figures=self.figures, now=clock.monotonic),
+            throttle=ConsumeLimits(find=directory.topic, figures=self.figures, now=clock.monotonic),
             board=board, outlives=self.committer.outlives, lease_ms=config.lease_ms,
         )  # fmt: skip
         self.slots = self._slots(url)
-        self.reader = Reader(consume=store.consume, fetcher=self.fetcher)
-        self.members = Members(
+        self.reader = ReadHandler(consume=store.consume, fetcher=self.fetcher)
+        self.members = Consumers(
             groups=self.groups, topics=self.topics, directory=directory, consume=store.consume,
             committer=self.committer, deliverer=self.deliverer, clock=clock,
         )  # fmt: skip
         self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
-        writer = LetterWriter(consume=store.consume, fetcher=self.fetcher,
+        writer = InternalProducer(consume=store.consume, fetcher=self.fetcher,
                               committer=self.committer, clock=clock)  # fmt: skip
-        undertaker = Undertaker(
+        undertaker = DeadLetterWriter(
             topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
             writer=writer, board=board,
         )  # fmt: skip
-        desk = Desk(groups=self.groups, members=self.members, committer=self.committer)
-        dead = DeadLetters(topics=self.topics, members=self.members, desk=desk, writer=writer)
-        copies = Copies(
+        desk = ReviewQueue(groups=self.groups, members=self.members, committer=self.committer)
+        dead = DeadLetterAdmin(topics=self.topics, members=self.members, desk=desk, writer=writer)
+        copies = GroupReplays(
             topics=self.topics, groups=self.groups, members=self.members, consume=store.consume,
             fetcher=self.fetcher, writer=writer, producers=store.producers,
         )  # fmt: skip
         self.retention = self._retention(writer)
-        self.settler = Settler(groups=self.groups, deliverer=self.deliverer, undertaker=undertaker)
-        self.admin = Admin(
+        self.settler = AckHandler(
+            groups=self.groups, deliverer=self.deliverer, undertaker=undertaker
+        )
+        self.admin = AdminCommands(
             groups=self.groups, topics=self.topics, members=self.members, directory=directory,
             consume=store.consume, committer=self.committer, deliverer=self.deliverer,
         )  # fmt: skip
@@ -186,8 +188,8 @@ class Parts:
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
         self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
         self._watch(desk)
-        self._add_policies(Refused(topics=self.topics, desk=desk, writer=writer))
-        self.upkeep = Upkeep(
+        self._add_policies(RefusedAdmin(topics=self.topics, desk=desk, writer=writer))
+        self.upkeep = BrokerTimers(
             groups=self.groups, deliverer=self.deliverer, settler=self.settler,
             committer=self.committer, store=store,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
@@ -200,13 +202,13 @@ class Parts:
     def _slots(self, url: str) -> Slots:
         return Slots(
             directory=self._directory, groups=self.groups, consume=self.store.consume,
-            neighbours=Neighbours(self._config.broker_group, url), feed=self.deliverer.feed,
-            outlives=self.committer.outlives, staged=HalfSlots(self.store.halves, self.fetcher),
+            neighbours=PeerBrokers(self._config.broker_group, url), feed=self.deliverer.feed,
+            outlives=self.committer.outlives, staged=OpenTransactionSlots(self.store.halves, self.fetcher),
         )  # fmt: skip
 
-    def _watch(self, desk: Desk) -> None:
+    def _watch(self, desk: ReviewQueue) -> None:
         """Who works out figures."""
-        self.observer = Observer(
+        self.observer = BrokerStats(
             groups=self.groups, topics=self.topics, consume=self.store.consume,
             fetcher=self.fetcher, deliverer=self.deliverer, figures=self.figures, desk=desk,
         )  # fmt: skip
@@ -215,12 +217,12 @@ class Parts:
             figures=self.figures, observer=self.observer, desk=desk,
         )  # fmt: skip
 
-    def _retention(self, writer: LetterWriter) -> Retention:
-        leaving = Leaving(
+    def _retention(self, writer: InternalProducer) -> Retention:
+        leaving = CopyForward(
             groups=self.groups, topics=self.topics, members=self.members,
             committer=self.committer, writer=writer,
         )  # fmt: skip
-        stored = Stored(
+        stored = RetainedLog(
             store=self.store, disk=self._disk, fetcher=self.fetcher, committer=self.committer,
             taken=self.reader.taken,
         )  # fmt: skip
@@ -229,16 +231,20 @@ class Parts:
             members=self.members, leaving=leaving, clock=self._clock,
         )  # fmt: skip
 
-    def _router(self, dead: DeadLetters, copies: Copies) -> Router:
+    def _router(self, dead: DeadLetterAdmin, copies: GroupReplays) -> BrokerRouter:
         publisher = Publisher(
             topics=self.topics, committer=self.committer, producers=self.store.producers,
             limits=SendLimits(self._directory.topic, self._clock.monotonic),
             figures=self.figures, slots=self.slots, clock=self._clock,
         )  # fmt: skip
         self.publisher = publisher
-        deliveries = Deliveries(pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher)
-        consuming = Consuming(members=self.members, deliverer=self.deliverer, settler=self.settler)
-        router = Router(
+        deliveries = DeliveryRecords(
+            pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher
+        )
+        consuming = ConsumerCommands(
+            members=self.members, deliverer=self.deliverer, settler=self.settler
+        )
+        router = BrokerRouter(
             publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
             operating=Operating(
                 admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
@@ -250,22 +256,22 @@ class Parts:
             publisher=publisher, slots=self.slots, topics=self.topics, committer=self.committer,
             search=search, fetcher=fetcher,
         )  # fmt: skip
-        finder = Finder(search=search, fetcher=fetcher, directory=self._directory)
+        finder = MessageLookup(search=search, fetcher=fetcher, directory=self._directory)
         router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
         router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
         router.answers(wire.Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
         self._serve_transactions(router, publisher)
         return router
 
-    def _add_keys(self, writer: LetterWriter, board: Noticeboard) -> None:
-        keys = Keys(
+    def _add_keys(self, writer: InternalProducer, board: FailureTexts) -> None:
+        keys = StoppedKeys(
             groups=self.groups, topics=self.topics, committer=self.committer,
             deliverer=self.deliverer, settler=self.settler, writer=writer, board=board,
         )  # fmt: skip
         self.router.answers(wire.Command.GROUP_KEYS, wire.GroupNamed, lambda _, r: keys.show(r))
         self.router.answers(wire.Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
 
-    def _add_policies(self, refused: Refused) -> None:
+    def _add_policies(self, refused: RefusedAdmin) -> None:
         """The commands that show what limits do, and handle what they refused."""
         answers, command, observer = self.router.answers, wire.Command, self.observer
         find = self.admin.find
@@ -275,9 +281,9 @@ class Parts:
         answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
         answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
 
-    def _serve_transactions(self, router: Router, publisher: Publisher) -> None:
+    def _serve_transactions(self, router: BrokerRouter, publisher: Publisher) -> None:
         config = self._config
-        transactions = Transactions(
+        transactions = HalfBatches(
             publisher=publisher, topics=self.topics, committer=self.committer,
             halves=self.store.halves, directory=self._directory, clock=self._clock,
             slots=self.slots,

@@ -7,16 +7,16 @@ server.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ternmq.broker.follower import BrokerCopying
-from ternmq.broker.leader import Parts, open_store
+from ternmq.broker.follower import BrokerFollower
+from ternmq.broker.leader import BrokerParts, open_store
 from ternmq.core.clock import Clock
 from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
-from ternmq.replication.member.member_context import Site
-from ternmq.replication.member.server_kind import CopiedLog, Loops, Router
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.server_kind import CopiedLog, FrameRouter, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
@@ -32,7 +32,7 @@ from ternmq.wire.messages.replication import MESSAGES, PULLS
 from ternmq.wire.messages.standings import GroupKind
 
 
-class BrokerTrade:
+class BrokerKind:
     """What makes a member a broker: `replication.trade.Trade`."""
 
     kind: GroupKind = "realtime"
@@ -60,17 +60,17 @@ class BrokerTrade:
     def note_forgetful(self, forgetful: bool) -> None:
         unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
 
-    def open(self, epoch: int, *, suffix: bool) -> "BrokerHolding":
-        return BrokerHolding(
+    def open(self, epoch: int, *, suffix: bool) -> "BrokerReplicatedStore":
+        return BrokerReplicatedStore(
             open_store(self._config, epoch, self._clock, self._disk, suffix), self._url
         )
 
-    async def begin_anew(self, site: Site, base: bytes) -> None:
+    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, install_base, self._disk, self.home, base)
 
 
-class BrokerHolding:
+class BrokerReplicatedStore:
     """An open broker store: `replication.trade.Holding`."""
 
     def __init__(self, store: Store, url: str) -> None:
@@ -94,7 +94,7 @@ class BrokerHolding:
         self._store.truncate(cuts[MESSAGES], cuts[PULLS])
         self._store.adopt_epochs(tables)
 
-    async def reserve(self, site: Site) -> int:
+    async def reserve(self, site: MemberContext) -> int:
         known = await asyncio.get_running_loop().run_in_executor(None, self._store.known)
         self._unnamed = await site.directory.reserve(
             InUse(
@@ -106,9 +106,9 @@ class BrokerHolding:
         )
         return known.epoch
 
-    def serving(self, site: Site, leader: Leader) -> "BrokerServing":
+    def serving(self, site: MemberContext, leader: Leader) -> "BrokerLeader":
         self._store.messages.judge = site.judge
-        parts = Parts(
+        parts = BrokerParts(
             site.config, self._store, site.directory, site.clock, site.disk,
             safety=leader, url=self._url,
         )  # fmt: skip
@@ -118,25 +118,25 @@ class BrokerHolding:
         parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, leader)
         parts.listener, parts.member = site.listener, site.me
         site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
-        return BrokerServing(parts, self._unnamed, promoted=site.promoted)
+        return BrokerLeader(parts, self._unnamed, promoted=site.promoted)
 
-    def copying(self, site: Site) -> BrokerCopying:
+    def copying(self, site: MemberContext) -> BrokerFollower:
         self._store.messages.judge = site.judge
-        copying = BrokerCopying(site, self._store)
+        copying = BrokerFollower(site, self._store)
         self._lacked = copying.count_lacked
         return copying
 
 
-class BrokerServing:
+class BrokerLeader:
     """A broker that leads: `replication.trade.Serving`."""
 
-    def __init__(self, parts: Parts, unnamed: frozenset[int], *, promoted: bool) -> None:
+    def __init__(self, parts: BrokerParts, unnamed: frozenset[int], *, promoted: bool) -> None:
         self._parts = parts
         self._unnamed = unnamed
         self._promoted = promoted
 
     @property
-    def router(self) -> Router:
+    def router(self) -> FrameRouter:
         return self._parts.router
 
     async def start(self) -> None:

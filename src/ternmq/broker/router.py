@@ -2,25 +2,25 @@
 
 PUBLISH, CONFIRM, PULL, ACK and READ are answered by their parts whenever they are ready; the other
 commands are asked rarely and answered by whatever their part returns. Never waits: what takes time
-becomes a task of `Answering`, which counts against its peer's bound and is waited for at the end.
+becomes a task of `PendingRequests`, which counts against its peer's bound and is waited for at the end.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ternmq.broker.consumer_commands import Consuming
-from ternmq.broker.delivery.read import Reader
-from ternmq.broker.operations.admin import Admin
-from ternmq.broker.operations.dead_letter_admin import DeadLetters
-from ternmq.broker.operations.deliveries import Deliveries
-from ternmq.broker.operations.group_replay import Copies
+from ternmq.broker.consumer_commands import ConsumerCommands
+from ternmq.broker.delivery.read import ReadHandler
+from ternmq.broker.operations.admin import AdminCommands
+from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin
+from ternmq.broker.operations.deliveries import DeliveryRecords
+from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.publishing.publish import Publisher
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.pending_requests import Answering
-from ternmq.rpc.stuck_requests import Waits
+from ternmq.rpc.pending_requests import PendingRequests
+from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire
 from ternmq.wire.messages.commands import Command, Flag, pack, unpack
@@ -46,30 +46,30 @@ Plain = Callable[[Peer, Any], wire.Record]
 class Operating:
     """The parts that operators talk to."""
 
-    admin: Admin
-    dead: DeadLetters
-    copies: Copies
-    deliveries: Deliveries
+    admin: AdminCommands
+    dead: DeadLetterAdmin
+    copies: GroupReplays
+    deliveries: DeliveryRecords
     status: Callable[[wire.StatusQuery], wire.Status]
 
 
-class Router:
+class BrokerRouter:
     """Frames in, parts called."""
 
     def __init__(
         self,
         *,
         publisher: Publisher,
-        consuming: Consuming,
-        reader: Reader,
-        topics: Topics,
+        consuming: ConsumerCommands,
+        reader: ReadHandler,
+        topics: TopicNames,
         operating: Operating,
     ) -> None:
         admin, dead, copies = operating.admin, operating.dead, operating.copies
         self._reader = reader
         self._topics = topics
-        self.waits = Waits()
-        self._answering = Answering(self.waits)
+        self.waits = StuckRequests()
+        self._answering = PendingRequests(self.waits)
         self.stopping = False
         self._hot: dict[int, Hot] = {
             Command.PUBLISH: publisher.publish,

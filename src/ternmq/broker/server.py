@@ -7,12 +7,12 @@ Nothing but composition: what a broker is (`holding`) put into what members of g
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ternmq.broker.role import BrokerTrade
+from ternmq.broker.role import BrokerKind
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
-from ternmq.replication.roles.member_server import MemberServer, Place, serving_member
+from ternmq.replication.roles.member_server import MemberPlace, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.wire.messages.commands import BROKER
 
@@ -30,8 +30,8 @@ async def serve(
     """Run a broker while the block runs; `address` is where others find it, by the meta servers at
     `url` it finds others."""
     disk = disk or RealDisk()
-    trade = BrokerTrade(config, clock=clock, disk=disk, url=url)
-    place = Place(directory=directory, address=address, port=config.broker_port,
+    trade = BrokerKind(config, clock=clock, disk=disk, url=url)
+    place = MemberPlace(directory=directory, address=address, port=config.broker_port,
                   hello=server_hello(BROKER))  # fmt: skip
     async with serving_member(trade, config, place, clock=clock, disk=disk) as broker:
         yield broker

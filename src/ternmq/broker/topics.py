@@ -25,7 +25,7 @@ def lane_topic(topic_id: int, group: str) -> str:
     return f"{LANE_PREFIX}{topic_id}.{group}"
 
 
-class Topics:
+class TopicNames:
     """The broker's view of the directory."""
 
     def __init__(self, directory: Directory, *, auto_create: bool, body_size_max: int) -> None:

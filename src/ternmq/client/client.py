@@ -21,7 +21,7 @@ from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.confirm import check_group, confirm, make_wish, take_wish
 from ternmq.client.producing.producer import Producer, Stats
-from ternmq.client.producing.send_many import Bulk
+from ternmq.client.producing.send_many import SendMany
 from ternmq.client.producing.send_once import OnceReceipt, OnceSender
 from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.reading.find import FindCall, Finding, FindOptions, make_find
@@ -36,7 +36,7 @@ from ternmq.client.transactions.detached import (
 )
 from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.client.transactions.transaction import Transaction, TransactionOptions
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, Closed, Unavailable
@@ -69,7 +69,7 @@ class Client:
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._life = life.number
-        self._links: Links | None = None
+        self._links: Cluster | None = None
         self._producer: Producer | None = None
         self._spooling: SpoolingProducer | None = None
         self._once: OnceSender | None = None
@@ -170,7 +170,7 @@ class Client:
         producer = self.sender()
         if self._spooling is not None:
             return await self._spooling.send_many(topic, bodies, options)
-        return await Bulk(producer, topic, options).send(bodies)
+        return await SendMany(producer, topic, options).send(bodies)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         wish = take_wish(options)  # type: ignore[arg-type]
@@ -381,18 +381,18 @@ class Client:
     # Parts, made when first used in this process.
 
     @property
-    def links(self) -> Links:
+    def links(self) -> Cluster:
         """The servers, for parts of ours that speak to them directly."""
         return self._servers()
 
-    def _servers(self) -> Links:
+    def _servers(self) -> Cluster:
         if self._life != life.number:
             self._begin_anew()
         if self._closed:
             raise Closed("this client is closed")
         if self._links is None:
             config = self._config
-            self._links = Links(self._url, app=config.app, timeout=config.request_timeout)
+            self._links = Cluster(self._url, app=config.app, timeout=config.request_timeout)
         return self._links
 
     def sender(self) -> Producer:

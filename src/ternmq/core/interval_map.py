@@ -1,6 +1,6 @@
 """Ranges of whole numbers that carry a value: sorted, disjoint, joined where values are equal.
 
-What a `RangeSet` is to "acked", a `PieceMap` is to "ready again, third attempt": each range
+What a `RangeSet` is to "acked", a `IntervalMap` is to "ready again, third attempt": each range
 `[first, end)` has one value, and setting or clearing a range cuts its neighbours where needed.
 
 Theory of operation
@@ -48,7 +48,7 @@ class _Block(Generic[V]):
         return rest
 
 
-class PieceMap(Generic[V]):
+class IntervalMap(Generic[V]):
     """Numbers as ranges with a value each; `count` is kept, not computed."""
 
     __slots__ = ("_blocks", "_heads", "count")
@@ -72,7 +72,7 @@ class PieceMap(Generic[V]):
         return sum(len(block.firsts) for block in blocks)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PieceMap) and list(self) == list(other)
+        return isinstance(other, IntervalMap) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 

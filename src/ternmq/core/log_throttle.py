@@ -7,7 +7,7 @@ at once. Pure: whoever asks says what time it is.
 AGAIN_S = 60.0
 
 
-class Seldom:
+class LogThrottle:
     """What was said last, of each event."""
 
     __slots__ = ("_said",)

@@ -1,13 +1,13 @@
 """A set of whole numbers kept as sorted, disjoint, non-touching half-open ranges.
 
 Progress is ranges: "acked 0..1000" is one entry however many messages it covers. Lies in a
-`PieceMap`, so a change costs O(log n) to find plus the ranges it touches, also among a million of
+`IntervalMap`, so a change costs O(log n) to find plus the ranges it touches, also among a million of
 them. Never holds empty ranges. Pure memory.
 """
 
 from collections.abc import Iterable, Iterator
 
-from ternmq.core.interval_map import PieceMap
+from ternmq.core.interval_map import IntervalMap
 
 
 class RangeSet:
@@ -16,7 +16,7 @@ class RangeSet:
     __slots__ = ("_pieces",)
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        self._pieces: PieceMap[None] = PieceMap()
+        self._pieces: IntervalMap[None] = IntervalMap()
         for first, end in ranges:
             self._pieces.put(first, end, None)
 

@@ -14,10 +14,11 @@ from typing import Protocol
 from ternmq.core.errors import BadRequest, NotMaster, ProtocolError
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
-from ternmq.delay.store.bootstrap import Base, Installing
+from ternmq.delay.store.bootstrap import BootstrapFiles
+from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Command, Hello, unpack
 from ternmq.wire.messages.replication import BaseOpen, BaseOpened, BasePiece, BaseRead
@@ -31,18 +32,18 @@ MANIFEST = "manifest"
 log = get_logger()
 
 
-class Lending:
+class BootstrapLender:
     """The master's side: one base for a connection."""
 
     def __init__(
-        self, epoch: int, make: Callable[[], Awaitable[Base]], lent: Callable[[str], None]
+        self, epoch: int, make: Callable[[], Awaitable[BootstrapFiles]], lent: Callable[[str], None]
     ) -> None:
         """`lent` hears which member is about to follow from where the logs begin now."""
         self._epoch = epoch
         self._make = make
         self._lent = lent
-        self._answering = Answering()
-        self._bases: dict[Peer, Base] = {}
+        self._answering = PendingRequests()
+        self._bases: dict[Peer, BootstrapFiles] = {}
 
     def open(self, peer: Peer, frame: Frame) -> None:
         self._answering.begin(peer, frame, self._open(peer, unpack(frame.payload, BaseOpen)))
@@ -87,13 +88,13 @@ class Lending:
             self.lost(peer)
 
 
-class Target(Protocol):
+class BootstrapTarget(Protocol):
     """Makes the folder apart, for these contents; blocks."""
 
-    def __call__(self, manifest: bytes) -> Installing: ...
+    def __call__(self, manifest: bytes) -> BootstrapInstall: ...
 
 
-async def fetch(address: str, hello: Hello, wanted: BaseOpen, install: Target) -> None:
+async def fetch(address: str, hello: Hello, wanted: BaseOpen, install: BootstrapTarget) -> None:
     """Get a base from a master and put it in place; the store is closed meanwhile."""
     loop = asyncio.get_running_loop()
     connection = await Connection.open(address, hello, timeout=OPEN_S)

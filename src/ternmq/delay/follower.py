@@ -15,8 +15,8 @@ from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.delay.store.standby import Standby
 from ternmq.delay.store.store import DelayStore
 from ternmq.metrics.samples import Samples
-from ternmq.replication.following.replica_writer import Intake
-from ternmq.replication.member.member_context import Site
+from ternmq.replication.following.replica_writer import ReplicaWriter
+from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import Loops
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
@@ -29,12 +29,12 @@ HEALTH_S = 0.5
 _OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_READ)
 
 
-class DelayCopying:
+class DelayFollower:
     """A delay server as replica: `replication.trade.Copying`."""
 
     epoch = 0
 
-    def __init__(self, site: Site, store: DelayStore) -> None:
+    def __init__(self, site: MemberContext, store: DelayStore) -> None:
         self._site = site
         self._store = store
         self._standby = Standby(
@@ -66,10 +66,10 @@ class DelayCopying:
     def failed(self) -> TernError | None:
         return self._store.failed
 
-    def loops(self, intake: Intake) -> Loops:
+    def loops(self, intake: ReplicaWriter) -> Loops:
         return {"standby": self._standby.run, "health": partial(self._run_health, intake)}
 
-    async def _run_health(self, intake: Intake) -> None:
+    async def _run_health(self, intake: ReplicaWriter) -> None:
         """Whose files cannot be derived any more must not be thought able to lead."""
         while True:
             if self._store.failed is not None:

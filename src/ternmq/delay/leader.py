@@ -8,28 +8,28 @@ whoever made them.
 import asyncio
 import os
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.core.process import own_cpu_s, own_memory
-from ternmq.delay.dispatching.broker_senders import Brokers
+from ternmq.delay.dispatching.broker_senders import BrokerSenders
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.dispatching.dispatch import Dispatcher
 from ternmq.delay.intake.accept import Acceptor
-from ternmq.delay.intake.take_committed import Taker
+from ternmq.delay.intake.take_committed import CommittedTaker
 from ternmq.delay.operations.changes import Changes
-from ternmq.delay.operations.find import Finder
+from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.operations.prometheus import delay_figures
 from ternmq.delay.router import DelayRouter
 from ternmq.delay.store.store import DelayStore
 from ternmq.delay.timing.engine import Engine
-from ternmq.delay.timing.scheduler import Loader
+from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.delay.timing.ticker import Ticker
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.metrics.samples import Samples
-from ternmq.replication.commit_gate import Safety
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.rpc.address import join_address
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
@@ -42,7 +42,7 @@ STOP_WITHIN_S = 5.0
 TAKE_TIMEOUT_S = 5.0
 
 
-class Parts:
+class DelayParts:
     """The parts of one delay server, wired."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Parts:
         directory: TopicDirectory,
         url: str,
         clock: Clock,
-        safety: Safety | None = None,
+        safety: CommitGate | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -64,27 +64,27 @@ class Parts:
         # What came after the last checkpoint before a crash is known by number only.
         store.names.update({topic.id: topic.name for topic in directory.topics()})
         self.engine = Engine(store, hour_ms=config.delay_hour_ms, fragments=config.delay_fragments)
-        self.loader = Loader(
+        self.loader = Scheduler(
             self.engine, clock=clock, checkpoint_interval_s=config.checkpoint_interval_ms / 1000
         )
         self.acceptor = Acceptor(
             store, directory=directory, clock=clock, max_days=config.delay_max_days,
             auto_create=config.auto_create_topics, on_safe=self.loader.wake, safety=safety,
         )  # fmt: skip
-        self.taker = Taker(
-            config.broker_group, links=Links(url, app=wire.DISPATCHER, timeout=TAKE_TIMEOUT_S),
+        self.taker = CommittedTaker(
+            config.broker_group, links=Cluster(url, app=wire.DISPATCHER, timeout=TAKE_TIMEOUT_S),
             directory=directory, acceptor=self.acceptor, store=store,
         )  # fmt: skip
         self.decisions = Decisions(self.engine, clock, safety)
         self.loader.decide = self.decisions.put
-        self.brokers = Brokers(url, clock=clock)
+        self.brokers = BrokerSenders(url, clock=clock)
         self.dispatcher = Dispatcher(
             self.engine, self.decisions, self.brokers, clock=clock, workers=config.delay_workers
         )
         self.ticker = Ticker(
             self.engine, clock=clock, tick_ms=config.delay_tick_ms, wake=self.dispatcher.wake
         )
-        self.finder = Finder(self.engine, self.loader)
+        self.finder = DelayFinder(self.engine, self.loader)
         changes = Changes(
             self.engine, self.loader, self.decisions, self.finder, clock=clock,
             max_days=config.delay_max_days,

@@ -14,17 +14,17 @@ from ternmq.core.config import NodeConfig
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.log import get_logger
 from ternmq.core.units import GIB
-from ternmq.delay.bootstrap_transfer import Lending, fetch
-from ternmq.delay.follower import DelayCopying
+from ternmq.delay.bootstrap_transfer import BootstrapLender, fetch
+from ternmq.delay.follower import DelayFollower
 from ternmq.delay.formats.paths import DelayPaths
-from ternmq.delay.leader import Parts
+from ternmq.delay.leader import DelayParts
 from ternmq.delay.router import DelayRouter
-from ternmq.delay.store.bootstrap import Installing
+from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
-from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import CopiedLog, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
@@ -46,7 +46,7 @@ BASE = b"files"
 log = get_logger()
 
 
-class DelayTrade:
+class DelayKind:
     """What makes a member a delay server: `replication.trade.Trade`."""
 
     kind: GroupKind = "delay"
@@ -81,15 +81,15 @@ class DelayTrade:
     def note_forgetful(self, forgetful: bool) -> None:
         assert not forgetful, "a delay server waits for its disks"
 
-    def open(self, epoch: int, *, suffix: bool) -> "DelayHolding":
+    def open(self, epoch: int, *, suffix: bool) -> "DelayReplicatedStore":
         config = self._config
         store = DelayStore.open(
             self._disk, self._paths, clock=self._clock, hour_ms=config.delay_hour_ms,
             segment_size=config.segment_size, min_free=config.disk_free_min, suffix=suffix,
         )  # fmt: skip
-        return DelayHolding(store, self._url)
+        return DelayReplicatedStore(store, self._url)
 
-    async def begin_anew(self, site: Site, base: bytes) -> None:
+    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         standing = site.standing
         master = standing.member(standing.master)
         if master is None:
@@ -98,7 +98,7 @@ class DelayTrade:
         fetching = asyncio.ensure_future(
             fetch(
                 master.address, site.hello, wanted,
-                lambda manifest: Installing(self._disk, self._paths, manifest),
+                lambda manifest: BootstrapInstall(self._disk, self._paths, manifest),
             )
         )  # fmt: skip
         stopping = asyncio.ensure_future(site.stop.wait())
@@ -112,7 +112,7 @@ class DelayTrade:
             fetching.result()
 
 
-class DelayHolding:
+class DelayReplicatedStore:
     """An open delay store: `replication.trade.Holding`."""
 
     def __init__(self, store: DelayStore, url: str) -> None:
@@ -137,7 +137,7 @@ class DelayHolding:
     def base(self) -> bytes:
         return BASE
 
-    async def reserve(self, site: Site) -> int:
+    async def reserve(self, site: MemberContext) -> int:
         epoch = max((starts[-1][0] for starts in self.tables().values() if starts), default=0)
         used = InUse(
             broker_group=site.group, topic_ids=frozenset(), group_id=0, epoch=epoch, kind=site.kind
@@ -145,26 +145,26 @@ class DelayHolding:
         await site.directory.reserve(used)
         return epoch
 
-    def serving(self, site: Site, leader: Leader) -> "DelayServing":
-        return DelayServing(site, self._store, leader, self._url)
+    def serving(self, site: MemberContext, leader: Leader) -> "DelayLeader":
+        return DelayLeader(site, self._store, leader, self._url)
 
-    def copying(self, site: Site) -> DelayCopying:
-        return DelayCopying(site, self._store)
+    def copying(self, site: MemberContext) -> DelayFollower:
+        return DelayFollower(site, self._store)
 
 
-class DelayServing:
+class DelayLeader:
     """A delay server that leads: `replication.trade.Serving`."""
 
-    def __init__(self, site: Site, store: DelayStore, leader: Leader, url: str) -> None:
+    def __init__(self, site: MemberContext, store: DelayStore, leader: Leader, url: str) -> None:
         self._site = site
         self._store = store
         self._leader = leader
         self._url = url
-        self._parts: Parts | None = None
-        self._lending: Lending | None = None
+        self._parts: DelayParts | None = None
+        self._lending: BootstrapLender | None = None
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> DelayParts:
         assert self._parts is not None, "start comes first"
         return self._parts
 
@@ -176,11 +176,11 @@ class DelayServing:
         site, store = self._site, self._store
         self._note_needed()
         await asyncio.get_running_loop().run_in_executor(None, store.catch_up)
-        parts = self._parts = Parts(
+        parts = self._parts = DelayParts(
             site.config, store, site.directory, self._url, site.clock, self._leader
         )
         parts.listener, parts.member, parts.epoch = site.listener, site.me, self._leader.epoch
-        lending = self._lending = Lending(self._leader.epoch, parts.loader.base, self._lent)
+        lending = self._lending = BootstrapLender(self._leader.epoch, parts.loader.base, self._lent)
         parts.router.add(Command.BASE_OPEN, lending.open)
         parts.router.add(Command.BASE_READ, lending.read)
 

@@ -6,9 +6,9 @@ from typing import Any
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
-from ternmq.delay.operations.find import Finder
+from ternmq.delay.operations.find import DelayFinder
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages import commands as wire
 from ternmq.wire.messages.commands import Command, Flag, pack, unpack
@@ -28,11 +28,11 @@ class DelayRouter:
         *,
         acceptor: Acceptor,
         changes: Changes,
-        finder: Finder,
+        finder: DelayFinder,
         status: Callable[[wire.StatusQuery], wire.Status],
     ) -> None:
         self._status = status
-        self._answering = Answering()
+        self._answering = PendingRequests()
         self.stopping = False
         self._hot: dict[int, Hot] = {Command.PUBLISH: acceptor.publish}
         self._slow: dict[int, tuple[type[wire.Record], Slow]] = {

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
-from ternmq.delay.role import DelayTrade
+from ternmq.delay.role import DelayKind
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
-from ternmq.replication.roles.member_server import MemberServer, Place, serving_member
+from ternmq.replication.roles.member_server import MemberPlace, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.wire.messages.commands import DISPATCHER
 
@@ -30,8 +30,8 @@ async def serving_delay(
     """Run a delay server while the block runs; `address` is where others find it, by the meta
     servers at `url` it finds brokers."""
     disk = disk or RealDisk()
-    trade = DelayTrade(config, clock=clock, disk=disk, url=url)
-    place = Place(directory=directory, address=address, port=config.delay_port,
+    trade = DelayKind(config, clock=clock, disk=disk, url=url)
+    place = MemberPlace(directory=directory, address=address, port=config.delay_port,
                   hello=server_hello(DISPATCHER))  # fmt: skip
     async with serving_member(trade, config, place, clock=clock, disk=disk) as delay:
         yield delay

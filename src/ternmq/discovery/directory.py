@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ternmq.wire.messages.commands import Topic, TopicSettings
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 from ternmq.wire.messages.standings import Claim, GroupKind, Member, Standing
 
 
@@ -51,7 +51,7 @@ class Directory(TopicDirectory, Protocol):
     def placement(self) -> Placement | None:
         """Where messages go, from memory; None before anybody cared."""
 
-    async def place(self, wanted: Place) -> Placed:
+    async def place(self, wanted: PlaceChange) -> Placed:
         """Read it from the registry, or change it there; raises `BadRequest`."""
 
     async def delete_topic(self, name: str) -> Topic:
@@ -69,7 +69,7 @@ class Directory(TopicDirectory, Protocol):
         heard of: the registry is older than the data."""
 
 
-class Standings(Protocol):
+class StandingsDirectory(Protocol):
     """How broker groups stand: what their members ask. Every change is a compare-and-set in the
     registry. `Unavailable` from one of them means that the outcome is unknown until a version
     higher than the one before was seen."""
@@ -125,5 +125,5 @@ class Standings(Protocol):
         """A member is gone for good. Raises `AlreadyExists`, `NotInSync`, `BadRequest`."""
 
 
-class ClusterDirectory(Directory, Standings, Protocol):
+class ClusterDirectory(Directory, StandingsDirectory, Protocol):
     """All that a broker asks."""

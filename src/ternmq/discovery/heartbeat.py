@@ -32,7 +32,7 @@ class Saying(Protocol):
         """A meta server has it."""
 
 
-class Announcer:
+class Heartbeat:
     """Keeps one server known to one meta server."""
 
     def __init__(self, address: str, hello: Hello, saying: Saying) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
-from ternmq.discovery.heartbeat import Announcer
+from ternmq.discovery.heartbeat import Heartbeat
 from ternmq.wire.messages.commands import Hello, Route
 from ternmq.wire.messages.registering import Register
 
@@ -74,7 +74,7 @@ class _Announcing:
         self._addresses = addresses
         self._hello = hello
         self._registration = registration
-        self._announcers: list[Announcer] = []
+        self._announcers: list[Heartbeat] = []
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
@@ -85,7 +85,7 @@ class _Announcing:
         if self._stopped:  # Before we began.
             return
         self._announcers = [
-            Announcer(address, self._hello, self._registration) for address in self._addresses
+            Heartbeat(address, self._hello, self._registration) for address in self._addresses
         ]
         tasks = [asyncio.create_task(each.run()) for each in self._announcers]
         try:

@@ -30,7 +30,7 @@ from ternmq.wire.messages.commands import (
     Topics,
     TopicSettings,
 )
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 from ternmq.wire.messages.servers import (
     GroupId,
     GroupIdFind,
@@ -89,7 +89,7 @@ class RemoteDirectory(RemoteStandings):
         topic = self._topics.get(PLACEMENT)
         return None if topic is None else topic.settings.placement
 
-    async def place(self, wanted: Place) -> Placed:
+    async def place(self, wanted: PlaceChange) -> Placed:
         return await self.ask(Command.PLACE, wanted, Placed)
 
     async def reserve(self, used: InUse) -> frozenset[int]:

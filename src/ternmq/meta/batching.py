@@ -14,7 +14,7 @@ N = TypeVar("N")
 R = TypeVar("R")
 
 
-class Gather(Generic[K, N, R]):
+class Batching(Generic[K, N, R]):
     """Requests that wait for the next transaction; equal keys share one row and one answer."""
 
     def __init__(

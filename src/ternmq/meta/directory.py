@@ -33,14 +33,14 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
 from ternmq.discovery.hidden_topics import PLACEMENT, refused_topic
 from ternmq.discovery.notify import tell_all
-from ternmq.meta.batching import Gather
+from ternmq.meta.batching import Batching
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.standings.leadership import Leadership
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS, Liveness
 from ternmq.meta.standings.standings import epoch_key
 from ternmq.wire.messages.commands import Route, Topic, TopicSettings
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 from ternmq.wire.messages.standings import (
     Claim,
     GroupJoin,
@@ -65,7 +65,7 @@ _OWN_NAME = re.compile(r"%[A-Za-z0-9._%-]{1,390}", re.ASCII)
 T = TypeVar("T")
 
 
-class MetaService:
+class MetaDirectory:
     """Implements `discovery.directory.ClusterDirectory` over a registry. Made by
     `serving_directory`."""
 
@@ -91,10 +91,10 @@ class MetaService:
         self._servers_callbacks: list[Callable[[list[Route]], None]] = []
         self._deleted_callbacks: list[Callable[[Topic], None]] = []
         self._changed_callbacks: list[Callable[[Topic], None]] = []
-        self._new_topics = Gather[str, NewTopic, Topic](
+        self._new_topics = Batching[str, NewTopic, Topic](
             lambda new: self._in_worker(lambda: registry.create_topics(new)), self._made_topics
         )
-        self._new_groups = Gather[tuple[int, str], NewGroup, GroupRow | None](
+        self._new_groups = Batching[tuple[int, str], NewGroup, GroupRow | None](
             lambda new: self._in_worker(lambda: registry.create_groups(new)), lambda rows: None
         )
 
@@ -316,7 +316,7 @@ class MetaService:
         topic = self._topics.get(PLACEMENT)
         return None if topic is None else topic.settings.placement
 
-    async def place(self, wanted: Place, masters: Sequence[str] = ()) -> Placed:
+    async def place(self, wanted: PlaceChange, masters: Sequence[str] = ()) -> Placed:
         return await place(self, wanted, masters)
 
     # Servers that hold messages by themselves.
@@ -454,13 +454,13 @@ class MetaService:
 @asynccontextmanager
 async def serving_directory(
     open_registry: Callable[[], Registry], *, clock: Clock, dead_after_ms: int = DEAD_AFTER_MS
-) -> AsyncIterator[MetaService]:
+) -> AsyncIterator[MetaDirectory]:
     """Open the registry and keep the directory while the block runs."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
     loop = asyncio.get_running_loop()
     try:
         registry = await loop.run_in_executor(worker, open_registry)
-        service = MetaService(registry, clock=clock, worker=worker, dead_after_ms=dead_after_ms)
+        service = MetaDirectory(registry, clock=clock, worker=worker, dead_after_ms=dead_after_ms)
         try:
             await service.load()
             async with background(news=service.run_news):

@@ -15,7 +15,7 @@ from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.placement import changed
 from ternmq.meta.registries.registry import Change
 from ternmq.wire.messages.commands import Topic, TopicSettings
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 
 log = get_logger()
 
@@ -32,7 +32,7 @@ class ChangesTopics(Protocol):
     async def change_topic(self, name: str, change: Change) -> Topic: ...
 
 
-async def place(service: ChangesTopics, wanted: Place, masters: Sequence[str]) -> Placed:
+async def place(service: ChangesTopics, wanted: PlaceChange, masters: Sequence[str]) -> Placed:
     """Do what is wanted, durably; raises `BadRequest` when that cannot be."""
     if service.topic(PLACEMENT) is None:
         await service.look_for_news()

@@ -22,14 +22,14 @@ import msgspec
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.slots import SLOTS
-from ternmq.wire.messages.placement import Place, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placement
 
 WEIGHT = 100
 WEIGHT_MAX = 10_000
 GROUPS_MAX = 1_000
 
 
-def changed(before: Placement | None, wanted: Place, masters: Sequence[str]) -> Placement:
+def changed(before: Placement | None, wanted: PlaceChange, masters: Sequence[str]) -> Placement:
     """What is asked for, done; `masters` are the groups that are there. Raises `BadRequest`."""
     draft = _Draft(before or Placement())
     if any(not 0 <= slot < SLOTS for slot in wanted.slots):

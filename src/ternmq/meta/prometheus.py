@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from ternmq.meta.directory import MetaService
+from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.metrics.samples import Samples
@@ -12,7 +12,7 @@ ROLES = {"realtime": "broker", "delay": "delay"}
 
 
 def registry_figures(
-    out: Samples, service: MetaService, routes: RouteTable, registrar: Registrar
+    out: Samples, service: MetaDirectory, routes: RouteTable, registrar: Registrar
 ) -> None:
     """Who is there, who is away, who was heard of when."""
     current = routes.current()

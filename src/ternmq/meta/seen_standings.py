@@ -13,7 +13,7 @@ import msgspec
 
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.meta.directory import MetaService
+from ternmq.meta.directory import MetaDirectory
 from ternmq.storage.files.disk import RealDisk
 from ternmq.wire.messages.standings import Standing
 
@@ -22,15 +22,15 @@ WRITE_S = 0.2
 log = get_logger()
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenStanding(msgspec.Struct, frozen=True):
     cluster: str
     standings: list[Standing]
 
 
-class Witness:
+class SeenStandings:
     """Of one meta server."""
 
-    def __init__(self, service: MetaService, path: Path) -> None:
+    def __init__(self, service: MetaDirectory, path: Path) -> None:
         self._service = service
         self._path = path
         self._changed = asyncio.Event()
@@ -54,18 +54,18 @@ class Witness:
             await self._changed.wait()
             self._changed.clear()
             decided = [each for each in self._service.standings() if not each.claims]
-            seen = Seen(self._service.cluster, decided)
+            seen = SeenStanding(self._service.cluster, decided)
             try:
                 await loop.run_in_executor(None, self._write, seen)
             except TernError as error:
                 log.warning("what is seen of the registry is not noted", reason=error.message)
             await asyncio.sleep(WRITE_S)
 
-    def _read(self) -> Seen | None:
+    def _read(self) -> SeenStanding | None:
         disk = RealDisk()
         if not disk.exists(self._path):
             return None
-        return msgspec.msgpack.decode(disk.read(self._path), type=Seen)
+        return msgspec.msgpack.decode(disk.read(self._path), type=SeenStanding)
 
-    def _write(self, seen: Seen) -> None:
+    def _write(self, seen: SeenStanding) -> None:
         RealDisk().write_atomic(self._path, msgspec.msgpack.encode(seen))

@@ -20,14 +20,14 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.units import KIB
 from ternmq.discovery.hidden_topics import PLACEMENT
-from ternmq.meta.directory import MetaService
+from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.server_commands import Naming, StandingDesk, check_server, is_server
+from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_server, is_server
 from ternmq.meta.standings.liveness import HEARTBEAT_MS
 from ternmq.rpc.limits import ServerLimits
-from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
 from ternmq.wire.messages.commands import (
@@ -50,7 +50,7 @@ from ternmq.wire.messages.commands import (
     unpack,
 )
 from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
-from ternmq.wire.messages.placement import Place
+from ternmq.wire.messages.placement import PlaceChange
 from ternmq.wire.messages.registering import Register, Withdraw
 from ternmq.wire.messages.servers import EpochNew, GroupIdFind, Reserve, TopicNewsFind
 from ternmq.wire.messages.standings import (
@@ -88,7 +88,7 @@ class MetaHandler:
     """Implements `rpc.server.Handler`."""
 
     def __init__(
-        self, service: MetaService, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+        self, service: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
     ) -> None:
         self._service = service
         self._routes = routes
@@ -97,7 +97,7 @@ class MetaHandler:
         self.registrar = Registrar(
             service, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
         )
-        naming, desk = Naming(service), StandingDesk(service, self.registrar)
+        naming, desk = ServerCommands(service), StandingCommands(service, self.registrar)
         self._open: dict[int, Question] = {
             Command.STANDINGS: (StandingFind, desk.find),
             Command.GROUP_LEAD: (GroupLead, desk.lead),
@@ -114,7 +114,7 @@ class MetaHandler:
             Command.EPOCH: (EpochNew, naming.new_epoch),
             Command.RESERVE: (Reserve, naming.reserve),
         }
-        self._answering = Answering()
+        self._answering = PendingRequests()
         self._connections = 0
         for topic in service.topics():
             self._placed(topic)
@@ -172,7 +172,7 @@ class MetaHandler:
         elif command == Command.WITHDRAW:
             self._later(peer, frame, self.registrar.withdraw(unpack(payload, Withdraw)))
         elif command == Command.PLACE:
-            wanted_place = unpack(payload, Place)
+            wanted_place = unpack(payload, PlaceChange)
             if wanted_place.action in ("stopped", "settled"):
                 check_server(peer)
             masters = self._routes.masters()

@@ -6,12 +6,12 @@ an application: its name would have to begin with '%', and people's do not.
 
 from ternmq.core.errors import BadRequest, Unauthorized
 from ternmq.discovery.directory import InUse
-from ternmq.meta.directory import MetaService
+from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.commands import Empty, Record
 from ternmq.wire.messages.servers import (
-    Epoch,
+    EpochGiven,
     EpochNew,
     GroupId,
     GroupIdFind,
@@ -36,10 +36,10 @@ TOLD_MAX = 5_000
 """Topics in one answer; with more the asker is told to look at the list."""
 
 
-class Naming:
+class ServerCommands:
     """The questions of servers."""
 
-    def __init__(self, service: MetaService) -> None:
+    def __init__(self, service: MetaDirectory) -> None:
         self._service = service
 
     async def news(self, find: TopicNewsFind) -> Record:
@@ -69,7 +69,7 @@ class Naming:
         return Empty()
 
     async def new_epoch(self, wanted: EpochNew) -> Record:
-        return Epoch(epoch=await self._service.new_epoch(wanted.broker_group))
+        return EpochGiven(epoch=await self._service.new_epoch(wanted.broker_group))
 
     async def reserve(self, used: Reserve) -> Record:
         unknown = await self._service.reserve(
@@ -84,10 +84,10 @@ class Naming:
         return Reserved(unknown=sorted(unknown))
 
 
-class StandingDesk:
+class StandingCommands:
     """The questions of members of broker groups, and of people about them."""
 
-    def __init__(self, service: MetaService, registrar: Registrar) -> None:
+    def __init__(self, service: MetaDirectory, registrar: Registrar) -> None:
         self._service = service
         self._registrar = registrar
 

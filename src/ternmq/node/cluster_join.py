@@ -12,7 +12,7 @@ from ternmq.wire.messages.commands import Hello
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class ClusterJoin:
     """The cluster as a server sees it."""
 
     addresses: list[str]
@@ -22,13 +22,13 @@ class Joined:
 
 
 @asynccontextmanager
-async def joined(url: str, app: str) -> AsyncIterator[Joined]:
+async def joined(url: str, app: str) -> AsyncIterator[ClusterJoin]:
     """Know the names of the cluster while the block runs; raises when no meta server answers."""
     addresses = parse_url(url)
     hello = server_hello(app)
     cache = RouteCache(addresses, hello)
     try:
         async with remote_directory(cache) as directory:
-            yield Joined(addresses=addresses, hello=hello, directory=directory)
+            yield ClusterJoin(addresses=addresses, hello=hello, directory=directory)
     finally:
         await cache.close()

@@ -12,13 +12,13 @@ from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.release import release
-from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
 from ternmq.meta.registries.registry import Registry
 from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.seen_standings import Witness
+from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
@@ -35,7 +35,7 @@ OpenRegistry = Callable[[], Registry]
 class Meta:
     """A running meta server, as its owner sees it."""
 
-    directory: MetaService
+    directory: MetaDirectory
     routes: RouteTable
     handler: MetaHandler
     listener: Listener
@@ -83,14 +83,14 @@ async def serving_meta_role(
 
 @asynccontextmanager
 async def _witnessing(
-    service: MetaService, config: NodeConfig, *, real: bool
+    service: MetaDirectory, config: NodeConfig, *, real: bool
 ) -> AsyncIterator[None]:
     """Hold what was seen against the registry, then write down what is seen."""
     if not real:  # A registry of a test, on no disk.
         yield
         return
     config.data_dir.mkdir(parents=True, exist_ok=True)
-    witness = Witness(service, config.data_dir / "standings-seen")
+    witness = SeenStandings(service, config.data_dir / "standings-seen")
     await witness.testify()
     async with background(witness=witness.run):
         yield

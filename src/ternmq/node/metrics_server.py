@@ -95,7 +95,7 @@ class Gatherer:
             self._asked.cancel()
 
 
-class Figures(Collector):
+class NodeFigures(Collector):
     """Our figures as prometheus-client wants them."""
 
     def __init__(self, gatherer: Gatherer) -> None:
@@ -124,11 +124,11 @@ def families(samples: Samples) -> Iterator[Metric]:
         yield series
 
 
-class Handler(BaseHTTPRequestHandler):
+class MetricsHandler(BaseHTTPRequestHandler):
     """Answers `GET /metrics`."""
 
     timeout = READER_S
-    server: "Page"
+    server: "MetricsServer"
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != "/metrics":
@@ -160,13 +160,13 @@ class Handler(BaseHTTPRequestHandler):
         """A reader every few seconds is no news."""
 
 
-class Page(HTTPServer):
+class MetricsServer(HTTPServer):
     """The listening socket; `serve_forever` runs on the page's thread."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.address_family = _family(host, port)
-        super().__init__((host, port), Handler)
+        super().__init__((host, port), MetricsHandler)
 
     def server_bind(self) -> None:
         """Without the question to the name server that the standard library asks here."""
@@ -195,7 +195,7 @@ async def serving_metrics(
 
     gatherer = Gatherer([node, *sources])
     registry = CollectorRegistry()
-    registry.register(Figures(gatherer))
+    registry.register(NodeFigures(gatherer))
     ProcessCollector(registry=registry)
     page = open_page(config.host, config.metrics_port, registry)
     serve = partial(page.serve_forever, poll_interval=POLL_S)
@@ -213,9 +213,9 @@ async def serving_metrics(
         page.server_close()
 
 
-def open_page(host: str, port: int, registry: CollectorRegistry) -> Page:
+def open_page(host: str, port: int, registry: CollectorRegistry) -> MetricsServer:
     try:
-        return Page(host, port, registry)
+        return MetricsServer(host, port, registry)
     except OSError as error:
         raise BadConfig(cannot_listen(host, port, error)) from error
 

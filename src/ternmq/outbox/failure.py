@@ -20,7 +20,7 @@ BEHIND_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RowOutcome:
     """The new values of a row."""
 
     ready_ms: int
@@ -28,17 +28,17 @@ class Verdict:
     error: str
 
 
-def judge(error: TernError, *, attempts: int, attempts_max: int, now_ms: int) -> Verdict:
+def judge(error: TernError, *, attempts: int, attempts_max: int, now_ms: int) -> RowOutcome:
     """What to write into a row that was sent `attempts` times in vain before."""
     text = f"{error.code}: {error.message}"[:ERROR_SIZE_MAX].replace("\0", "")
     if isinstance(error, BadRequest | Corrupt):
-        return Verdict(PARKED_MS, attempts + 1, text)
+        return RowOutcome(PARKED_MS, attempts + 1, text)
     if away(error):
         wait = delay_ms(REFUSED_POLICY, 1) if isinstance(error, OverLimit) else 0
-        return Verdict(now_ms + wait, attempts, text)
+        return RowOutcome(now_ms + wait, attempts, text)
     if attempts + 1 >= attempts_max:
-        return Verdict(PARKED_MS, attempts + 1, text)
-    return Verdict(now_ms + delay_ms(REFUSED_POLICY, attempts + 1), attempts + 1, text)
+        return RowOutcome(PARKED_MS, attempts + 1, text)
+    return RowOutcome(now_ms + delay_ms(REFUSED_POLICY, attempts + 1), attempts + 1, text)
 
 
 def behind(now_ms: int) -> int:

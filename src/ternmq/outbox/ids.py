@@ -2,7 +2,7 @@
 
 import threading
 
-from ternmq.client.producing.producer_id import Incarnation
+from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock
 from ternmq.core.ids import id_to_text
@@ -17,7 +17,7 @@ class MessageIds:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._incarnation = Incarnation(self._clock)
+        self._incarnation = ProducerIdentity(self._clock)
         self._life = life.number
 
     def take(self) -> str:

@@ -26,7 +26,7 @@ from ternmq.core.errors import Moved, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.outbox.database import Database
 from ternmq.outbox.failure import behind, judge, rest_ms
-from ternmq.outbox.rows import Claim, OutboxRow, OutboxRows
+from ternmq.outbox.rows import OutboxRow, OutboxRows, RowClaim
 from ternmq.outbox.table import PARKED_MS
 
 ERROR_PAUSE_S = 1.0
@@ -71,7 +71,7 @@ class _Rest:
 
 
 @dataclass(slots=True)
-class _Round:
+class _RelayRound:
     """Rows taken in step 1, sorted by what happens to them."""
 
     ready: list[OutboxRow] = field(default_factory=list)
@@ -163,7 +163,7 @@ class Relay:
         self.learn(mq)
         now_ms = self._clock.now_ms()
         resting = frozenset(self._resters(now_ms))
-        claim = Claim(
+        claim = RowClaim(
             owner=self.owner,
             now_ms=now_ms,
             until_ms=now_ms + int(self.settings.lease * 1000),
@@ -184,7 +184,7 @@ class Relay:
         self.learn(mq)
         now_ms = self._clock.now_ms()
 
-        def read(connection: Connection) -> _Round:
+        def read(connection: Connection) -> _RelayRound:
             found = self.rows.committed(connection, ids, owner=self.owner, now_ms=now_ms)
             return self._sort(connection, found)
 
@@ -203,9 +203,9 @@ class Relay:
     def _resters(self, now_ms: int) -> list[str]:
         return [group for group, rest in self._resting.items() if rest.until_ms > now_ms]
 
-    def _sort(self, connection: Connection, rows: list[OutboxRow]) -> _Round:
+    def _sort(self, connection: Connection, rows: list[OutboxRow]) -> _RelayRound:
         """Who may be sent now; a missing broker group is decided, safe with this transaction."""
-        done = _Round()
+        done = _RelayRound()
         resting = self._resters(self._clock.now_ms())
         blockers = self.rows.blockers(connection, rows)
         undecided: dict[str, list[int]] = {}
@@ -239,7 +239,7 @@ class Relay:
 
     # Steps 2 and 3.
 
-    async def _settle(self, mq: SendsOnce, database: Database, taken: _Round) -> None:
+    async def _settle(self, mq: SendsOnce, database: Database, taken: _RelayRound) -> None:
         batches: dict[tuple[str | None, str], list[OutboxRow]] = {}
         for row in taken.ready:
             batches.setdefault((row.broker_group, row.topic), []).append(row)

@@ -67,7 +67,7 @@ class OutboxRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class RowClaim:
     """Who takes rows, how many, until when."""
 
     owner: str
@@ -104,7 +104,7 @@ def _chunks(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (values[at : at + CLAUSE_MAX] for at in range(0, len(values), CLAUSE_MAX))
 
 
-def _given(row: OutboxRow, claim: Claim) -> OutboxRow:
+def _given(row: OutboxRow, claim: RowClaim) -> OutboxRow:
     """The same as the statement does, where it cannot return what it made."""
     if row.broker_group is not None or not (claim.ordered_too or row.order_hash is None):
         return row
@@ -120,7 +120,7 @@ class OutboxRows:
 
     # Taking.
 
-    def claim(self, connection: Connection, claim: Claim) -> list[OutboxRow]:
+    def claim(self, connection: Connection, claim: RowClaim) -> list[OutboxRow]:
         """Take rows that are due, oldest first; nobody else takes them before `until_ms`."""
         table = self.table
         before = table.alias()
@@ -157,7 +157,7 @@ class OutboxRows:
             rows = _rows(connection.execute(taken.returning(*self._columns)))
         return sorted(rows, key=lambda row: row.id)
 
-    def _unordered(self, claim: Claim) -> list[ColumnElement[bool]]:
+    def _unordered(self, claim: RowClaim) -> list[ColumnElement[bool]]:
         return [] if claim.ordered_too else [self.table.c.order_hash.is_(None)]
 
     def committed(

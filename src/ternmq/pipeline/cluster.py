@@ -13,12 +13,12 @@ from typing import NamedTuple
 from ternmq.batch.envelope import Envelope
 from ternmq.client.client import Client
 from ternmq.client.client import connect as connect_async
-from ternmq.client.reading.range_reader import Piece, Pieces
+from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.client.transactions.detached import Detached, DetachedEnding
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
-from ternmq.pipeline.positions import DELIVERIES, Place
+from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.messages.commands import Command, Record, Seek, Sought, Start, T
 from ternmq.wire.messages.dead_letters import DeadDone
@@ -37,7 +37,7 @@ APP = "spark"
 STAGED_S = 72 * 3600.0
 """So long rows of the sink wait for their commit: a driver may be down in between."""
 
-_clusters: dict[str, "Cluster"] = {}
+_clusters: dict[str, "ClusterView"] = {}
 
 
 class Bounds(NamedTuple):
@@ -47,13 +47,13 @@ class Bounds(NamedTuple):
     end: int
 
 
-class Cluster:
+class ClusterView:
     """Blocking access for one process. Made by `cluster`."""
 
     def __init__(self, url: str) -> None:
         self._client: Client = connect_async(url, app=APP)
         loop_thread().run(_started(self._client))
-        self._bounds: dict[Place, tuple[float, Bounds]] = {}
+        self._bounds: dict[TopicPlace, tuple[float, Bounds]] = {}
         self._topic_ids: tuple[float, dict[str, int]] = (-IDS_REMEMBER_S, {})
         self._id: str | None = None
 
@@ -103,7 +103,7 @@ class Cluster:
         """Those that new rows go to: without those that are being drained."""
         return loop_thread().run(self._client.links.some_takers())
 
-    def recent_bounds(self, place: Place) -> Bounds | None:
+    def recent_bounds(self, place: TopicPlace) -> Bounds | None:
         """First and end, perhaps a moment old; None when there is no such topic."""
         known = self._bounds.get(place)
         now = time.monotonic()
@@ -114,7 +114,7 @@ class Cluster:
             self._bounds[place] = (now, found)
         return found
 
-    def bounds(self, place: Place) -> Bounds | None:
+    def bounds(self, place: TopicPlace) -> Bounds | None:
         """First and end now; None when there is no such topic."""
         if place.topic == DELIVERIES:
             page = self._deliveries(place.broker_group, -1)
@@ -122,12 +122,12 @@ class Cluster:
         sought = self._seek(place, Start(at="latest"))
         return None if sought is None else Bounds(sought.first, sought.end)
 
-    def at_time(self, place: Place, time_ms: int) -> int | None:
+    def at_time(self, place: TopicPlace, time_ms: int) -> int | None:
         """The first sequence stored at or after a time; None when there is none yet."""
         sought = self._seek(place, Start(at="time", value=time_ms))
         return None if sought is None or sought.sequence >= sought.end else sought.sequence
 
-    def after_bytes(self, place: Place, first: int, end: int, size: int) -> tuple[int, int]:
+    def after_bytes(self, place: TopicPlace, first: int, end: int, size: int) -> tuple[int, int]:
         """The sequence about so many stored bytes after `first`, and how many those are.
 
         Whole batches, at least one, and not beyond `end`.
@@ -143,7 +143,13 @@ class Cluster:
         return min(at, end), weighed
 
     def read(
-        self, place: Place, first: int, end: int, columns: Sequence[int], *, replica: bool = False
+        self,
+        place: TopicPlace,
+        first: int,
+        end: int,
+        columns: Sequence[int],
+        *,
+        replica: bool = False,
     ) -> Iterator[list[Envelope]]:
         """The rows of a range, piece by piece; the next piece is under way meanwhile.
 
@@ -164,11 +170,17 @@ class Cluster:
             yield piece.envelopes
 
     def _walk(
-        self, place: Place, first: int, end: int, columns: Sequence[int], *, replica: bool = False
-    ) -> Iterator[Piece]:
+        self,
+        place: TopicPlace,
+        first: int,
+        end: int,
+        columns: Sequence[int],
+        *,
+        replica: bool = False,
+    ) -> Iterator[Page]:
         links, group = self._client.links, place.broker_group
         walk = loop_thread().call(
-            lambda: Pieces(
+            lambda: RangeReader(
                 links.reader(group) if replica else links.broker(group),
                 place.topic,
                 columns=columns,
@@ -177,7 +189,7 @@ class Cluster:
             ).walk(first, end)
         )
 
-        async def following() -> Piece | None:
+        async def following() -> Page | None:
             return await anext(walk, None)
 
         try:
@@ -187,7 +199,7 @@ class Cluster:
             loop_thread().run(walk.aclose())
 
     def read_deliveries(
-        self, place: Place, first: int, end: int, gone: Callable[[int], None]
+        self, place: TopicPlace, first: int, end: int, gone: Callable[[int], None]
     ) -> Iterator[DeliveriesPage]:
         """The delivery records of a broker group between two offsets of its pull log; `gone` hears
         how many bytes of them were removed meanwhile."""
@@ -263,7 +275,7 @@ class Cluster:
     def look(self, name: str, broker_group: str) -> DetachedEnding:
         return loop_thread().run(self._client.look_detached(name, broker_group))
 
-    def _seek(self, place: Place, start: Start, size: int = 0) -> Sought | None:
+    def _seek(self, place: TopicPlace, start: Start, size: int = 0) -> Sought | None:
         seek = Seek(topic=place.topic, start=start, size=size)
         try:
             return self._ask(place.broker_group, Command.SEEK, seek, Sought)
@@ -271,11 +283,11 @@ class Cluster:
             return None
 
 
-def cluster(url: str) -> Cluster:
+def cluster(url: str) -> ClusterView:
     """This process's access to a cluster."""
     found = _clusters.get(url)
     if found is None:
-        found = _clusters[url] = Cluster(url)
+        found = _clusters[url] = ClusterView(url)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 
 DEFAULT_URL = "tern://127.0.0.1:7700"
 EARLIEST, LATEST = -2, -1
@@ -42,7 +42,7 @@ class Where:
 
     word: str = ""
     time_ms: int | None = None
-    sequences: dict[Place, int] = field(default_factory=dict)
+    sequences: dict[TopicPlace, int] = field(default_factory=dict)
     times_ms: dict[str, int] = field(default_factory=dict)
     """Per topic."""
 
@@ -52,7 +52,7 @@ class SourceOptions:
     url: str
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    places: tuple[Place, ...] = ()
+    places: tuple[TopicPlace, ...] = ()
     stream: str = "messages"
     starting: Where
     ending: Where
@@ -193,12 +193,12 @@ def _where(said: Mapping[str, str], side: str, default: str) -> Where:
     if text in ("earliest", "latest"):
         return Where(word=text)
     name = f"{side}Offsets"
-    found: dict[Place, int] = {}
+    found: dict[TopicPlace, int] = {}
     for topic, groups in _json(name, text).items():
         if not isinstance(groups, dict):
             raise BadRequest(f'{name} is JSON such as {{"orders": {{"main": 120}}}}, got {text!r}')
         for group, sequence in groups.items():
-            found[Place(topic, group)] = _whole(name, sequence)
+            found[TopicPlace(topic, group)] = _whole(name, sequence)
     return Where(sequences=found)
 
 
@@ -212,7 +212,7 @@ def _json(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _assigned(text: str) -> tuple[Place, ...]:
+def _assigned(text: str) -> tuple[TopicPlace, ...]:
     if not text:
         return ()
     found = _json("assign", text)
@@ -222,7 +222,7 @@ def _assigned(text: str) -> tuple[Place, ...]:
     )
     if not found or not fine:
         raise BadRequest(f'assign is JSON such as {{"orders": ["main"]}}, got {text!r}')
-    places = (Place(topic, group) for topic, groups in found.items() for group in groups)
+    places = (TopicPlace(topic, group) for topic, groups in found.items() for group in groups)
     return tuple(dict.fromkeys(places))
 
 

@@ -21,7 +21,7 @@ Positions = dict[str, dict[str, int]]
 SENTINEL: dict[str, Any] = {"v": VERSION, "new": True}
 
 
-class Place(NamedTuple):
+class TopicPlace(NamedTuple):
     """One sequence: a topic on a broker group."""
 
     topic: str
@@ -29,7 +29,9 @@ class Place(NamedTuple):
 
 
 def to_json(
-    positions: Mapping[Place, int], cluster: str = "", topic_ids: Mapping[str, int] | None = None
+    positions: Mapping[TopicPlace, int],
+    cluster: str = "",
+    topic_ids: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The canonical form."""
     topics: Positions = {}
@@ -50,7 +52,7 @@ def is_sentinel(offset: Any) -> bool:
     return isinstance(offset, Mapping) and offset.get("new") is True
 
 
-def from_json(offset: Any, cluster: str = "") -> dict[Place, int]:
+def from_json(offset: Any, cluster: str = "") -> dict[TopicPlace, int]:
     """Read what `to_json` made; a checkpoint of something else is a clear error."""
     if not isinstance(offset, Mapping):  # The rate source counts seconds.
         offset = {"": offset}
@@ -66,12 +68,12 @@ def from_json(offset: Any, cluster: str = "") -> dict[Place, int]:
             "is the checkpoint that of another query?"
         )
     return {
-        Place(topic, group): int(sequence)
+        TopicPlace(topic, group): int(sequence)
         for topic, groups in topics.items()
         for group, sequence in groups.items()
     }
 
 
-def merged(old: Mapping[Place, int], new: Mapping[Place, int]) -> dict[Place, int]:
+def merged(old: Mapping[TopicPlace, int], new: Mapping[TopicPlace, int]) -> dict[TopicPlace, int]:
     """Never backwards: a broker that is away, or behind, moves nothing."""
     return {place: max(old.get(place, 0), new.get(place, 0)) for place in old.keys() | new.keys()}

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from ternmq.core.errors import TernError
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.write_plan import Plan
+from ternmq.storage.log.write_plan import WritePlan
 
 _EVERYTHING = 2**63
 
 
-class Safety(Protocol):
+class CommitGate(Protocol):
     """Says when what is written counts, and passes it on to those who have to have it."""
 
     refusal: TernError | None
@@ -68,7 +68,7 @@ class Alone:
         pass
 
 
-def pass_on(safety: Safety, log: int, plan: Plan, *, sync: bool) -> None:
+def pass_on(safety: CommitGate, log: int, plan: WritePlan, *, sync: bool) -> None:
     """Offer what a write of these parts puts on the disk."""
     for part in plan.parts:
         if part.buffers:

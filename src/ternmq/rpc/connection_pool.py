@@ -33,7 +33,7 @@ class Pause(enum.IntFlag):
     COSTLY = 16
 
 
-class Guest(Protocol):
+class PooledPeer(Protocol):
     """What the house needs of a peer."""
 
     address: tuple[str, int]
@@ -54,10 +54,10 @@ class Guest(Protocol):
     def cut(self, reason: TernError) -> None: ...
 
 
-G = TypeVar("G", bound=Guest)
+G = TypeVar("G", bound=PooledPeer)
 
 
-class House(Generic[G]):
+class ConnectionPool(Generic[G]):
     """One per listener."""
 
     def __init__(self, limits: ServerLimits, now: float) -> None:

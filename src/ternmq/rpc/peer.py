@@ -23,7 +23,7 @@ from typing import Any, Protocol, cast
 from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
-from ternmq.rpc.connection_pool import House, Pause
+from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
@@ -64,7 +64,7 @@ class Handler(Protocol):
 class Peer(asyncio.BufferedProtocol):
     """A client as the server sees it."""
 
-    def __init__(self, house: "House[Peer]", handler: Handler) -> None:
+    def __init__(self, house: "ConnectionPool[Peer]", handler: Handler) -> None:
         self._house = house
         self._handler = handler
         self._handle = handler.frame

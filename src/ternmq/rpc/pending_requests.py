@@ -3,7 +3,7 @@
 The tasks are owned here, count against their peer's bound while they run, and are waited for at the
 end; those that only wait for something to happen are given up then. An error of ours is the answer;
 anything else is a bug, logged here and told without details. Who wants no answer gets none.
-With `Waits` those who asked are told when the work cannot end at present; it goes on all the same.
+With `StuckRequests` those who asked are told when the work cannot end at present; it goes on all the same.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.stuck_requests import Waits
+from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Flag, Record, pack
 
@@ -44,10 +44,10 @@ class _Asked:
             self.peer.fail(self.command, self.correlation, error)
 
 
-class Answering:
+class PendingRequests:
     """What a server has begun and not answered yet."""
 
-    def __init__(self, waits: Waits | None = None) -> None:
+    def __init__(self, waits: StuckRequests | None = None) -> None:
         self._waits = waits
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()

@@ -17,7 +17,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadConfig, OverLimit
 from ternmq.core.log import get_logger
 from ternmq.rpc.address import join_address
-from ternmq.rpc.connection_pool import House
+from ternmq.rpc.connection_pool import ConnectionPool
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.peer import Handler, Peer
@@ -36,7 +36,7 @@ class Listener:
 
     def __init__(
         self,
-        house: House[Peer],
+        house: ConnectionPool[Peer],
         handler: Handler,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
@@ -135,7 +135,7 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
     keep_freed_memory()
-    house: House[Peer] = House(limits, clock.monotonic())
+    house: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic())
     house.connections_max = _connections_possible(limits.connections_max)
     listener = Listener(house, handler, clock, asyncio.get_running_loop())
     await listener.start(host, port)

@@ -18,7 +18,7 @@ LOOK_S = 0.25
 Tell = Callable[[TernError], None]
 
 
-class Waits:
+class StuckRequests:
     """What a server has begun, by when."""
 
     def __init__(self) -> None:

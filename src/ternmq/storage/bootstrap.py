@@ -13,7 +13,7 @@ First it is written there as the file `base`; killed behind that, the next start
      4     4  crc          CRC-32C of bytes 8..
      8     4  version      1
     12     4  spare        zero
-    16     .  msgpack of `BaseState`
+    16     .  msgpack of `BootstrapState`
 """
 
 import struct
@@ -34,7 +34,7 @@ VERSION = 1
 HEADER = struct.Struct("<4sII4x")
 
 
-class BaseState(msgspec.Struct, array_like=True, kw_only=True):
+class BootstrapState(msgspec.Struct, array_like=True, kw_only=True):
     """Where the logs begin, and the files that say what was before."""
 
     message_start: int
@@ -45,15 +45,15 @@ class BaseState(msgspec.Struct, array_like=True, kw_only=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(BaseState)
+_decoder = msgspec.msgpack.Decoder(BootstrapState)
 
 
-def encode(state: BaseState) -> bytes:
+def encode(state: BootstrapState) -> bytes:
     body = struct.pack("<I4x", VERSION) + _encoder.encode(state)
     return MAGIC + struct.pack("<I", crc32c(body)) + body
 
 
-def decode(content: bytes) -> BaseState:
+def decode(content: bytes) -> BootstrapState:
     """Raises `Corrupt` when this is not a whole base."""
     if len(content) < HEADER.size:
         raise Corrupt("the base of a log is too short")

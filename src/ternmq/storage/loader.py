@@ -22,7 +22,7 @@ from ternmq.core.log import get_logger
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.batch_scan import Collector, MessageFormat, check_stamp, walk
 from ternmq.storage.consume.consume_log import ConsumeLog, make_table
-from ternmq.storage.consume.entry import RECORD, RECORD_SIZE, Entry, Location, anchor
+from ternmq.storage.consume.entry import RECORD, RECORD_SIZE, ConsumeEntry, Location, anchor
 from ternmq.storage.consume.runs import Runs
 from ternmq.storage.consume.table_file import HEADER_SIZE, Table
 from ternmq.storage.consume.tables import ConsumeTables
@@ -30,26 +30,26 @@ from ternmq.storage.consume.tail_file import Tail, read_tail
 from ternmq.storage.files import paths as names
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.files.log_start import Floor
+from ternmq.storage.files.log_start import LogStart
 from ternmq.storage.files.log_start import decode as decode_floor
 from ternmq.storage.files.paths import Paths
 from ternmq.storage.log import recovery
-from ternmq.storage.log.leader_epochs import EpochTable
+from ternmq.storage.log.leader_epochs import LeaderEpochs
 from ternmq.storage.log.recovery import Quarantine
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.messages.producers import ProducerTable
-from ternmq.storage.messages.transactions import HalfTable
+from ternmq.storage.messages.transactions import TransactionTable
 
 log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class LoadMarks:
     """What is known about the log before it is read."""
 
     checkpoint: Checkpoint
-    epochs: EpochTable
+    epochs: LeaderEpochs
     suffix: bool
     """Not everything that is written is safe."""
 
@@ -57,7 +57,7 @@ class Marks:
 STAMPS_TRIED = 16  # The last batches may be damaged; epochs hardly change between them.
 
 
-class Opening:
+class Loader:
     """The steps of one start, sharing what they find."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Opening:
         *,
         source: SegmentedLog,
         config: StorageConfig,
-        marks: Marks,
+        marks: LoadMarks,
         report: RecoveryReport,
     ) -> None:
         self._disk = disk
@@ -85,10 +85,10 @@ class Opening:
             silence_ms=config.producer_silence_ms,
         )  # fmt: skip
         self.producers_from = 0
-        self.halves = HalfTable(segment_of=source.base_of)
+        self.halves = TransactionTable(segment_of=source.base_of)
         self._halves_from = 0
         self._rebuilding = threading.Lock()
-        self.floor = Floor()
+        self.floor = LogStart()
         self._orphans: dict[int, int] = {}  # Ends that only tables without a segment know.
         self.stored_at_ms = marks.checkpoint.stored_at_ms
         self.epoch = marks.checkpoint.epoch  # The latest that wrote here.
@@ -319,7 +319,9 @@ class Opening:
         for topic_id, end in self._orphans.items():
             known = runs.ends.get(topic_id, 0)
             if known < end:
-                lost = Entry(known, self._source.end | 1, 0, end - known, 0, 0, 0, Location.LOST)
+                lost = ConsumeEntry(
+                    known, self._source.end | 1, 0, end - known, 0, 0, 0, Location.LOST
+                )
                 runs.add(topic_id, lost)
         self._report.lost += runs.lost
         self._report.notes += runs.notes

@@ -19,7 +19,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
 from ternmq.core.log import get_logger
 from ternmq.storage import bootstrap
-from ternmq.storage.bootstrap import BaseState
+from ternmq.storage.bootstrap import BootstrapState
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.files import checkpoint as checkpoint_file
@@ -27,12 +27,12 @@ from ternmq.storage.files import log_start as floor_file
 from ternmq.storage.files import unclean
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.files.log_start import Floor
+from ternmq.storage.files.log_start import LogStart
 from ternmq.storage.files.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
 from ternmq.storage.index.index import MessageIndex
-from ternmq.storage.loader import Marks, Opening
+from ternmq.storage.loader import Loader, LoadMarks
 from ternmq.storage.log import recovery
-from ternmq.storage.log.epoch_history import History, redo_cut
+from ternmq.storage.log.epoch_history import EpochHistory, redo_cut
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.log.retention_rules import Segment
@@ -40,7 +40,7 @@ from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.messages.message_log import Derived, MessageLog
 from ternmq.storage.messages.producers import ProducerTable
 from ternmq.storage.messages.search import Search
-from ternmq.storage.messages.transactions import SNAPSHOT_AFTER, HalfTable
+from ternmq.storage.messages.transactions import SNAPSHOT_AFTER, TransactionTable
 from ternmq.storage.pull.pull_log import PullLog
 from ternmq.storage.pull.record import PullFormat
 
@@ -48,7 +48,7 @@ log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownLogs:
     """Numbers that the data uses: nobody may give them out again."""
 
     topic_ids: frozenset[int]
@@ -64,7 +64,7 @@ class Store:
     consume: ConsumeLog
     pulls: PullLog
     producers: ProducerTable
-    halves: HalfTable
+    halves: TransactionTable
     index: MessageIndex
     search: Search
     report: RecoveryReport
@@ -75,14 +75,14 @@ class Store:
         """Use `Store.open`."""
         self._disk = disk
         self._paths = Paths(directory)
-        self._history = History(disk, self._paths.epochs)
+        self._history = EpochHistory(disk, self._paths.epochs)
         self._clock = clock
         self._config = config
         self.report = RecoveryReport()
         self._epoch = epoch
         self._epoch_before = 0
         self._last = Checkpoint()
-        self._floor = Floor()
+        self._floor = LogStart()
         self._producers_cover = 0
         self._closed = False
 
@@ -154,9 +154,9 @@ class Store:
         )  # fmt: skip
         epochs = self._history.epochs
         redo_cut(self._message_segments, epochs.message_cut)
-        opening = Opening(
+        opening = Loader(
             self._disk, self._paths, source=self._message_segments, config=self._config,
-            marks=Marks(known, epochs.messages, suffix), report=self.report,
+            marks=LoadMarks(known, epochs.messages, suffix), report=self.report,
         )  # fmt: skip
         self.consume = opening.run(self._clock)
         self.producers = opening.producers
@@ -235,10 +235,10 @@ class Store:
             for base in old:
                 self._disk.unlink(self._paths.tail(base))
 
-    def known(self) -> Known:
+    def known(self) -> KnownLogs:
         """Ids and epoch found at this start. Blocks; to be asked before `pulls.replay`."""
         survey = self.pulls.survey()
-        return Known(
+        return KnownLogs(
             topic_ids=frozenset(
                 {
                     *self.consume.topic_ids(),
@@ -324,9 +324,9 @@ class Store:
         floor = self._floor  # Read once: retention may be at work.
         start = max(self.messages.start_offset, floor.offset)
         changes = self.halves.changes
-        state = BaseState(
+        state = BootstrapState(
             message_start=start, pull_start=self.pulls.start_offset,
-            floor=floor_file.encode(Floor(start, floor.ends)),
+            floor=floor_file.encode(LogStart(start, floor.ends)),
             producers=self.producers.snapshot(start), halves=self.halves.snapshot(start),
         )  # fmt: skip
         self.halves.changes = changes  # That was not for our own file.
@@ -432,7 +432,7 @@ class Store:
         # Deleted topics are forgotten one segment after their last message.
         before = self._floor.ends.items()
         ends = {topic: end for topic, end in before if self.consume.is_known(topic)}
-        floor = Floor(segment.end, ends | self.consume.ends_at(base))
+        floor = LogStart(segment.end, ends | self.consume.ends_at(base))
         self._disk.write_atomic(self._paths.floor, floor_file.encode(floor))
         self._floor = floor
         try:

@@ -9,7 +9,7 @@ from ternmq.batch.encoder import Columns
 from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.transactions.detached import Detached as AsyncDetached
-from ternmq.client.transactions.detached import Staged
+from ternmq.client.transactions.detached import StagedRows
 from ternmq.client.transactions.transaction import Transaction as AsyncTransaction
 from ternmq.sync.loop_thread import run
 
@@ -100,5 +100,5 @@ class Detached:
     ) -> HalfReceipts:
         return run(self._detached.send_many(topic, bodies, **options))
 
-    def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> Staged:
+    def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> StagedRows:
         return run(self._detached.send_columns(topic, columns, later=later))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ternmq.batch.check import check_incoming, tag_bit
 from ternmq.batch.compression import CHUNK
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.layout import BODY_SIZE_MAX, FIXED_SIZE, Column, Encoding, Part
+from ternmq.batch.layout import BODY_SIZE_MAX, FIXED_SIZE, Column, ColumnPart, Encoding
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TernError
 from tests.unit.batch.making import a_batch, encodings, messages
@@ -74,7 +74,7 @@ def test_garbage_is_refused(garbage: bytes) -> None:
 
 def test_a_zip_bomb_is_held_to_its_claim() -> None:
     batch = a_batch([Outgoing(body=b"\0" * 60_000)] * 4, stamped=False)
-    place = BatchView(batch).parts()[Column.BODY, Part.CHUNKS]
+    place = BatchView(batch).parts()[Column.BODY, ColumnPart.CHUNKS]
     CHUNK.pack_into(batch, place[0], 0, 0, 10, BODY_SIZE_MAX)
 
     with pytest.raises(ProtocolError, match="chunk"):
@@ -84,8 +84,8 @@ def test_a_zip_bomb_is_held_to_its_claim() -> None:
 def test_a_chunk_that_claims_another_size_than_its_table_is_not_decompressed() -> None:
     honest = a_batch([Outgoing(body=b"\0" * 60_000)], stamped=False)
     small = a_batch([Outgoing(body=b"\0" * 600)], stamped=False)
-    data = BatchView(honest).buffer(Column.BODY, Part.DATA)
-    place = BatchView(small).parts()[Column.BODY, Part.DATA]
+    data = BatchView(honest).buffer(Column.BODY, ColumnPart.DATA)
+    place = BatchView(small).parts()[Column.BODY, ColumnPart.DATA]
     assert data is not None
     small[place[0] : place[0] + place[1]] = bytes(data)[: place[1]].ljust(place[1], b"\0")
 

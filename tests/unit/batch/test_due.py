@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ternmq.batch.check import check_incoming
 from ternmq.batch.due import due_times
 from ternmq.batch.encoder import Due, Outgoing, encode_bodies
-from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, Part
+from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, ColumnPart
 from ternmq.batch.rows.cut import cut
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, Corrupt, ProtocolError
@@ -87,7 +87,7 @@ def forged(batch: bytearray, at: int, packed: bytes) -> bytearray:
 @pytest.mark.parametrize("value", [-1, DUE_MAX_MS + 1, 2**63 - 1, -(2**63)])
 def test_a_time_that_no_date_can_be_is_refused(value: int) -> None:
     batch = a_batch([Outgoing(body=b"a", due_at_ms=5), Outgoing(body=b"b", due_at_ms=5)])
-    at = BatchView(batch).parts()[Column.DUE, Part.VALUES][0]
+    at = BatchView(batch).parts()[Column.DUE, ColumnPart.VALUES][0]
 
     with pytest.raises(ProtocolError, match="due times"):
         check_incoming(forged(batch, at + 8, struct.pack("<q", value)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ternmq.batch.arrow import record_batch
 from ternmq.batch.encoder import Outgoing, encode_bodies, split_rows
-from ternmq.batch.layout import BATCH_SIZE_MAX, ROWS_MAX, Column, Encoding, Part
+from ternmq.batch.layout import BATCH_SIZE_MAX, ROWS_MAX, Column, ColumnPart, Encoding
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import TooLarge
 from ternmq.core.ids import id_to_text
@@ -45,7 +45,7 @@ def test_ids_follow_the_producers_sequence_and_cost_no_bytes() -> None:
 
     expected = [id_to_text(ORIGIN.producer.message_id(n)) for n in (7, 8)]
     assert [view.message_id(0), view.message_id(1)] == expected
-    assert view.buffer(Column.EXPLICIT_ID, Part.DATA) is None
+    assert view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is None
 
 
 def test_bodies_over_100_bytes_are_compressed_when_it_helps() -> None:
@@ -53,9 +53,9 @@ def test_bodies_over_100_bytes_are_compressed_when_it_helps() -> None:
     long = a_batch([Outgoing(body=b"tern " * 100)] * 10)
     short = a_batch([Outgoing(body=b"tern " * 10)] * 10)
 
-    assert BatchView(long).parts()[Column.BODY, Part.DATA][2] == Encoding.ZSTD
+    assert BatchView(long).parts()[Column.BODY, ColumnPart.DATA][2] == Encoding.ZSTD
     assert len(long) < 1_000
-    assert BatchView(short).parts()[Column.BODY, Part.DATA][2] == Encoding.PLAIN
+    assert BatchView(short).parts()[Column.BODY, ColumnPart.DATA][2] == Encoding.PLAIN
 
 
 def test_a_batch_over_the_limit_is_refused_with_advice() -> None:

@@ -4,13 +4,13 @@ import os
 
 import ternmq
 from ternmq.broker.delivery.seek import weighed
-from ternmq.storage.consume.entry import Entry, Location
+from ternmq.storage.consume.entry import ConsumeEntry, Location
 from ternmq.testing import node
 from ternmq.wire.messages.commands import Command, Seek, Sought, Start
 
 
-def entry(base: int, count: int, size: int, location: int = Location.MESSAGE_LOG) -> Entry:
-    return Entry(base, 0, size, count, 0, 0, 0, location)
+def entry(base: int, count: int, size: int, location: int = Location.MESSAGE_LOG) -> ConsumeEntry:
+    return ConsumeEntry(base, 0, size, count, 0, 0, 0, location)
 
 
 def test_a_batch_counts_by_the_rows_that_are_wanted_of_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.core import interval_map as pieces_module
-from ternmq.core.interval_map import PieceMap
+from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
 
 spans = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1]))
@@ -49,7 +49,7 @@ def test_a_range_set_is_a_set(steps: list[tuple[bool, tuple[int, int]]]) -> None
 
 @given(st.lists(st.tuples(st.integers(0, 3), spans), max_size=40))
 def test_a_piece_map_is_a_dictionary(steps: list[tuple[int, tuple[int, int]]]) -> None:
-    pieces: PieceMap[int] = PieceMap()
+    pieces: IntervalMap[int] = IntervalMap()
     plain: dict[int, int] = {}
     for value, (first, end) in steps:
         if value:
@@ -73,7 +73,7 @@ def test_a_piece_map_is_a_dictionary(steps: list[tuple[int, tuple[int, int]]]) -
 
 @given(st.permutations(range(0, 120, 2)))
 def test_a_million_single_rows_would_come_and_go_in_any_order(rows: list[int]) -> None:
-    pieces: PieceMap[str] = PieceMap((row, row + 1, "waits") for row in rows)
+    pieces: IntervalMap[str] = IntervalMap((row, row + 1, "waits") for row in rows)
 
     assert [first for first, _, _ in pieces] == sorted(rows)
     assert pieces.bounds() == (0, 119)

@@ -1,8 +1,8 @@
 """A delay replica's store that gets its bytes from a master's store, without a network between."""
 
 from ternmq.delay.formats.paths import DelayPaths
-from ternmq.delay.store.bootstrap import Base
-from ternmq.delay.store.bootstrap_install import Installing
+from ternmq.delay.store.bootstrap import BootstrapFiles
+from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.delay.store.journal import Journal
 from ternmq.delay.store.store import DelayStore
 from ternmq.storage.files.disk import Disk
@@ -80,9 +80,9 @@ def checkpoint(store: DelayStore) -> None:
 
 def install(master: DelayStore, disk: Disk, paths: DelayPaths, *, piece: int = 1000) -> None:
     """A base, from the files of one to the directory of the other."""
-    base = Base(master)
+    base = BootstrapFiles(master)
     try:
-        installing = Installing(disk, paths, base.manifest)
+        installing = BootstrapInstall(disk, paths, base.manifest)
         for kind, hour, length in installing.files:
             for at in range(0, length, piece):
                 installing.write(kind, hour, at, base.read(kind, hour, at, piece))

@@ -10,7 +10,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS
 from ternmq.delay.dispatching.collect import BODIES_SIZE, Collected, collect
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.store.store import Deciding, DelayStore
 from ternmq.delay.timing.engine import Engine, Work
@@ -99,7 +99,7 @@ class Bench:
 
     def intend(self, work: Work, rows: np.ndarray) -> Decision:
         intent = Decision(
-            kind=Kind.INTENT, at_ms=self.clock.now_ms(), topic_id=work.topic_id, rows=rows,
+            kind=DecisionKind.INTENT, at_ms=self.clock.now_ms(), topic_id=work.topic_id, rows=rows,
             group="main",
         )  # fmt: skip
         self.decide(work.hour, intent)
@@ -126,7 +126,7 @@ class Bench:
             view = BatchView(found.batch)
             dues += [int(view.body(row).rstrip(b"\0")) for row in range(view.count)]
             intent = self.intend(work, found.rows)
-            done = Decision(kind=Kind.DONE, at_ms=self.clock.now_ms(), value=intent.offset)
+            done = Decision(kind=DecisionKind.DONE, at_ms=self.clock.now_ms(), value=intent.offset)
             self.decide(work.hour, done)
         return dues
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ternmq.core.errors import Corrupt
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import hour_name
 from ternmq.delay.hours.hour import NEVER
 from tests.unit.delay.making import START_MS, Bench
@@ -77,7 +77,7 @@ def test_the_last_decision_is_missed_when_it_is_damaged() -> None:
     hour = bench.engine.hours[START_MS]
     assert hour.book is not None
     rows = hour.book.hold(np.array([2], np.uint32), NEVER)
-    bench.decide(START_MS, Decision(kind=Kind.CANCELLED, at_ms=1, topic_id=1, rows=rows))
+    bench.decide(START_MS, Decision(kind=DecisionKind.CANCELLED, at_ms=1, topic_id=1, rows=rows))
     bench.checkpoint()
     bench.disk.flip(DISPATCH, len(bench.disk.read(DISPATCH)) - 4)
 

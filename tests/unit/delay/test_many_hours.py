@@ -13,7 +13,7 @@ from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS
 from ternmq.delay.formats.paths import DelayPaths, hour_name
-from ternmq.delay.store.hour_files import FILES_OPEN_MAX, HourLog
+from ternmq.delay.store.hour_files import FILES_OPEN_MAX, HourFiles
 from ternmq.delay.store.store import DelayStore
 from ternmq.delay.timing.scheduler import SYNC_FILES
 from ternmq.storage.files.disk import File
@@ -138,7 +138,7 @@ def test_syncs_side_by_side_count_only_when_all_are_done() -> None:
     disk = SimulatedDisk()
     directory = Path("/d/schedule")
     disk.mkdir(directory)
-    log = HourLog(disk, directory)
+    log = HourFiles(disk, directory)
     for hour in range(5):
         log.append(hour, [b"8 bytes."])
     asked: list[int] = []

@@ -11,11 +11,11 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, Diverged, ProtocolError
 from ternmq.core.units import HOUR_MS, MINUTE_MS
 from ternmq.delay.formats import checkpoint as checkpoint_file
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths, hour_name
 from ternmq.delay.hours.hour import NEVER
-from ternmq.delay.store.bootstrap import Base
-from ternmq.delay.store.bootstrap_install import Installing
+from ternmq.delay.store.bootstrap import BootstrapFiles
+from ternmq.delay.store.bootstrap_install import BootstrapInstall
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.standby import Standby
 from ternmq.delay.store.store import DelayStore
@@ -71,7 +71,7 @@ def cancel(bench: Bench, hour: int, row: int) -> None:
     book = bench.engine.hours[hour].book
     assert book is not None
     rows = book.hold(np.array([row], np.uint32), NEVER)
-    bench.decide(hour, Decision(kind=Kind.CANCELLED, at_ms=0, topic_id=1, rows=rows))
+    bench.decide(hour, Decision(kind=DecisionKind.CANCELLED, at_ms=0, topic_id=1, rows=rows))
 
 
 def content(disk: SimulatedDisk, kind: str) -> bytes:
@@ -304,7 +304,7 @@ def test_an_abandoned_decision_leaves_no_gap() -> None:
     bench.send([START_MS + 100, START_MS + 200])
     bench.prepare()
     rows = np.array([0], np.uint32)
-    item = Deciding(START_MS, Decision(kind=Kind.CANCELLED, at_ms=0, topic_id=1, rows=rows))
+    item = Deciding(START_MS, Decision(kind=DecisionKind.CANCELLED, at_ms=0, topic_id=1, rows=rows))
     bench.disk.faults.fail_write(1, "full")
     bench.store.decide([item])
     assert item.error is not None
@@ -355,7 +355,7 @@ def test_a_base_brings_what_the_logs_do_not_have_any_more() -> None:
 
 def test_what_is_copied_is_neither_removed_nor_trimmed() -> None:
     bench = trimmed()
-    base = Base(bench.store)
+    base = BootstrapFiles(bench.store)
     bench.clock.turn(3 * 3600)
     bench.prepare()
     bench.tick()
@@ -402,10 +402,10 @@ def test_a_base_is_for_an_empty_directory_and_its_bytes_follow_on() -> None:
     bench.prepare()
     copy(bench.store, replica)
     bench.checkpoint()
-    base = Base(bench.store)
+    base = BootstrapFiles(bench.store)
     with pytest.raises(AlreadyExists, match="aside"):
-        Installing(disk, PATHS, base.manifest)
-    installing = Installing(SimulatedDisk(), PATHS, base.manifest)
+        BootstrapInstall(disk, PATHS, base.manifest)
+    installing = BootstrapInstall(SimulatedDisk(), PATHS, base.manifest)
     with pytest.raises(ProtocolError, match="goes on at 0"):
         installing.write("schedule", START_MS, 8, b"")
     with pytest.raises(ProtocolError, match="not whole"):

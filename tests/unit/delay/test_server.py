@@ -10,7 +10,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, DiskFull, TernError, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection
@@ -41,7 +41,7 @@ class NoNewHours(SimulatedDisk):
 @asynccontextmanager
 async def delay_connection(url: str) -> AsyncIterator[Connection]:
     """A connection to the delay server, as the client has one."""
-    links = Links(url, app="test", timeout=5.0)
+    links = Cluster(url, app="test", timeout=5.0)
     try:
         yield await links.server("main", "delay").get()
     finally:

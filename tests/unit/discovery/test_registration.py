@@ -14,7 +14,7 @@ from ternmq.core.errors import AlreadyExists, Unavailable
 from ternmq.discovery import heartbeat, registration, remote_directory
 from ternmq.discovery.registration import registered
 from ternmq.discovery.routes import RouteCache
-from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
@@ -33,7 +33,7 @@ ROUTE = Route(broker_group="later", address="127.0.0.1:1", kind="delay")
 class Meta:
     address: str
     routes: RouteTable
-    service: MetaService
+    service: MetaDirectory
     heard: list[Register]
 
     def heartbeats(self) -> int:

@@ -11,7 +11,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound
 from ternmq.discovery.directory import ClusterDirectory, InUse
 from ternmq.meta.batching import TRANSACTION_ROWS_MAX
-from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.policies import topic_change
 from ternmq.meta.registries.registry import (
     Behind,
@@ -336,7 +336,7 @@ async def test_the_loop_goes_on_while_the_registry_is_slow(watched: Watched) -> 
 
 
 async def test_a_closed_directory_makes_nothing(watched: Watched) -> None:
-    service: MetaService
+    service: MetaDirectory
     async with serving_directory(lambda: watched, clock=SystemClock()) as service:
         pass
 

@@ -11,7 +11,7 @@ from ternmq.core.errors import NotInSync
 from ternmq.core.lifecycle import background
 from ternmq.meta.directory import serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
-from ternmq.meta.seen_standings import Seen, Witness
+from ternmq.meta.seen_standings import SeenStanding, SeenStandings
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.standings import Claim, Member, Standing
 
@@ -20,7 +20,7 @@ TWO = Member(id="2" * 16, name="two", address="h2:1")
 
 
 def written(path: Path) -> list[Standing]:
-    return msgspec.msgpack.decode(path.read_bytes(), type=Seen).standings
+    return msgspec.msgpack.decode(path.read_bytes(), type=SeenStanding).standings
 
 
 async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_no_better(
@@ -35,7 +35,7 @@ async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_n
     async with serving_directory(
         lambda: SqlRegistry.open_sqlite(file), clock=TurnedClock()
     ) as service:
-        witness = Witness(service, seen)
+        witness = SeenStandings(service, seen)
         await witness.testify()
         async with background(witness=witness.run):
             await service.join_group("main", "realtime", ONE)
@@ -58,11 +58,11 @@ async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_n
         lambda: SqlRegistry.open_sqlite(tmp_path / "old.db"), clock=TurnedClock()
     ) as service:
         assert service.standing("main") == both, "the copy is of before"
-        await Witness(service, seen).testify()
+        await SeenStandings(service, seen).testify()
         await service.join_group("main", "realtime", TWO, claim=claim(TWO, both))
         with pytest.raises(NotInSync, match="start one"):
             await service.lead("main", TWO.id)
         after = await service.join_group("main", "realtime", ONE, claim=claim(ONE, alone))
         assert (after.in_sync, after.claims) == ([ONE.id], [])
-        await Witness(service, seen).testify()
+        await SeenStandings(service, seen).testify()
         assert service.standing("main") == after, "once is enough"

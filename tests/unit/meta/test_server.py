@@ -11,7 +11,7 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound
 from ternmq.meta import server as server_module
-from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.rpc.address import join_address
@@ -45,7 +45,7 @@ HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=byte
 
 @dataclass
 class Running:
-    service: MetaService
+    service: MetaDirectory
     routes: RouteTable
     listener: Listener
     connection: Connection

@@ -160,7 +160,7 @@ async def test_every_metric_of_the_table_is_on_the_page_of_a_node() -> None:
 async def test_a_reader_that_asks_nothing_holds_up_only_other_readers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metrics_server.Handler, "timeout", 0.05)
+    monkeypatch.setattr(metrics_server.MetricsHandler, "timeout", 0.05)
     port = free_port()
     async with serving_metrics(NodeConfig(metrics_port=port), [nothing], clock=SystemClock()):
         _, writer = await asyncio.open_connection("127.0.0.1", port)

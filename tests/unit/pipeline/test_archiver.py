@@ -19,7 +19,7 @@ from ternmq.pipeline.archive.log import (
 )
 from ternmq.pipeline.cluster import Bounds
 from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.source.data_loss import DataLoss
 
 PLACE = ArchivePlace(MESSAGES, "orders", "main")
@@ -46,7 +46,7 @@ class ClusterDouble:
             if topic not in self.ids:
                 raise TopicNotFound(f"there is no topic {topic!r}")
 
-    def bounds(self, place: Place) -> Bounds | None:
+    def bounds(self, place: TopicPlace) -> Bounds | None:
         return self.held.get(place.topic)
 
     recent_bounds = bounds

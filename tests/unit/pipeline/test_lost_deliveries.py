@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ternmq.pipeline.cluster import Cluster
+from ternmq.pipeline.cluster import ClusterView
 from ternmq.pipeline.options import source_options
-from ternmq.pipeline.positions import DELIVERIES, Place
+from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.pipeline.source import batch_reader
-from ternmq.pipeline.source.batch_reader import RangePartition, RangeReader
+from ternmq.pipeline.source.batch_reader import ArrowRangeReader, RangePartition
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.data_loss import DataLoss
 from ternmq.wire.messages.deliveries import DeliveriesPage
@@ -29,9 +29,9 @@ def pages(first: int, end: int) -> Any:
 
 def read(log: Any, first: int, end: int) -> tuple[list[int], list[int]]:
     gone: list[int] = []
-    place = Place(DELIVERIES, "main")
+    place = TopicPlace(DELIVERIES, "main")
     found = [
-        page.following for page in Cluster.read_deliveries(log, place, first, end, gone.append)
+        page.following for page in ClusterView.read_deliveries(log, place, first, end, gone.append)
     ]
     return found, gone
 
@@ -49,12 +49,12 @@ def test_a_query_fails_or_goes_on_as_it_was_told(
     log = pages(150, 1_000)
 
     def read_deliveries(*given: Any) -> Iterator[DeliveriesPage]:
-        return Cluster.read_deliveries(log, *given)
+        return ClusterView.read_deliveries(log, *given)
 
     log.read_deliveries = read_deliveries
     monkeypatch.setattr(batch_reader, "cluster", lambda _: log)
     options = source_options({"stream": "deliveries", "failOnDataLoss": strict}, streaming=False)
-    reader = RangeReader(options, full_schema("deliveries", properties=True))
+    reader = ArrowRangeReader(options, full_schema("deliveries", properties=True))
     rows = reader.rows(RangePartition(DELIVERIES, "main", 0, 300))
     if strict == "true":
         with pytest.raises(DataLoss, match="150 bytes of the delivery records 0 to 300 of 'main'"):

@@ -4,7 +4,7 @@ import pytest
 
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.options import SourceOptions, source_options
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 
 
 def batch(**given: str) -> SourceOptions:
@@ -24,7 +24,7 @@ def test_names_do_not_mind_their_case() -> None:
 def test_sequences_are_given_by_topic_and_broker_group() -> None:
     found = batch(startingOffsets='{"orders": {"main": 7, "east": -2}}').starting
 
-    assert found.sequences == {Place("orders", "main"): 7, Place("orders", "east"): -2}
+    assert found.sequences == {TopicPlace("orders", "main"): 7, TopicPlace("orders", "east"): -2}
 
 
 def test_a_time_goes_over_offsets() -> None:
@@ -79,4 +79,4 @@ def test_a_topic_that_is_named_twice_is_read_once() -> None:
     """P1: else every row came twice."""
     assert source_options({"subscribe": "a, b,a"}, streaming=False).topics == ("a", "b")
     assigned = source_options({"assign": '{"a": ["main", "main"]}'}, streaming=False)
-    assert assigned.places == (Place("a", "main"),)
+    assert assigned.places == (TopicPlace("a", "main"),)

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline.positions import SENTINEL, Place, from_json, is_sentinel, to_json
+from ternmq.pipeline.positions import SENTINEL, TopicPlace, from_json, is_sentinel, to_json
 
-places = st.builds(Place, st.sampled_from("abc"), st.sampled_from(["main", "east", "west"]))
+places = st.builds(TopicPlace, st.sampled_from("abc"), st.sampled_from(["main", "east", "west"]))
 
 
 @given(found=st.dictionaries(places, st.integers(0, 2**62)))
-def test_equal_positions_are_equal_texts_and_read_back(found: dict[Place, int]) -> None:
+def test_equal_positions_are_equal_texts_and_read_back(found: dict[TopicPlace, int]) -> None:
     turned = dict(reversed(found.items()))
 
     assert json.dumps(to_json(found)) == json.dumps(to_json(turned))
@@ -35,7 +35,7 @@ def test_the_checkpoint_of_another_query_is_a_clear_error(offset: object) -> Non
 
 
 def test_a_position_is_of_one_cluster_and_older_ones_do_not_say_which() -> None:
-    here = Place("orders", "main")
+    here = TopicPlace("orders", "main")
 
     assert json.dumps(to_json({here: 7}, "abc")) == (
         '{"c": "abc", "o": {"orders": {"main": 7}}, "v": 1}'

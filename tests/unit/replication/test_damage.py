@@ -8,7 +8,7 @@ import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
 from ternmq.replication.member.group_record import has_company
-from ternmq.replication.member.member_context import Site
+from ternmq.replication.member.member_context import MemberContext
 from ternmq.storage.log.recovery_report import Hole, RecoveryReport
 from ternmq.wire.messages.standings import Standing
 
@@ -41,12 +41,12 @@ class Steps:
         return OUTSIDE
 
 
-def site(steps: Steps, standing: Standing) -> Site:
+def site(steps: Steps, standing: Standing) -> MemberContext:
     parts: Any = {
         "config": SimpleNamespace(broker_group="main"), "directory": steps, "clock": None,
         "disk": None, "member": steps.member, "record": steps, "hello": None, "door": None,
     }  # fmt: skip
-    return Site(kind="realtime", standing=standing, **parts)
+    return MemberContext(kind="realtime", standing=standing, **parts)
 
 
 @pytest.mark.parametrize(

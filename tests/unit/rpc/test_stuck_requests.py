@@ -3,10 +3,10 @@
 import asyncio
 
 from ternmq.core.errors import TernError, Unavailable
-from ternmq.rpc.stuck_requests import WITHIN_S, Waits
+from ternmq.rpc.stuck_requests import WITHIN_S, StuckRequests
 
 
-def watched(waits: Waits) -> tuple["asyncio.Future[None]", list[TernError]]:
+def watched(waits: StuckRequests) -> tuple["asyncio.Future[None]", list[TernError]]:
     told: list[TernError] = []
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waits.watch(waiting, told.append)
@@ -14,7 +14,7 @@ def watched(waits: Waits) -> tuple["asyncio.Future[None]", list[TernError]]:
 
 
 async def test_what_is_stuck_is_told_once_and_in_time() -> None:
-    waits = Waits()
+    waits = StuckRequests()
     _, told = watched(waits)
     now = asyncio.get_running_loop().time()
     waits.stuck = lambda: "no replica is in step: start one"
@@ -29,7 +29,7 @@ async def test_what_is_stuck_is_told_once_and_in_time() -> None:
 
 
 async def test_what_is_merely_slow_is_left_alone() -> None:
-    waits = Waits()
+    waits = StuckRequests()
     _, told = watched(waits)
 
     waits.look(asyncio.get_running_loop().time() + 100)
@@ -37,7 +37,7 @@ async def test_what_is_merely_slow_is_left_alone() -> None:
 
 
 async def test_what_is_done_is_forgotten() -> None:
-    waits = Waits()
+    waits = StuckRequests()
     waiting, told = watched(waits)
     waiting.set_result(None)
     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from ternmq.batch.layout import Encoding
 from ternmq.core.ids import ProducerId
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.log.append import Append, Staged
+from ternmq.storage.log.append import Append, StagedBatches
 from ternmq.storage.pull.pull_log import PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
@@ -57,7 +57,7 @@ class Maker:
             received_at_ms=44, producer=(11, 22), first_sequence=first, tag_bloom=5, priority=3,
         )  # fmt: skip
 
-    def put(self, store: Store, *appends: Append) -> Staged:
+    def put(self, store: Store, *appends: Append) -> StagedBatches:
         """Stage, write and commit one group."""
         staged = store.messages.stage(list(appends) or [self.append()])
         try:

@@ -7,7 +7,7 @@ import pytest
 from ternmq.core.errors import AlreadyExists, Corrupt
 from ternmq.storage.bootstrap import install_base
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.pull.record import Kind, PullRecord
+from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.following import follow
@@ -20,10 +20,12 @@ def old_master() -> tuple[Store, Maker]:
     """Its first two segments are gone, of both logs."""
     _, master, maker = fresh(CONFIG)
     maker.put_many(master, 14, topic_ids=(1, 2, 7))
-    put_pulls(master, PullRecord(kind=Kind.GROUP_MADE, group_id=5, lane_id=1))
+    put_pulls(master, PullRecord(kind=PullKind.GROUP_MADE, group_id=5, lane_id=1))
     for _ in range(3):
-        put_pulls(master, PullRecord(kind=Kind.ACKED, group_id=5, lane_id=1, text=bytes(60_000)))
-    put_pulls(master, PullRecord(kind=Kind.SNAPSHOT, group_id=5, lane_id=1))
+        put_pulls(
+            master, PullRecord(kind=PullKind.ACKED, group_id=5, lane_id=1, text=bytes(60_000))
+        )
+    put_pulls(master, PullRecord(kind=PullKind.SNAPSHOT, group_id=5, lane_id=1))
     list(master.pulls.replay())
     master.checkpoint()
     assert master.drop_before(maker.kept[8].offset) == 2

@@ -9,7 +9,7 @@ import pytest
 from ternmq.core.errors import Corrupt, DiskFailed, Diverged, ProtocolError
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.files.disk import RealDisk
-from ternmq.storage.pull.record import Kind, PullRecord
+from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.following import advance, follow, stream
@@ -25,7 +25,7 @@ from tests.unit.storage.making import (
     put_pulls,
 )
 
-MADE = PullRecord(kind=Kind.GROUP_MADE, group_id=5, lane_id=1)
+MADE = PullRecord(kind=PullKind.GROUP_MADE, group_id=5, lane_id=1)
 
 
 def replica(config: StorageConfig = SMALL) -> tuple[SimulatedDisk, Store]:
@@ -121,7 +121,7 @@ def test_a_cut_suffix_leaves_what_is_safe_and_can_go_on_differently() -> None:
     safe = old.messages.safe_offset, old.pulls.safe_offset
     kept = list(maker.kept)
     maker.put_many(old, 20)
-    put_pulls(old, PullRecord(kind=Kind.GROUP_DELETED, group_id=5))
+    put_pulls(old, PullRecord(kind=PullKind.GROUP_DELETED, group_id=5))
     stream(old, copy)
     copy.checkpoint()
     copy.truncate(*safe)
@@ -171,7 +171,7 @@ def test_a_cut_is_finished_after_a_power_cut_at_any_step() -> None:
         follow(old, copy)
         safe, kept = (old.messages.safe_offset, old.pulls.safe_offset), list(maker.kept)
         maker.put_many(old, 9)
-        put_pulls(old, PullRecord(kind=Kind.GROUP_DELETED, group_id=5))
+        put_pulls(old, PullRecord(kind=PullKind.GROUP_DELETED, group_id=5))
         stream(old, copy)
         copy.checkpoint()
         disk.faults.cut_power(nth)
@@ -236,7 +236,7 @@ def test_a_deposed_master_leaves_its_last_round_as_suffix() -> None:
 
 def test_progress_is_safe_only_when_the_members_have_it() -> None:
     disk, store, _ = fresh()
-    for number, record in enumerate((MADE, PullRecord(kind=Kind.GROUP_DELETED, group_id=5))):
+    for number, record in enumerate((MADE, PullRecord(kind=PullKind.GROUP_DELETED, group_id=5))):
         staged = store.pulls.stage([record])
         store.pulls.write(staged, sync=True)
         store.pulls.commit(staged, safe=False)
@@ -272,7 +272,9 @@ def test_checkpoints_run_while_rounds_and_records_become_safe(tmp_path: Path) ->
         for number in range(200):
             staged = store.messages.stage([maker.append(1 + number % 3)])
             store.messages.write(staged)
-            records = [PullRecord(kind=Kind.GROUP_MADE, group_id=number * 5 + i) for i in range(5)]
+            records = [
+                PullRecord(kind=PullKind.GROUP_MADE, group_id=number * 5 + i) for i in range(5)
+            ]
             pulls = store.pulls.stage(records)
             store.pulls.write(pulls, sync=True)
             store.pulls.commit(pulls, safe=False)

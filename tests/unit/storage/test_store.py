@@ -14,8 +14,8 @@ from ternmq.storage.files import unclean
 from ternmq.storage.files.checkpoint import Checkpoint, decode
 from ternmq.storage.files.disk import RealDisk
 from ternmq.storage.files.paths import Paths
-from ternmq.storage.pull.record import Kind, PullRecord
-from ternmq.storage.store import Known, Store
+from ternmq.storage.pull.record import PullKind, PullRecord
+from ternmq.storage.store import KnownLogs, Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.storage.making import (
     DATA,
@@ -72,7 +72,7 @@ def test_the_checkpoint_tells_how_far_each_log_is_on_disk() -> None:
     """R14: last flush of log, consume queues, and here the pull log."""
     disk, store, maker = fresh()
     maker.put_many(store, 3)
-    put_pulls(store, PullRecord(kind=Kind.ACKED, group_id=1), sync=False)
+    put_pulls(store, PullRecord(kind=PullKind.ACKED, group_id=1), sync=False)
     store.checkpoint()
     mark = decode(disk.read(DATA / "checkpoint"))
     assert mark == Checkpoint(
@@ -139,11 +139,11 @@ def test_tail_files_of_sealed_segments_are_removed() -> None:
 
 def test_the_data_tells_which_ids_and_epochs_it_uses() -> None:
     disk, store, maker = fresh()
-    assert store.known() == Known(topic_ids=frozenset(), group_id=0, epoch=0)
+    assert store.known() == KnownLogs(topic_ids=frozenset(), group_id=0, epoch=0)
     maker.put_many(store, 20, (3, 8))
-    put_pulls(store, PullRecord(kind=Kind.GROUP_MADE, group_id=6, lane_id=11))
-    put_pulls(store, PullRecord(kind=Kind.GROUP_DELETED, group_id=9))
-    assert reopened(disk).known() == Known(topic_ids=frozenset({3, 8, 11}), group_id=9, epoch=1)
+    put_pulls(store, PullRecord(kind=PullKind.GROUP_MADE, group_id=6, lane_id=11))
+    put_pulls(store, PullRecord(kind=PullKind.GROUP_DELETED, group_id=9))
+    assert reopened(disk).known() == KnownLogs(topic_ids=frozenset({3, 8, 11}), group_id=9, epoch=1)
 
 
 def test_the_epoch_is_known_without_a_checkpoint_and_never_falls() -> None:
@@ -196,7 +196,7 @@ def test_a_store_works_on_a_real_disk(tmp_path: Path) -> None:
 
     store = opened()
     maker.put_many(store, 30, (1, 2))
-    put_pulls(store, PullRecord(kind=Kind.ACKED, group_id=1))
+    put_pulls(store, PullRecord(kind=PullKind.ACKED, group_id=1))
     store.checkpoint()
     maker.put_many(store, 5, (1, 2))
     check_all(store, maker.kept)

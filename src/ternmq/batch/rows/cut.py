@@ -33,8 +33,8 @@ from ternmq.batch.layout import (
     VERSION,
     Buffer,
     Column,
+    ColumnPart,
     Encoding,
-    Part,
     Type,
     stamp_crc,
 )
@@ -45,14 +45,14 @@ ROW_WIDTHS: dict[int, int] = {Type.INT64: 8, Type.UINT8: 1, Type.DICTIONARY: 4}
 CutPiece = tuple[int, int, int, int, Buffer]  # column, part, type, encoding, bytes
 
 
-class Cut(NamedTuple):
+class CutBatch(NamedTuple):
     """A smaller batch, and which row of the original its row 0 is."""
 
     batch: bytearray
     first_row: int
 
 
-def cut(batch: Buffer, first: int, end: int) -> Cut:
+def cut(batch: Buffer, first: int, end: int) -> CutBatch:
     """A batch that holds rows `first` to `end` of this one, and perhaps some around them."""
     view = BatchView(batch)
     assert 0 <= first < end <= view.count
@@ -61,9 +61,9 @@ def cut(batch: Buffer, first: int, end: int) -> Cut:
     columns = dict.fromkeys(column for column, _ in view.parts())
     for column in columns:
         pieces += _cut_column(view, column, first, end)
-    body_offsets = _offsets(view, Column.BODY, Part.OFFSETS)
+    body_offsets = _offsets(view, Column.BODY, ColumnPart.OFFSETS)
     body_size = int(body_offsets[end] - body_offsets[first])
-    return Cut(reassemble(batch, pieces, first, end - first, body_size), first)
+    return CutBatch(reassemble(batch, pieces, first, end - first, body_size), first)
 
 
 def project(batch: Buffer, columns: Container[int]) -> bytearray:
@@ -71,11 +71,11 @@ def project(batch: Buffer, columns: Container[int]) -> bytearray:
     view = BatchView(batch)
     pieces: list[CutPiece] = []
     for (column, part), (_, _, encoding, kind) in view.parts().items():
-        if column in columns or (column, part) == (Column.BODY, Part.OFFSETS):
+        if column in columns or (column, part) == (Column.BODY, ColumnPart.OFFSETS):
             data = view.buffer(column, part)
             assert data is not None
             pieces.append((column, part, kind, encoding, data))
-    offsets = _offsets(view, Column.BODY, Part.OFFSETS)
+    offsets = _offsets(view, Column.BODY, ColumnPart.OFFSETS)
     return reassemble(batch, pieces, 0, view.count, int(offsets[-1]))
 
 
@@ -83,27 +83,29 @@ def thin(batch: Buffer, selection: Sequence[tuple[int, int]]) -> bytearray:
     """The batch with the bodies of these rows (ascending ranges) and perhaps of some around them;
     the bodies of others are empty. All else is as it was, so row numbers stay."""
     view = BatchView(batch)
-    table = view.buffer(Column.BODY, Part.CHUNKS)
-    offsets = _offsets(view, Column.BODY, Part.OFFSETS)
-    data = view.buffer(Column.BODY, Part.DATA)
+    table = view.buffer(Column.BODY, ColumnPart.CHUNKS)
+    offsets = _offsets(view, Column.BODY, ColumnPart.OFFSETS)
+    data = view.buffer(Column.BODY, ColumnPart.DATA)
     assert data is not None
     replaced: dict[int, Buffer] = {}
     if table is None:
         kept = [(first, end) for first, end in selection]
         places = offsets[np.array(kept)].tolist()
-        replaced[Part.DATA] = b"".join([data[low:high] for low, high in places])
+        replaced[ColumnPart.DATA] = b"".join([data[low:high] for low, high in places])
     else:
         chunks = _wanted_chunks(table, selection, view.count)
         kept = [(first, end) for first, end, _ in chunks]
-        replaced[Part.DATA] = b"".join([data[at : at + size] for _, _, (_, at, size, _) in chunks])
-        replaced[Part.CHUNKS] = _packed_chunks([chunk for _, _, chunk in chunks])
+        replaced[ColumnPart.DATA] = b"".join(
+            [data[at : at + size] for _, _, (_, at, size, _) in chunks]
+        )
+        replaced[ColumnPart.CHUNKS] = _packed_chunks([chunk for _, _, chunk in chunks])
     marks = np.zeros(view.count + 1, dtype=np.int8)
     bounds = np.array(kept)
     marks[bounds[:, 0]] += 1
     marks[bounds[:, 1]] -= 1
     moved = np.zeros(view.count + 1, dtype="<i4")
     np.cumsum(np.diff(offsets) * np.cumsum(marks[:-1], dtype=np.int8), out=moved[1:])
-    replaced[Part.OFFSETS] = moved.tobytes()
+    replaced[ColumnPart.OFFSETS] = moved.tobytes()
     pieces: list[CutPiece] = []
     for (column, part), (_, _, encoding, kind) in view.parts().items():
         piece = replaced.get(part) if column == Column.BODY else None
@@ -141,7 +143,7 @@ def _packed_chunks(chunks: Sequence[tuple[int, ...]]) -> bytes:
 
 def _chunk_bounds(view: BatchView, first: int, end: int) -> tuple[int, int]:
     """Widen to whole chunks where bodies are compressed."""
-    table = view.buffer(Column.BODY, Part.CHUNKS)
+    table = view.buffer(Column.BODY, ColumnPart.CHUNKS)
     if table is None:
         return first, end
     starts = [chunk[0] for chunk in CHUNK.iter_unpack(table)]
@@ -154,40 +156,40 @@ def _cut_column(view: BatchView, column: int, first: int, end: int) -> list[CutP
     parts = {part: place for (owner, part), place in view.parts().items() if owner == column}
     kind = next(iter(parts.values()))[3]
     pieces: list[CutPiece] = []
-    validity = view.buffer(column, Part.VALIDITY)
+    validity = view.buffer(column, ColumnPart.VALIDITY)
     if validity is not None:
         bits = np.unpackbits(np.frombuffer(validity, np.uint8), count=view.count, bitorder="little")
         packed = np.packbits(bits[first:end], bitorder="little").tobytes()
-        pieces.append((column, Part.VALIDITY, kind, Encoding.PLAIN, packed))
-    if Part.VALUES in parts and kind in ROW_WIDTHS:
+        pieces.append((column, ColumnPart.VALIDITY, kind, Encoding.PLAIN, packed))
+    if ColumnPart.VALUES in parts and kind in ROW_WIDTHS:
         width = ROW_WIDTHS[kind]
-        values = view.buffer(column, Part.VALUES)
+        values = view.buffer(column, ColumnPart.VALUES)
         assert values is not None
         pieces.append(
-            (column, Part.VALUES, kind, Encoding.PLAIN, values[first * width : end * width])
+            (column, ColumnPart.VALUES, kind, Encoding.PLAIN, values[first * width : end * width])
         )
-        for part in (Part.DICTIONARY_OFFSETS, Part.DICTIONARY_DATA):
+        for part in (ColumnPart.DICTIONARY_OFFSETS, ColumnPart.DICTIONARY_DATA):
             words = view.buffer(column, part)
             if words is not None:
                 pieces.append((column, part, kind, Encoding.PLAIN, words))
     elif kind == Type.MAP:
         pieces += _cut_map(view, column, first, end)
-    elif Part.OFFSETS in parts and Part.DATA in parts:
+    elif ColumnPart.OFFSETS in parts and ColumnPart.DATA in parts:
         pieces += _cut_binary(view, column, kind, first, end)
     return pieces
 
 
 def _cut_binary(view: BatchView, column: int, kind: int, first: int, end: int) -> list[CutPiece]:
-    offsets = _offsets(view, column, Part.OFFSETS)
+    offsets = _offsets(view, column, ColumnPart.OFFSETS)
     low, high = int(offsets[first]), int(offsets[end])
-    data = view.buffer(column, Part.DATA)
+    data = view.buffer(column, ColumnPart.DATA)
     assert data is not None
-    encoding = view.parts()[column, Part.DATA][2]
+    encoding = view.parts()[column, ColumnPart.DATA][2]
     rebased = (offsets[first : end + 1] - low).astype("<i4").tobytes()
-    pieces: list[CutPiece] = [(column, Part.OFFSETS, kind, Encoding.PLAIN, rebased)]
+    pieces: list[CutPiece] = [(column, ColumnPart.OFFSETS, kind, Encoding.PLAIN, rebased)]
     if encoding == Encoding.PLAIN:
-        return [*pieces, (column, Part.DATA, kind, encoding, data[low:high])]
-    table = view.buffer(column, Part.CHUNKS)
+        return [*pieces, (column, ColumnPart.DATA, kind, encoding, data[low:high])]
+    table = view.buffer(column, ColumnPart.CHUNKS)
     assert table is not None
     chunks = [chunk for chunk in CHUNK.iter_unpack(table) if first <= chunk[0] < end]
     base = chunks[0][1]
@@ -195,20 +197,26 @@ def _cut_binary(view: BatchView, column: int, kind: int, first: int, end: int) -
     data_end = chunks[-1][1] + chunks[-1][2]
     return [
         *pieces,
-        (column, Part.CHUNKS, kind, Encoding.PLAIN, moved),
-        (column, Part.DATA, kind, encoding, data[base:data_end]),
+        (column, ColumnPart.CHUNKS, kind, Encoding.PLAIN, moved),
+        (column, ColumnPart.DATA, kind, encoding, data[base:data_end]),
     ]
 
 
 def _cut_map(view: BatchView, column: int, first: int, end: int) -> list[CutPiece]:
-    rows = _offsets(view, column, Part.OFFSETS)
+    rows = _offsets(view, column, ColumnPart.OFFSETS)
     low, high = int(rows[first]), int(rows[end])
     pieces: list[CutPiece] = [
-        (column, Part.OFFSETS, Type.MAP, 0, (rows[first : end + 1] - low).astype("<i4").tobytes())
+        (
+            column,
+            ColumnPart.OFFSETS,
+            Type.MAP,
+            0,
+            (rows[first : end + 1] - low).astype("<i4").tobytes(),
+        )
     ]
     for places, data in (
-        (Part.NAME_OFFSETS, Part.NAME_DATA),
-        (Part.VALUE_OFFSETS, Part.VALUE_DATA),
+        (ColumnPart.NAME_OFFSETS, ColumnPart.NAME_DATA),
+        (ColumnPart.VALUE_OFFSETS, ColumnPart.VALUE_DATA),
     ):
         offsets = _offsets(view, column, places)
         text = view.buffer(column, data)
@@ -217,9 +225,9 @@ def _cut_map(view: BatchView, column: int, first: int, end: int) -> list[CutPiec
         rebased = (offsets[low : high + 1] - start).astype("<i4").tobytes()
         pieces.append((column, places, Type.MAP, 0, rebased))
         pieces.append((column, data, Type.MAP, 0, text[start:stop]))
-    types = view.buffer(column, Part.VALUE_TYPES)
+    types = view.buffer(column, ColumnPart.VALUE_TYPES)
     assert types is not None
-    pieces.append((column, Part.VALUE_TYPES, Type.MAP, 0, types[low:high]))
+    pieces.append((column, ColumnPart.VALUE_TYPES, Type.MAP, 0, types[low:high]))
     return pieces
 
 

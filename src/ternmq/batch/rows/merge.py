@@ -15,7 +15,7 @@ import numpy as np
 
 from ternmq.batch import compression
 from ternmq.batch.encoder import Origin, Piece, assemble
-from ternmq.batch.layout import Attribute, Column, Encoding, Part, Type
+from ternmq.batch.layout import Attribute, Column, ColumnPart, Encoding, Type
 from ternmq.batch.rows.gather import (
     in_a_row,
     join_bytes,
@@ -33,7 +33,7 @@ _WIDTHS: dict[int, str] = {Type.INT64: "<i8", Type.UINT8: "u1"}
 _KEPT = int(Attribute.EXPIRES | Attribute.RELATIVE)
 
 
-class Chosen(NamedTuple):
+class ChosenRows(NamedTuple):
     """Some rows of a batch, in the order they shall have."""
 
     view: BatchView
@@ -46,7 +46,7 @@ def take(view: BatchView, rows: np.ndarray) -> bytearray:
     first = int(rows[0]) if kept else 0
     origin = Origin(topic=view.topic, app=view.app, producer=view.producer)
     return _build(
-        [Chosen(view, rows)],
+        [ChosenRows(view, rows)],
         origin=origin,
         first_sequence=view.first_sequence + first,
         attributes=view.attributes & (_KEPT | Attribute.MERGED),
@@ -56,7 +56,7 @@ def take(view: BatchView, rows: np.ndarray) -> bytearray:
     )
 
 
-def merge(sources: Sequence[Chosen], *, origin: Origin, first_sequence: int) -> bytearray:
+def merge(sources: Sequence[ChosenRows], *, origin: Origin, first_sequence: int) -> bytearray:
     """A batch of a producer of our own: every row says its id and where it came from; not DUE."""
     return _build(
         sources,
@@ -69,7 +69,7 @@ def merge(sources: Sequence[Chosen], *, origin: Origin, first_sequence: int) -> 
     )
 
 
-def adopt(chosen: Chosen, *, producer: ProducerId, first_sequence: int) -> bytearray:
+def adopt(chosen: ChosenRows, *, producer: ProducerId, first_sequence: int) -> bytearray:
     """Rows of a committed half batch as a batch of their own, with their ids and due times, under
     another producer's numbers."""
     view = chosen.view
@@ -85,7 +85,7 @@ def adopt(chosen: Chosen, *, producer: ProducerId, first_sequence: int) -> bytea
 
 
 def _build(
-    sources: Sequence[Chosen],
+    sources: Sequence[ChosenRows],
     *,
     origin: Origin,
     first_sequence: int,
@@ -115,26 +115,26 @@ def _build(
     if Column.EXPIRE in kinds:
         attributes |= Attribute.EXPIRES
     if bool((born != born[0]).any()):
-        pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, born.tobytes()))
+        pieces.append(Piece(Column.BORN, ColumnPart.VALUES, Type.INT64, born.tobytes()))
     count = sum(len(source.rows) for source in sources)
     return assemble(pieces, count, body_size, origin, first_sequence, int(born[0]), int(attributes))
 
 
-def _numbers(view: BatchView, column: int, part: Part, kind: str) -> np.ndarray:
+def _numbers(view: BatchView, column: int, part: ColumnPart, kind: str) -> np.ndarray:
     packed = view.buffer(column, part)
     if packed is None:
         raise Corrupt(f"column {column} lacks a buffer")
     return np.frombuffer(packed, dtype=kind)
 
 
-def _bodies(sources: Sequence[Chosen]) -> tuple[list[Piece], int]:
+def _bodies(sources: Sequence[ChosenRows]) -> tuple[list[Piece], int]:
     parts = []
     compressed = False
     for view, rows in sources:
-        offsets = _numbers(view, Column.BODY, Part.OFFSETS, "<i4")
+        offsets = _numbers(view, Column.BODY, ColumnPart.OFFSETS, "<i4")
         data = np.frombuffer(view.raw_bodies(), np.uint8)
         parts.append(take_bytes(offsets, data, rows))
-        compressed |= view.parts()[Column.BODY, Part.DATA][2] != Encoding.PLAIN
+        compressed |= view.parts()[Column.BODY, ColumnPart.DATA][2] != Encoding.PLAIN
     sizes = np.concatenate([sizes for sizes, _ in parts])
     offsets = offsets_of(sizes)
     joined = b"".join(data.tobytes() for _, data in parts)
@@ -142,20 +142,20 @@ def _bodies(sources: Sequence[Chosen]) -> tuple[list[Piece], int]:
         smaller = compression.compress(joined, offsets.tolist(), Encoding.ZSTD)
         if smaller is not None:
             return [
-                Piece(Column.BODY, Part.OFFSETS, Type.BINARY, offsets.tobytes()),
-                Piece(Column.BODY, Part.CHUNKS, Type.BINARY, smaller[0]),
-                Piece(Column.BODY, Part.DATA, Type.BINARY, smaller[1], Encoding.ZSTD),
+                Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes()),
+                Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, smaller[0]),
+                Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, smaller[1], Encoding.ZSTD),
             ], len(joined)
     return [
-        Piece(Column.BODY, Part.OFFSETS, Type.BINARY, offsets.tobytes()),
-        Piece(Column.BODY, Part.DATA, Type.BINARY, joined),
+        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes()),
+        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, joined),
     ], len(joined)
 
 
-def _born(sources: Sequence[Chosen]) -> np.ndarray:
+def _born(sources: Sequence[ChosenRows]) -> np.ndarray:
     values = []
     for view, rows in sources:
-        packed = view.buffer(Column.BORN, Part.VALUES)
+        packed = view.buffer(Column.BORN, ColumnPart.VALUES)
         if packed is None:
             values.append(np.full(len(rows), view.base_born_ms, "<i8"))
         else:
@@ -165,12 +165,12 @@ def _born(sources: Sequence[Chosen]) -> np.ndarray:
 
 def ids_of(view: BatchView, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(sizes, bytes) of the ids of these rows: explicit ones, else made from the producer's."""
-    if view.buffer(Column.EXPLICIT_ID, Part.DATA) is None:
+    if view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is None:
         return np.full(len(rows), 16, np.int64), _own_ids(view, rows).reshape(-1)
-    valid = unpack_bits(view.buffer(Column.EXPLICIT_ID, Part.VALIDITY), view.count)
+    valid = unpack_bits(view.buffer(Column.EXPLICIT_ID, ColumnPart.VALIDITY), view.count)
     if bool(valid[rows].all()):
-        offsets = _numbers(view, Column.EXPLICIT_ID, Part.OFFSETS, "<i4")
-        data = _numbers(view, Column.EXPLICIT_ID, Part.DATA, "u1")
+        offsets = _numbers(view, Column.EXPLICIT_ID, ColumnPart.OFFSETS, "<i4")
+        data = _numbers(view, Column.EXPLICIT_ID, ColumnPart.DATA, "u1")
         return take_bytes(offsets, data, rows)
     ids = [view.id_bytes(int(row)) for row in rows]  # Some have one and some not: rare.
     return np.array([len(i) for i in ids], np.int64), np.frombuffer(b"".join(ids), np.uint8)
@@ -185,11 +185,11 @@ def _own_ids(view: BatchView, rows: np.ndarray) -> np.ndarray:
     return ids
 
 
-def _ids(sources: Sequence[Chosen]) -> list[Piece]:
+def _ids(sources: Sequence[ChosenRows]) -> list[Piece]:
     offsets, data = join_bytes([ids_of(view, rows) for view, rows in sources])
     return [
-        Piece(Column.EXPLICIT_ID, Part.OFFSETS, Type.BINARY, offsets),
-        Piece(Column.EXPLICIT_ID, Part.DATA, Type.BINARY, data),
+        Piece(Column.EXPLICIT_ID, ColumnPart.OFFSETS, Type.BINARY, offsets),
+        Piece(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, data),
     ]
 
 
@@ -199,25 +199,31 @@ def _address(view: BatchView) -> bytes:
 
 
 def _texts(
-    sources: Sequence[Chosen], column: Column, kind: Type, otherwise: Callable[[BatchView], bytes]
+    sources: Sequence[ChosenRows],
+    column: Column,
+    kind: Type,
+    otherwise: Callable[[BatchView], bytes],
 ) -> list[Piece]:
     """A column that a source has, or one value for all of its rows."""
     parts = []
     for view, rows in sources:
-        if view.buffer(column, Part.DATA) is None:
+        if view.buffer(column, ColumnPart.DATA) is None:
             parts.append(repeated(otherwise(view), len(rows)))
         else:
-            offsets = _numbers(view, column, Part.OFFSETS, "<i4")
-            parts.append(take_bytes(offsets, _numbers(view, column, Part.DATA, "u1"), rows))
+            offsets = _numbers(view, column, ColumnPart.OFFSETS, "<i4")
+            parts.append(take_bytes(offsets, _numbers(view, column, ColumnPart.DATA, "u1"), rows))
     places, joined = join_bytes(parts)
-    return [Piece(column, Part.OFFSETS, kind, places), Piece(column, Part.DATA, kind, joined)]
+    return [
+        Piece(column, ColumnPart.OFFSETS, kind, places),
+        Piece(column, ColumnPart.DATA, kind, joined),
+    ]
 
 
-def _column(sources: Sequence[Chosen], column: int, kind: int) -> list[Piece]:
+def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece]:
     present = [any(owner == column for owner, _ in view.parts()) for view, _ in sources]
     valid = np.concatenate(
         [
-            unpack_bits(view.buffer(column, Part.VALIDITY), view.count)[rows]
+            unpack_bits(view.buffer(column, ColumnPart.VALIDITY), view.count)[rows]
             if has
             else np.zeros(len(rows), bool)
             for (view, rows), has in zip(sources, present, strict=True)
@@ -226,21 +232,23 @@ def _column(sources: Sequence[Chosen], column: int, kind: int) -> list[Piece]:
     if kind == Type.MAP:
         return _map(sources, column)  # A row without properties has none, not a null.
     bits = pack_bits(valid)
-    pieces = [] if bits is None else [Piece(column, Part.VALIDITY, kind, bits)]
+    pieces = [] if bits is None else [Piece(column, ColumnPart.VALIDITY, kind, bits)]
     if kind in _WIDTHS:
         width = _WIDTHS[kind]
         values = [
-            _numbers(view, column, Part.VALUES, width)[rows] if has else np.zeros(len(rows), width)
+            _numbers(view, column, ColumnPart.VALUES, width)[rows]
+            if has
+            else np.zeros(len(rows), width)
             for (view, rows), has in zip(sources, present, strict=True)
         ]
         data = np.concatenate(values).tobytes()
-        return [*pieces, Piece(column, Part.VALUES, kind, data)]
+        return [*pieces, Piece(column, ColumnPart.VALUES, kind, data)]
     if kind == Type.DICTIONARY:
         return pieces + _dictionary(sources, column, present)
     parts = [
         take_bytes(
-            _numbers(view, column, Part.OFFSETS, "<i4"),
-            _numbers(view, column, Part.DATA, "u1"),
+            _numbers(view, column, ColumnPart.OFFSETS, "<i4"),
+            _numbers(view, column, ColumnPart.DATA, "u1"),
             rows,
         )
         if has
@@ -250,49 +258,49 @@ def _column(sources: Sequence[Chosen], column: int, kind: int) -> list[Piece]:
     offsets, data = join_bytes(parts)
     return [
         *pieces,
-        Piece(column, Part.OFFSETS, kind, offsets),
-        Piece(column, Part.DATA, kind, data),
+        Piece(column, ColumnPart.OFFSETS, kind, offsets),
+        Piece(column, ColumnPart.DATA, kind, data),
     ]
 
 
-def _dictionary(sources: Sequence[Chosen], column: int, present: list[bool]) -> list[Piece]:
+def _dictionary(sources: Sequence[ChosenRows], column: int, present: list[bool]) -> list[Piece]:
     known: dict[bytes, int] = {}
     codes = []
     for (view, rows), has in zip(sources, present, strict=True):
         if not has:
             codes.append(np.zeros(len(rows), "<i4"))
             continue
-        places = _numbers(view, column, Part.DICTIONARY_OFFSETS, "<i4").tolist()
-        data = view.buffer(column, Part.DICTIONARY_DATA)
+        places = _numbers(view, column, ColumnPart.DICTIONARY_OFFSETS, "<i4").tolist()
+        data = view.buffer(column, ColumnPart.DICTIONARY_DATA)
         assert data is not None
         words = [bytes(data[a:b]) for a, b in itertools.pairwise(places)]
         moved = np.array([known.setdefault(word, len(known)) for word in words] or [0], "<i4")
-        codes.append(moved[_numbers(view, column, Part.VALUES, "<i4")[rows]])
+        codes.append(moved[_numbers(view, column, ColumnPart.VALUES, "<i4")[rows]])
     sizes = np.array([len(word) for word in known], np.int64)
     kind = Type.DICTIONARY
     return [
-        Piece(column, Part.VALUES, kind, np.concatenate(codes).astype("<i4").tobytes()),
-        Piece(column, Part.DICTIONARY_OFFSETS, kind, offsets_of(sizes).tobytes()),
-        Piece(column, Part.DICTIONARY_DATA, kind, b"".join(known)),
+        Piece(column, ColumnPart.VALUES, kind, np.concatenate(codes).astype("<i4").tobytes()),
+        Piece(column, ColumnPart.DICTIONARY_OFFSETS, kind, offsets_of(sizes).tobytes()),
+        Piece(column, ColumnPart.DICTIONARY_DATA, kind, b"".join(known)),
     ]
 
 
-def _map(sources: Sequence[Chosen], column: int) -> list[Piece]:
+def _map(sources: Sequence[ChosenRows], column: int) -> list[Piece]:
     counts: list[np.ndarray] = []
     types: list[np.ndarray] = []
     names: list[tuple[np.ndarray, np.ndarray]] = []
     values: list[tuple[np.ndarray, np.ndarray]] = []
     for view, rows in sources:
-        if view.buffer(column, Part.VALUE_TYPES) is None:
+        if view.buffer(column, ColumnPart.VALUE_TYPES) is None:
             counts.append(np.zeros(len(rows), np.int64))
             continue
-        kinds = _numbers(view, column, Part.VALUE_TYPES, "u1")
-        row_offsets = _numbers(view, column, Part.OFFSETS, "<i4")
+        kinds = _numbers(view, column, ColumnPart.VALUE_TYPES, "u1")
+        row_offsets = _numbers(view, column, ColumnPart.OFFSETS, "<i4")
         sizes, entries = take_bytes(row_offsets, np.arange(len(kinds), dtype=np.int64), rows)
         counts.append(sizes)
         for part, data, found in (
-            (Part.NAME_OFFSETS, Part.NAME_DATA, names),
-            (Part.VALUE_OFFSETS, Part.VALUE_DATA, values),
+            (ColumnPart.NAME_OFFSETS, ColumnPart.NAME_DATA, names),
+            (ColumnPart.VALUE_OFFSETS, ColumnPart.VALUE_DATA, values),
         ):
             offsets = _numbers(view, column, part, "<i4")
             found.append(take_bytes(offsets, _numbers(view, column, data, "u1"), entries))
@@ -300,11 +308,11 @@ def _map(sources: Sequence[Chosen], column: int) -> list[Piece]:
     name_offsets, name_data = join_bytes(names)
     value_offsets, value_data = join_bytes(values)
     parts = [
-        (Part.OFFSETS, offsets_of(np.concatenate(counts)).tobytes()),
-        (Part.NAME_OFFSETS, name_offsets),
-        (Part.NAME_DATA, name_data),
-        (Part.VALUE_OFFSETS, value_offsets),
-        (Part.VALUE_DATA, value_data),
-        (Part.VALUE_TYPES, np.concatenate(types).tobytes()),
+        (ColumnPart.OFFSETS, offsets_of(np.concatenate(counts)).tobytes()),
+        (ColumnPart.NAME_OFFSETS, name_offsets),
+        (ColumnPart.NAME_DATA, name_data),
+        (ColumnPart.VALUE_OFFSETS, value_offsets),
+        (ColumnPart.VALUE_DATA, value_data),
+        (ColumnPart.VALUE_TYPES, np.concatenate(types).tobytes()),
     ]
     return [Piece(column, part, Type.MAP, data) for part, data in parts]

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ternmq.batch.layout import ROWS_MAX, Buffer, Column, Encoding, Part, Type
+from ternmq.batch.layout import ROWS_MAX, Buffer, Column, ColumnPart, Encoding, Type
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.rows.cut import ROW_WIDTHS, CutPiece, reassemble
 from ternmq.batch.view import BatchView
@@ -25,7 +25,7 @@ from ternmq.core.ids import explicit_id_text, id_to_text
 def pick(batch: Buffer, selection: Sequence[tuple[int, int]]) -> bytearray | None:
     """A batch of these rows (ascending ranges) alone; None where bodies are compressed."""
     view = BatchView(batch)
-    if (Column.BODY, Part.CHUNKS) in view.parts():
+    if (Column.BODY, ColumnPart.CHUNKS) in view.parts():
         return None
     rows = [row for first, end in selection for row in range(first, end)]
     kinds: dict[int, int] = {}
@@ -38,32 +38,35 @@ def pick(batch: Buffer, selection: Sequence[tuple[int, int]]) -> bytearray | Non
     return reassemble(batch, pieces, 0, len(rows), len(body))
 
 
-_BODY = (Column.BODY, Part.DATA)
+_BODY = (Column.BODY, ColumnPart.DATA)
 
 
 def _picked(view: BatchView, column: int, kind: int, rows: list[int]) -> list[CutPiece]:
     found: list[tuple[int, Buffer]] = []
-    bits = view.buffer(column, Part.VALIDITY)
+    bits = view.buffer(column, ColumnPart.VALIDITY)
     if bits is not None:
-        found.append((Part.VALIDITY, _picked_bits(bits, rows)))
-    values, offsets = view.buffer(column, Part.VALUES), view.buffer(column, Part.OFFSETS)
+        found.append((ColumnPart.VALIDITY, _picked_bits(bits, rows)))
+    values, offsets = (
+        view.buffer(column, ColumnPart.VALUES),
+        view.buffer(column, ColumnPart.OFFSETS),
+    )
     if kind == Type.MAP and offsets is not None:
         found += _picked_map(view, column, offsets.cast("i"), rows)
     elif values is not None and kind in ROW_WIDTHS:
         width = ROW_WIDTHS[kind]
         taken = b"".join([values[row * width : (row + 1) * width] for row in rows])
-        found.append((Part.VALUES, taken))
-        for part in (Part.DICTIONARY_OFFSETS, Part.DICTIONARY_DATA):
+        found.append((ColumnPart.VALUES, taken))
+        for part in (ColumnPart.DICTIONARY_OFFSETS, ColumnPart.DICTIONARY_DATA):
             words = view.buffer(column, part)
             if words is not None:
                 found.append((part, words))
     elif offsets is not None:
-        data = view.buffer(column, Part.DATA)
+        data = view.buffer(column, ColumnPart.DATA)
         assert data is not None
         places = offsets.cast("i")
         bounds = [(places[row], places[row + 1]) for row in rows]
-        found.append((Part.OFFSETS, _packed([high - low for low, high in bounds])))
-        found.append((Part.DATA, b"".join([data[low:high] for low, high in bounds])))
+        found.append((ColumnPart.OFFSETS, _packed([high - low for low, high in bounds])))
+        found.append((ColumnPart.DATA, b"".join([data[low:high] for low, high in bounds])))
     return [(column, part, kind, Encoding.PLAIN, data) for part, data in found]
 
 
@@ -79,19 +82,19 @@ def _picked_map(
     view: BatchView, column: int, places: memoryview, rows: list[int]
 ) -> list[tuple[int, Buffer]]:
     bounds = [(places[row], places[row + 1]) for row in rows]
-    found: list[tuple[int, Buffer]] = [(Part.OFFSETS, _packed([b - a for a, b in bounds]))]
+    found: list[tuple[int, Buffer]] = [(ColumnPart.OFFSETS, _packed([b - a for a, b in bounds]))]
     for offsets_part, data_part in (
-        (Part.NAME_OFFSETS, Part.NAME_DATA),
-        (Part.VALUE_OFFSETS, Part.VALUE_DATA),
+        (ColumnPart.NAME_OFFSETS, ColumnPart.NAME_DATA),
+        (ColumnPart.VALUE_OFFSETS, ColumnPart.VALUE_DATA),
     ):
         offsets, data = view.buffer(column, offsets_part), view.buffer(column, data_part)
         assert offsets is not None
         assert data is not None
         moved, texts = _moved(offsets.cast("i"), data, bounds)
         found += [(offsets_part, moved), (data_part, texts)]
-    types = view.buffer(column, Part.VALUE_TYPES)
+    types = view.buffer(column, ColumnPart.VALUE_TYPES)
     assert types is not None
-    return [*found, (Part.VALUE_TYPES, b"".join([types[a:b] for a, b in bounds]))]
+    return [*found, (ColumnPart.VALUE_TYPES, b"".join([types[a:b] for a, b in bounds]))]
 
 
 def _moved(

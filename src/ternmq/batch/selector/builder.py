@@ -21,8 +21,8 @@ from ternmq.batch.selector.terms import (
     Constant,
     Missing,
     Name,
-    Search,
     Term,
+    TermSearch,
     Truth,
     all_of,
     compare_names,
@@ -112,7 +112,7 @@ class Builder(Transformer[Token, Piece]):
 
     def search(self, parts: list[Any]) -> Condition:
         needle = _unquoted(parts[3])
-        term = Search(name_of(parts[0]), parts[2].upper(), needle, parts[1] is not None)
+        term = TermSearch(name_of(parts[0]), parts[2].upper(), needle, parts[1] is not None)
         return _test(parts[0], parts[0], term)
 
     def missing(self, parts: list[Any]) -> Condition:

@@ -14,7 +14,7 @@ comparison with it is false, which is all that matters: under no NOT, unknown an
 from collections.abc import Callable
 from typing import Any
 
-from ternmq.batch.selector.columns import Kind
+from ternmq.batch.selector.columns import ValueKind
 from ternmq.batch.selector.terms import (
     All,
     Among,
@@ -23,20 +23,20 @@ from ternmq.batch.selector.terms import (
     Constant,
     Missing,
     Name,
-    Search,
     Some,
     Term,
+    TermSearch,
     Truth,
 )
 
-Wanted = dict[tuple[Name, Kind], str]
+Wanted = dict[tuple[Name, ValueKind], str]
 Test = Callable[[list[list[Any]]], bytes]
 
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _METHODS = {"STARTSWITH": "startswith", "ENDSWITH": "endswith"}
 
 
-def compile_test(term: Term) -> tuple[list[tuple[Name, Kind]], Test]:
+def compile_test(term: Term) -> tuple[list[tuple[Name, ValueKind]], Test]:
     """The columns this term needs, and what turns them into one byte (0 or 1) a row."""
     scope = _Scope()
     body = scope.source(term)
@@ -61,27 +61,27 @@ class _Scope:
             case Constant(decided):
                 return "True" if decided else "False"
             case Truth(name, wanted):
-                return f"{self._column(name, Kind.BOOLEAN)} is {wanted is True}"
+                return f"{self._column(name, ValueKind.BOOLEAN)} is {wanted is True}"
             case Compare(name, operator, str() as text):
                 return self._strings(name, operator, text)
             case Compare(name, operator, number):
-                value, k = self._column(name, Kind.NUMBER), self._constant(number)
+                value, k = self._column(name, ValueKind.NUMBER), self._constant(number)
                 return _numbers(value, operator, k)
             case CompareNames(left, operator, right):
                 return self._two(left, operator, right)
             case Among(name, values, negated):
                 return self._among(name, values, negated)
-            case Search(name, how, needle, negated):
+            case TermSearch(name, how, needle, negated):
                 return self._search(name, how, needle, negated)
             case Missing(name, negated):
-                value = self._column(name, Kind.PRESENT)
+                value = self._column(name, ValueKind.PRESENT)
                 return value if negated else f"(not {value})"
             case All(terms):
                 return "(" + " and ".join(self.source(one) for one in terms) + ")"
             case Some(terms):
                 return "(" + " or ".join(self.source(one) for one in terms) + ")"
 
-    def _column(self, name: Name, kind: Kind) -> str:
+    def _column(self, name: Name, kind: ValueKind) -> str:
         return self.wanted.setdefault((name, kind), f"v{len(self.wanted)}")
 
     def _constant(self, value: object) -> str:
@@ -90,30 +90,30 @@ class _Scope:
         return k
 
     def _strings(self, name: Name, operator: str, text: str) -> str:
-        value, k = self._column(name, Kind.STRING), self._constant(text.encode())
+        value, k = self._column(name, ValueKind.STRING), self._constant(text.encode())
         if operator == "=":
             return f"{value} == {k}"
         return f"({value} is not None and {value} {_PYTHON[operator]} {k})"
 
     def _among(self, name: Name, values: frozenset[str | int | float], negated: bool) -> str:
         if any(isinstance(value, str) for value in values):
-            value = self._column(name, Kind.STRING)
+            value = self._column(name, ValueKind.STRING)
             k = self._constant(frozenset(str(one).encode() for one in values))
             known = f"{value} is not None"
         else:
-            value = self._column(name, Kind.NUMBER)
+            value = self._column(name, ValueKind.NUMBER)
             k = self._constant(values)
             known = f"{value} == {value}"  # False for NaN only.
         return f"({known} and {value} not in {k})" if negated else f"{value} in {k}"
 
     def _search(self, name: Name, how: str, needle: str, negated: bool) -> str:
-        value, k = self._column(name, Kind.STRING), self._constant(needle.encode())
+        value, k = self._column(name, ValueKind.STRING), self._constant(needle.encode())
         found = f"{k} in {value}" if how == "CONTAINS" else f"{value}.{_METHODS[how]}({k})"
         return f"({value} is not None and {'not ' * negated}{found})"
 
     def _two(self, left: Name, operator: str, right: Name) -> str:
         """Two properties compare where both are numbers, both strings, or (= <>) both booleans."""
-        kinds = (Kind.NUMBER, Kind.STRING, Kind.BOOLEAN)
+        kinds = (ValueKind.NUMBER, ValueKind.STRING, ValueKind.BOOLEAN)
         n0, s0, b0 = (self._column(left, kind) for kind in kinds)
         n1, s1, b1 = (self._column(right, kind) for kind in kinds)
         cases = [

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.properties import BOOLEAN, FLOAT, INTEGER, STRING
 from ternmq.batch.selector.tags import read_tags, valid_rows
 from ternmq.batch.selector.terms import Name
@@ -34,7 +34,7 @@ NAN = math.nan
 Values = list[Any]
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a column holds, and what stands in it for a row that has none."""
 
     NUMBER = "n"
@@ -43,8 +43,8 @@ class Kind(Enum):
     PRESENT = "p"
 
 
-_ABSENT: dict[Kind, object] = {
-    Kind.NUMBER: NAN, Kind.STRING: None, Kind.BOOLEAN: None, Kind.PRESENT: False,
+_ABSENT: dict[ValueKind, object] = {
+    ValueKind.NUMBER: NAN, ValueKind.STRING: None, ValueKind.BOOLEAN: None, ValueKind.PRESENT: False,
 }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ class _Entries(NamedTuple):
 _NO_ENTRIES = _Entries([], b"", [], [])
 
 
-def read_columns(view: BatchView, wanted: Sequence[tuple[Name, Kind]]) -> list[Values]:
+def read_columns(view: BatchView, wanted: Sequence[tuple[Name, ValueKind]]) -> list[Values]:
     """The wanted columns, each `view.count` long, in this order."""
     names = dict.fromkeys(name.text for name, _ in wanted)
     texts, entries = _find(view, [name.encode() for name in names])
@@ -68,7 +68,7 @@ def read_columns(view: BatchView, wanted: Sequence[tuple[Name, Kind]]) -> list[V
     return [_column(view, name, kind, texts, found[name.text]) for name, kind in wanted]
 
 
-def _column(view: BatchView, name: Name, kind: Kind, texts: bytes, found: _Entries) -> Values:
+def _column(view: BatchView, name: Name, kind: ValueKind, texts: bytes, found: _Entries) -> Values:
     """A field of the message where the name means one, and over it the property."""
     count = view.count
     if len(found.rows) == count and found.rows == list(range(count)):
@@ -80,17 +80,17 @@ def _column(view: BatchView, name: Name, kind: Kind, texts: bytes, found: _Entri
     return values
 
 
-def _converted(kind: Kind, texts: bytes, found: _Entries) -> Values:
+def _converted(kind: ValueKind, texts: bytes, found: _Entries) -> Values:
     types, places = found.types, zip(found.starts, found.ends, strict=True)
     count = len(types)
-    if kind is Kind.PRESENT:
+    if kind is ValueKind.PRESENT:
         return [True] * count
-    if kind is Kind.STRING:
+    if kind is ValueKind.STRING:
         slices = [texts[start:end] for start, end in places]
         if types.count(STRING) == count:
             return slices
         return [text if t == STRING else None for t, text in zip(types, slices, strict=True)]
-    if kind is Kind.BOOLEAN:
+    if kind is ValueKind.BOOLEAN:
         return [
             texts[start:end] == b"true" if t == BOOLEAN else None
             for t, (start, end) in zip(types, places, strict=True)
@@ -116,20 +116,20 @@ def _number(kind: int, text: bytes) -> int | float:
     return NAN
 
 
-def _field(view: BatchView, field: str, kind: Kind) -> Values:
+def _field(view: BatchView, field: str, kind: ValueKind) -> Values:
     """The key, the tag or the priority of every row, as far as it is of this type."""
     if field == "priority":
-        if kind is Kind.NUMBER:
+        if kind is ValueKind.NUMBER:
             return _priorities(view)
-        return [True if kind is Kind.PRESENT else None] * view.count
-    if kind not in (Kind.STRING, Kind.PRESENT):
+        return [True if kind is ValueKind.PRESENT else None] * view.count
+    if kind not in (ValueKind.STRING, ValueKind.PRESENT):
         return [_ABSENT[kind]] * view.count
     texts = _tags(view) if field == "tag" else _keys(view)
-    return texts if kind is Kind.STRING else [text is not None for text in texts]
+    return texts if kind is ValueKind.STRING else [text is not None for text in texts]
 
 
 def _priorities(view: BatchView) -> Values:
-    packed = view.buffer(Column.PRIORITY, Part.VALUES)
+    packed = view.buffer(Column.PRIORITY, ColumnPart.VALUES)
     if packed is None:
         return [0] * view.count
     if len(packed) != view.count:
@@ -146,10 +146,10 @@ def _tags(view: BatchView) -> Values:
 
 
 def _keys(view: BatchView) -> Values:
-    data = view.buffer(Column.KEY, Part.DATA)
+    data = view.buffer(Column.KEY, ColumnPart.DATA)
     if data is None:
         return [None] * view.count
-    offsets = _offsets(view, Column.KEY, Part.OFFSETS, view.count, len(data)).tolist()
+    offsets = _offsets(view, Column.KEY, ColumnPart.OFFSETS, view.count, len(data)).tolist()
     text = bytes(data)
     texts = [text[start:end] for start, end in itertools.pairwise(offsets)]
     return _blanked(view, Column.KEY, texts, None)
@@ -164,19 +164,19 @@ def _blanked(view: BatchView, column: Column, values: Values, blank: object) -> 
 
 def _find(view: BatchView, names: list[bytes]) -> tuple[bytes, list[_Entries]]:
     """All values as text, and per name its entries."""
-    types = view.buffer(Column.PROPERTIES, Part.VALUE_TYPES)
+    types = view.buffer(Column.PROPERTIES, ColumnPart.VALUE_TYPES)
     if types is None:
         return b"", [_NO_ENTRIES] * len(names)
     total = len(types)
-    name_data = view.buffer(Column.PROPERTIES, Part.NAME_DATA)
-    value_data = view.buffer(Column.PROPERTIES, Part.VALUE_DATA)
+    name_data = view.buffer(Column.PROPERTIES, ColumnPart.NAME_DATA)
+    value_data = view.buffer(Column.PROPERTIES, ColumnPart.VALUE_DATA)
     if name_data is None or value_data is None:
         raise Corrupt("properties without names or values")
-    rows = _offsets(view, Column.PROPERTIES, Part.OFFSETS, view.count, total)
+    rows = _offsets(view, Column.PROPERTIES, ColumnPart.OFFSETS, view.count, total)
     if rows[-1] != total:
         raise Corrupt("properties belong to no row")
-    name_at = _offsets(view, Column.PROPERTIES, Part.NAME_OFFSETS, total, len(name_data))
-    value_at = _offsets(view, Column.PROPERTIES, Part.VALUE_OFFSETS, total, len(value_data))
+    name_at = _offsets(view, Column.PROPERTIES, ColumnPart.NAME_OFFSETS, total, len(name_data))
+    value_at = _offsets(view, Column.PROPERTIES, ColumnPart.VALUE_OFFSETS, total, len(value_data))
     if total < SMALL:
         found = _find_few(names, bytes(name_data), rows, name_at)
         return bytes(value_data), [_entries(places, types, value_at) for places in found]
@@ -234,7 +234,9 @@ def _entries(places: list[tuple[int, int]], types: memoryview, value_at: memoryv
     )
 
 
-def _offsets(view: BatchView, column: Column, part: Part, count: int, size: int) -> memoryview:
+def _offsets(
+    view: BatchView, column: Column, part: ColumnPart, count: int, size: int
+) -> memoryview:
     """Offsets that start at zero, never go down and end within `size`."""
     packed = view.buffer(column, part)
     if packed is None or len(packed) != 4 * (count + 1):

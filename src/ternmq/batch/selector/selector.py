@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ternmq.batch.rows.runs import runs
 from ternmq.batch.selector.code import Test, compile_test
-from ternmq.batch.selector.columns import Kind, read_columns
+from ternmq.batch.selector.columns import ValueKind, read_columns
 from ternmq.batch.selector.grammar import LENGTH_MAX, parse
 from ternmq.batch.selector.terms import Constant, Name, closed, text_of
 from ternmq.batch.view import BatchView
@@ -26,7 +26,7 @@ class Selector:
 
     text: str
     """For comparing and showing. Parse again what the user wrote: this may be longer than that."""
-    _wanted: list[tuple[Name, Kind]] = field(compare=False, repr=False)
+    _wanted: list[tuple[Name, ValueKind]] = field(compare=False, repr=False)
     _test: Test = field(compare=False, repr=False)
     _always: bool | None = field(compare=False, repr=False)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ternmq.batch.check import tag_bit
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.rows.runs import runs
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt
@@ -80,9 +80,9 @@ class TagFilter:
 
 def read_tags(view: BatchView) -> TagColumn | None:
     """The tag column with everything checked that reading it relies on; None without tags."""
-    packed = view.buffer(Column.TAG, Part.VALUES)
-    data = view.buffer(Column.TAG, Part.DICTIONARY_DATA)
-    places = view.buffer(Column.TAG, Part.DICTIONARY_OFFSETS)
+    packed = view.buffer(Column.TAG, ColumnPart.VALUES)
+    data = view.buffer(Column.TAG, ColumnPart.DICTIONARY_DATA)
+    places = view.buffer(Column.TAG, ColumnPart.DICTIONARY_OFFSETS)
     if packed is None or data is None or places is None:
         return None
     if len(packed) != 4 * view.count or len(places) < 8 or len(places) % 4:
@@ -100,7 +100,7 @@ def read_tags(view: BatchView) -> TagColumn | None:
 
 def valid_rows(view: BatchView, column: Column) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
     """Which rows have a value; None where all have one."""
-    bits = view.buffer(column, Part.VALIDITY)
+    bits = view.buffer(column, ColumnPart.VALIDITY)
     if bits is None:
         return None
     if len(bits) * 8 < view.count:

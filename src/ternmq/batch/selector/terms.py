@@ -82,7 +82,7 @@ class Among:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class TermSearch:
     """CONTAINS, STARTSWITH or ENDSWITH."""
 
     name: Name
@@ -113,7 +113,7 @@ class Some:
     terms: tuple["Term", ...]
 
 
-Term = Constant | Truth | Compare | CompareNames | Among | Search | Missing | All | Some
+Term = Constant | Truth | Compare | CompareNames | Among | TermSearch | Missing | All | Some
 
 
 def compare_names(left: Name, operator: str, right: Name) -> CompareNames:
@@ -152,8 +152,8 @@ def negate(term: Term) -> Term:
             return compare_names(left, OPPOSITE[operator], right)
         case Among(name, values, negated):
             return Among(name, values, not negated)
-        case Search(name, how, needle, negated):
-            return Search(name, how, needle, not negated)
+        case TermSearch(name, how, needle, negated):
+            return TermSearch(name, how, needle, not negated)
         case Missing(name, negated):
             return Missing(name, not negated)
         case All(terms):
@@ -188,7 +188,7 @@ def text_of(term: Term) -> str:
         case Among(name, values, negated):
             items = ", ".join(sorted(literal_text(value) for value in values))
             return f"{name_text(name)} {'NOT ' * negated}IN ({items})"
-        case Search(name, how, needle, negated):
+        case TermSearch(name, how, needle, negated):
             return f"{name_text(name)} {'NOT ' * negated}{how} {literal_text(needle)}"
         case Missing(name, negated):
             return f"{name_text(name)} IS {'NOT ' * negated}NULL"

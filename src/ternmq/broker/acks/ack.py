@@ -2,29 +2,34 @@
 
 Acks and retries take effect at once and are noted as progress. A reject is a decision: the row is
 copied to the dead letters and marked when both are safe, and only then answered. A request that
-fails many rows is settled in `Slices`.
+fails many rows is settled in `LargeAcks`.
 """
 
 import asyncio
 import random
 from collections.abc import Iterator, Sequence
 
-from ternmq.broker.acks.dead_letters import Death, Undertaker
-from ternmq.broker.acks.large_acks import Applied, Slices
+from ternmq.broker.acks.dead_letters import DeadLetterWriter, DeadRows
+from ternmq.broker.acks.large_acks import Applied, LargeAcks
 from ternmq.broker.delivery.poison_isolation import isolating
-from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.failure_notes import pack_failure
-from ternmq.broker.groups.groups import LEASE_GROUP_MASK, Group, Groups, Member
+from ternmq.broker.groups.groups import (
+    LEASE_GROUP_MASK,
+    ConsumerGroup,
+    ConsumerGroups,
+    ConsumerSession,
+)
 from ternmq.broker.groups.lane import NO_REASON, VANISHED, Why
-from ternmq.broker.groups.lane_event import Change, Piece, together
+from ternmq.broker.groups.lane_event import LaneEvent, Piece, together
 from ternmq.broker.groups.lease import RetryRule
 from ternmq.broker.groups.poison import deaths
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.pending_requests import Answering
-from ternmq.rpc.stuck_requests import Waits
+from ternmq.rpc.pending_requests import PendingRequests
+from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Acked, Command, Done, pack
 
@@ -34,27 +39,31 @@ _ACK = int(Command.ACK)
 NUMBER_MAX = 2**63
 
 
-class Settler:
+class AckHandler:
     """What consumers say about rows they were handed."""
 
-    def __init__(self, *, groups: Groups, deliverer: Deliverer, undertaker: Undertaker) -> None:
+    def __init__(
+        self, *, groups: ConsumerGroups, deliverer: PullHandler, undertaker: DeadLetterWriter
+    ) -> None:
         self._groups = groups
         self._deliverer = deliverer
         self._undertaker = undertaker
         self._burying: set[asyncio.Task[None]] = set()
-        self._answering = Answering()
-        self._slices = Slices(self._apply)
+        self._answering = PendingRequests()
+        self._slices = LargeAcks(self._apply)
         deliverer.on_expired = self.expire
-        self.waits = Waits()
+        self.waits = StuckRequests()
 
-    def settle(self, member: Member, done: Sequence[Done]) -> None:
+    def settle(self, member: ConsumerSession, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
         _check(done)
         dying = self._apply(member, done).dying
         if dying:
             self._bury(dying)
 
-    def settle_much(self, peer: Peer, frame: Frame, member: Member, done: Sequence[Done]) -> None:
+    def settle_much(
+        self, peer: Peer, frame: Frame, member: ConsumerSession, done: Sequence[Done]
+    ) -> None:
         """With an answer if one is wanted, when all of it is settled and every decision safe."""
         _check(done)
         self._answering.begin(peer, frame, self._settled(self._slices.add(member, done)))
@@ -65,11 +74,13 @@ class Settler:
             await self._bury(dying)
         return Acked(settled=settled, late=late)
 
-    def leaves(self, member: Member) -> None:
+    def leaves(self, member: ConsumerSession) -> None:
         """What it has said is settled before the rest of its rows goes back."""
         self._slices.hurry(member)
 
-    def answer(self, peer: Peer, correlation: int, member: Member, done: Sequence[Done]) -> None:
+    def answer(
+        self, peer: Peer, correlation: int, member: ConsumerSession, done: Sequence[Done]
+    ) -> None:
         """With an answer, once every decision in it is safe."""
         _check(done)
         settled, late, dying = self._apply(member, done)
@@ -96,21 +107,21 @@ class Settler:
         task.add_done_callback(tell)
         self.waits.watch(task, give_up)
 
-    def expire(self, group: Group, lease: int, ranges: list[tuple[int, int]]) -> None:
+    def expire(self, group: ConsumerGroup, lease: int, ranges: list[tuple[int, int]]) -> None:
         """Leased rows whose time is over: kept as dead letters, counted as expired."""
         pieces = [p for first, end in ranges for p in group.lane.begin_dying(lease, first, end)]
         if pieces:
-            self._bury([Death(group, pieces, "expired", expired=True)])
+            self._bury([DeadRows(group, pieces, "expired", expired=True)])
 
-    def killed(self, group: Group, pieces: Sequence[Piece]) -> None:
+    def killed(self, group: ConsumerGroup, pieces: Sequence[Piece]) -> None:
         """Rows that were alone with one consumer too many."""
         for piece in pieces:
             times = deaths(group.lane.losses.rows.get(piece[0]) or 0)
             often = "once" if times == 1 else f"{times} times"
             reason = f"its consumer died {often} while handling it"
-            self._bury([Death(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
+            self._bury([DeadRows(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
 
-    async def bury(self, deaths: list[Death]) -> None:
+    async def bury(self, deaths: list[DeadRows]) -> None:
         """Copy rows to the dead letters; raises what kept them from it."""
         await self._bury(deaths)
 
@@ -121,13 +132,13 @@ class Settler:
         if self._burying:
             await asyncio.wait(self._burying)
 
-    def _apply(self, member: Member, done: Sequence[Done]) -> Applied:
+    def _apply(self, member: ConsumerSession, done: Sequence[Done]) -> Applied:
         settled = late = 0
-        dying: list[Death] = []
-        touched: dict[int, Group] = {}
-        freed: list[Group] = []
-        noted: dict[Group, list[Change]] = {}
-        rules: dict[tuple[Group, int], RetryRule] = {}
+        dying: list[DeadRows] = []
+        touched: dict[int, ConsumerGroup] = {}
+        freed: list[ConsumerGroup] = []
+        noted: dict[ConsumerGroup, list[LaneEvent]] = {}
+        rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
         now, chance = self._groups.now(), random.random()  # Together they stay one range.
         for item, acked in _steps(done):
             group = _group_of(member, item.lease)
@@ -145,7 +156,7 @@ class Settler:
                 result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
                 if result.dying:
                     reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
-                    dying.append(Death(group, list(result.dying), reason, why))
+                    dying.append(DeadRows(group, list(result.dying), reason, why))
                 touched[group.id] = group
             elif item.kind == "back":
                 result = lane.give_back(item.lease, item.first, item.end)
@@ -156,7 +167,7 @@ class Settler:
                 settled += count
                 late += item.end - item.first - count
                 if pieces:
-                    dying.append(Death(group, pieces, item.reason, self._why(item)))
+                    dying.append(DeadRows(group, pieces, item.reason, self._why(item)))
                 continue
             settled += result.settled
             late += result.late
@@ -177,7 +188,7 @@ class Settler:
             self._freed(group)
         return Applied(settled, late, dying)
 
-    def _freed(self, group: Group) -> None:
+    def _freed(self, group: ConsumerGroup) -> None:
         """Something is not in flight any more, and that was waited for."""
         if group.full:
             group.full = False
@@ -189,7 +200,7 @@ class Settler:
             return NO_REASON
         return Why(pack_failure(*item.error), self._groups.now_ms())
 
-    def _bury(self, dying: list[Death]) -> asyncio.Task[None]:
+    def _bury(self, dying: list[DeadRows]) -> asyncio.Task[None]:
         async def bury() -> None:
             failed: TernError | None = None
             for death in dying:
@@ -225,9 +236,9 @@ def _check(done: Sequence[Done]) -> None:
             raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
 
 
-def groups_of(peer: Peer) -> list[Group]:
+def groups_of(peer: Peer) -> list[ConsumerGroup]:
     """Every group that a connection takes part in."""
-    members: dict[int, Member] = peer.attachments.get("members", {})
+    members: dict[int, ConsumerSession] = peer.attachments.get("members", {})
     return [group for member in members.values() for group in member.groups]
 
 
@@ -248,7 +259,7 @@ def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]
         yield before, acked
 
 
-def _group_of(member: Member, lease: int) -> Group | None:
+def _group_of(member: ConsumerSession, lease: int) -> ConsumerGroup | None:
     """The group that a lease belongs to; its number tells, also when the lease is long gone."""
     mark = lease & LEASE_GROUP_MASK
     for group in member.groups:

@@ -12,13 +12,13 @@ from typing import TypeVar
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.failure_notes import Failed, Noticeboard, read_failure
-from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.failure_notes import Failed, FailureTexts, read_failure
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.groups.lane import NO_REASON, Why
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.log.internal_producer import LetterWriter
-from ternmq.broker.topics import Topics
+from ternmq.broker.log.internal_producer import InternalProducer
+from ternmq.broker.topics import TopicNames
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class DeadRows:
     """Rows of a group that are dying, and of what."""
 
-    group: Group
+    group: ConsumerGroup
     pieces: list[Piece]
     reason: str
     why: Why = NO_REASON
@@ -41,18 +41,18 @@ class Death:
     expired: bool = False
 
 
-class Undertaker:
+class DeadLetterWriter:
     """Copies refused rows into dead-letter topics."""
 
     def __init__(
         self,
         *,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicNames,
+        groups: ConsumerGroups,
         committer: Committer,
         clock: Clock,
-        writer: LetterWriter,
-        board: Noticeboard,
+        writer: InternalProducer,
+        board: FailureTexts,
     ) -> None:
         self._board = board
         self._writer = writer
@@ -61,7 +61,7 @@ class Undertaker:
         self._committer = committer
         self._clock = clock
 
-    async def bury(self, death: Death) -> None:
+    async def bury(self, death: DeadRows) -> None:
         """Copy, wait until the copies are safe, then mark the originals dead, safely.
 
         What cannot be copied waits a moment and comes again; the first failure is raised.
@@ -89,7 +89,7 @@ class Undertaker:
         if failed is not None:
             raise failed
 
-    async def _copy(self, death: Death, first: int, end: int, attempt: int) -> None:
+    async def _copy(self, death: DeadRows, first: int, end: int, attempt: int) -> None:
         group = death.group
         letters: list[Outgoing] = []
         errors = await self._errors(death, first, end)
@@ -105,7 +105,7 @@ class Undertaker:
         topic = await self._topics.dead_letters_of(group.name)
         await self._writer.store(topic, letters)
 
-    async def _errors(self, death: Death, first: int, end: int) -> dict[int, Failed]:
+    async def _errors(self, death: DeadRows, first: int, end: int) -> dict[int, Failed]:
         """The last error of each row, as far as it is known."""
         if death.why.text:
             said = read_failure(death.why.text, death.why.at_ms)
@@ -120,7 +120,7 @@ class Undertaker:
         }
 
     def _letter(
-        self, group: Group, view: BatchView, row: int, attempt: int, reason: str
+        self, group: ConsumerGroup, view: BatchView, row: int, attempt: int, reason: str
     ) -> Outgoing:
         damage: list[str] = []
 

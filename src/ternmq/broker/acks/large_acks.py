@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ternmq.broker.acks.dead_letters import Death
-from ternmq.broker.groups.groups import Member
+from ternmq.broker.acks.dead_letters import DeadRows
+from ternmq.broker.groups.groups import ConsumerSession
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.commands import Done
@@ -28,16 +28,16 @@ class Applied(NamedTuple):
 
     settled: int
     late: int
-    dying: list[Death]
+    dying: list[DeadRows]
 
 
-class _Large:
+class _LargeAck:
     """A request in line."""
 
     __slots__ = ("applied", "done", "finished", "member")
 
     def __init__(
-        self, member: Member, done: Sequence[Done], finished: "asyncio.Future[Applied]"
+        self, member: ConsumerSession, done: Sequence[Done], finished: "asyncio.Future[Applied]"
     ) -> None:
         self.member = member
         self.done = done
@@ -45,24 +45,24 @@ class _Large:
         self.finished = finished
 
 
-class Slices:
+class LargeAcks:
     """The line of them."""
 
-    def __init__(self, apply: Callable[[Member, Sequence[Done]], Applied]) -> None:
+    def __init__(self, apply: Callable[[ConsumerSession, Sequence[Done]], Applied]) -> None:
         self._apply = apply
-        self._line: deque[_Large] = deque()
+        self._line: deque[_LargeAck] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, member: Member, done: Sequence[Done]) -> "asyncio.Future[Applied]":
+    def add(self, member: ConsumerSession, done: Sequence[Done]) -> "asyncio.Future[Applied]":
         """Settle these in time."""
         loop = asyncio.get_running_loop()
-        large = _Large(member, done, loop.create_future())
+        large = _LargeAck(member, done, loop.create_future())
         self._line.append(large)
         if self._task is None:
             self._task = loop.create_task(self._work(), name="slices")
         return large.finished
 
-    def hurry(self, member: Member) -> None:
+    def hurry(self, member: ConsumerSession) -> None:
         """Settle what a consumer has in line now: it is about to leave."""
         for large in [each for each in self._line if each.member is member]:
             self._line.remove(large)
@@ -84,7 +84,7 @@ class Slices:
         finally:
             self._task = None
 
-    def _step(self, large: _Large, count: int) -> bool:
+    def _step(self, large: _LargeAck, count: int) -> bool:
         """Settle that many; was it the last?"""
         try:
             applied = self._apply(large.member, large.done[:count])
@@ -114,7 +114,7 @@ def cut(done: Sequence[Done]) -> int:
     return len(done)
 
 
-def _finish(large: _Large, error: TernError | None) -> None:
+def _finish(large: _LargeAck, error: TernError | None) -> None:
     if large.finished.done():
         return
     if error is None:

@@ -3,17 +3,17 @@
 Consumers are never refused: their pulls wait. Asked once for each pull and group. A limit of the
 group holds back everybody in it; a limit of an application, a pause of one consumer or its own
 messages in flight hold back that one, and the others go on. What ends it: the told time, an ack
-(`Group.full`), or a change of settings. Figures of what is handed out are counted here too.
+(`ConsumerGroup.full`), or a change of settings. Figures of what is handed out are counted here too.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.groups.groups import Group, Member
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerSession
 from ternmq.broker.limits.send_limits import GATES_MAX, Gates
 from ternmq.broker.limits.token_bucket import Gate
-from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.discovery.app_limits import consume_limit
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.commands import GroupSettings, Topic
@@ -26,7 +26,7 @@ PULL_ROWS_MIN = 2
 """A limit hands out that many at once: rows that came back take half and must leave one for new."""
 
 
-class Room(NamedTuple):
+class PullAllowance(NamedTuple):
     """What may be handed out; without rows, why not and for how long."""
 
     rows: int
@@ -38,11 +38,15 @@ class Room(NamedTuple):
     """It concerns this consumer only."""
 
 
-class Throttle:
+class ConsumeLimits:
     """Asked by the deliverer."""
 
     def __init__(
-        self, *, find: Callable[[str], Topic | None], figures: Figures, now: Callable[[], float]
+        self,
+        *,
+        find: Callable[[str], Topic | None],
+        figures: TrafficCounters,
+        now: Callable[[], float],
     ) -> None:
         self._find = find
         self._figures = figures
@@ -50,29 +54,35 @@ class Throttle:
         self._apps = Gates(now)
         self._groups: dict[tuple[str, str], Gate] = {}
 
-    def room(self, group: Group, member: Member, rows_max: int, size_max: int) -> Room:
+    def room(
+        self, group: ConsumerGroup, member: ConsumerSession, rows_max: int, size_max: int
+    ) -> PullAllowance:
         """How much of what is wanted this consumer may get of this group."""
         settings = group.settings
         rows = rows_max
         if settings.paused_sessions and pauses(settings, member):
-            return Room(0, 0, "this consumer is paused", alone=True)
+            return PullAllowance(0, 0, "this consumer is paused", alone=True)
         if settings.in_flight_max or len(group.lane.leases) >= LEASES_MAX:
             rows = min(rows, self._group_room(group, member))
             if rows <= 0:
                 group.full = True
-                return Room(0, 0, "too many messages of the group are in flight")
+                return PullAllowance(0, 0, "too many messages of the group are in flight")
         if settings.consumer_in_flight_max:
             rows = min(rows, settings.consumer_in_flight_max - held_by(group, member))
             if rows <= 0:
                 group.full = True
-                return Room(0, 0, "too many messages of this consumer are in flight", alone=True)
+                return PullAllowance(
+                    0, 0, "too many messages of this consumer are in flight", alone=True
+                )
         own = self._gate(group) if settings.rate or settings.bytes_rate else None
         app = self._apps.of(self._find(app_limit_name(member.peer)))
         if own is None and app is None:
-            return Room(rows, size_max)
+            return PullAllowance(rows, size_max)
         return self._below(own, app, rows, size_max)
 
-    def took(self, group: Group, member: Member, rows: int, slices: list[Slice]) -> None:
+    def took(
+        self, group: ConsumerGroup, member: ConsumerSession, rows: int, slices: list[Slice]
+    ) -> None:
         """Rows were handed out; of a batch that was cut only the part counts."""
         stored = sum(piece.entry.count for piece in slices)
         size = sum(piece.entry.size for piece in slices) * rows // max(1, stored)
@@ -83,33 +93,33 @@ class Throttle:
         if app is not None:
             app.take(rows, size)
 
-    def forget(self, group: Group) -> None:
+    def forget(self, group: ConsumerGroup) -> None:
         self._figures.forget_group(group.id)
         self._groups.pop(_line(group), None)
 
-    def _below(self, own: Gate | None, app: Gate | None, rows: int, size: int) -> Room:
+    def _below(self, own: Gate | None, app: Gate | None, rows: int, size: int) -> PullAllowance:
         now = self._now()
         if own is not None:
             wait_s = own.wait_s(now, min(rows, PULL_ROWS_MIN))
             if wait_s > 0:
-                return Room(0, 0, "the group's limit is used up", own.refuse(wait_s, now))
+                return PullAllowance(0, 0, "the group's limit is used up", own.refuse(wait_s, now))
             rows, size = own.room(rows, size)
         if app is not None:
             wait_s = app.wait_s(now, min(rows, PULL_ROWS_MIN))
             if wait_s > 0:
                 wait_s = app.refuse(wait_s, now)
-                return Room(0, 0, "the application's limit is used up", wait_s, alone=True)
+                return PullAllowance(0, 0, "the application's limit is used up", wait_s, alone=True)
             rows, size = app.room(rows, size)
-        return Room(rows, size)
+        return PullAllowance(rows, size)
 
-    def _group_room(self, group: Group, member: Member) -> int:
+    def _group_room(self, group: ConsumerGroup, member: ConsumerSession) -> int:
         """A group's lanes beside one topic count together."""
         if len(group.lane.leases) >= LEASES_MAX:
             return 0
         lanes = [other.lane for other in member.groups if _line(other) == _line(group)]
         return group.settings.in_flight_max - sum(lane.in_flight() for lane in lanes)
 
-    def _gate(self, group: Group) -> Gate:
+    def _gate(self, group: ConsumerGroup) -> Gate:
         line = _line(group)
         gate = self._groups.get(line)
         if gate is None:
@@ -120,12 +130,12 @@ class Throttle:
         return gate
 
 
-def pauses(settings: GroupSettings, member: Member) -> bool:
+def pauses(settings: GroupSettings, member: ConsumerSession) -> bool:
     """Is this one consumer paused?"""
     return member.session.hex() in settings.paused_sessions
 
 
-def held_by(group: Group, member: Member) -> int:
+def held_by(group: ConsumerGroup, member: ConsumerSession) -> int:
     leases = group.lane.leases.values()
     return sum(lease.rows.count for lease in leases if lease.owner == member.id)
 
@@ -139,5 +149,5 @@ def app_limit_name(peer: Peer) -> str:
     return name
 
 
-def _line(group: Group) -> tuple[str, str]:
+def _line(group: ConsumerGroup) -> tuple[str, str]:
     return group.beside or group.topic, group.name

@@ -12,14 +12,19 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
 from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
-from ternmq.broker.groups.groups import LEASE_GROUP_MASK, Group, Groups, Member
-from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.groups import (
+    LEASE_GROUP_MASK,
+    ConsumerGroup,
+    ConsumerGroups,
+    ConsumerSession,
+)
+from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import Topics, lane_topic
+from ternmq.broker.topics import TopicNames, lane_topic
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
@@ -37,18 +42,18 @@ LEASES_MAX = 100_000  # Named in one request.
 MEMBERS_MAX = 1_000  # Of one connection.
 
 
-class Members:
+class Consumers:
     """The JOIN, RENEW and LEAVE commands."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
-        topics: Topics,
+        groups: ConsumerGroups,
+        topics: TopicNames,
         directory: Directory,
         consume: ConsumeLog,
         committer: Committer,
-        deliverer: Deliverer,
+        deliverer: PullHandler,
         clock: Clock,
     ) -> None:
         self._groups = groups
@@ -90,7 +95,7 @@ class Members:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
             agree(group, wanted, request.ordered)
         session = peer.hello.session if peer.hello else bytes(16)
-        member = Member(self._groups.new_ticket(), peer, session, self._clock.now_ms())
+        member = ConsumerSession(self._groups.new_ticket(), peer, session, self._clock.now_ms())
         member.groups = [group for group, _ in made]
         member.picks = request.picks
         check_leases(request.held)
@@ -138,7 +143,7 @@ class Members:
                     self._deliverer.also(member, private)
         return lane
 
-    async def _bind_attempts(self, groups: list[Group], attempts_max: int | None) -> None:
+    async def _bind_attempts(self, groups: list[ConsumerGroup], attempts_max: int | None) -> None:
         """A limit that a starting consumer gives binds its whole group, private lanes too; the
         last one wins (R12)."""
         others = [each for each in groups if each.settings.attempts_max != attempts_max]
@@ -153,7 +158,7 @@ class Members:
         for group, settings in new.items():
             group.settings = settings
 
-    async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[Group, bool]:
+    async def make_group(self, topic: Topic, name: str, start: Start) -> tuple[ConsumerGroup, bool]:
         """Find the group, or make it; a new one's start is safe before anybody hears of it."""
         found = self._groups.find(topic.id, name)
         if found is not None:
@@ -165,7 +170,7 @@ class Members:
             group_id = await self._directory.group_id(topic.id, name)
             lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
-            group = Group(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
+            group = ConsumerGroup(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
             await self._committer.decide([self._groups.birth_record(group)])
             lane.grow(self._consume.bounds(topic.id)[1])
             current = self._topics.find(topic.name)
@@ -188,7 +193,7 @@ class Members:
             if not lock.locked() and self._making.get((topic_id, name)) is lock:
                 del self._making[topic_id, name]
 
-    def renew(self, member: Member, request: Renew) -> Renewed:
+    def renew(self, member: ConsumerSession, request: Renew) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""
         leases = request.leases
         deadline = self._groups.now() + self.lease_ms
@@ -206,7 +211,7 @@ class Members:
                 group.lane.start_rows(lease, first, end)
         return Renewed(lost=lost)
 
-    def leave(self, peer: Peer, member: Member) -> None:
+    def leave(self, peer: Peer, member: ConsumerSession) -> None:
         """Everything un-acked is ready for others at once."""
         members_of(peer).pop(member.id, None)
         self._deliverer.forget(member)
@@ -216,7 +221,7 @@ class Members:
             self._groups.write(group, group.lane.release(member.id))
             self._deliverer.feed(group)
 
-    def _end_pause(self, group: Group, member: Member) -> None:
+    def _end_pause(self, group: ConsumerGroup, member: ConsumerSession) -> None:
         """A pause of one consumer ends with its session."""
         left = [x for x in group.settings.paused_sessions if x != member.session.hex()]
         if len(left) < len(group.settings.paused_sessions):
@@ -240,7 +245,7 @@ def check_leases(leases: Sized) -> None:
         raise OverLimit(f"{len(leases)} leases at once; at most {LEASES_MAX}")
 
 
-def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:
+def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
     """All consumers of a group see the same messages in the same way."""
     if group.members:
         if filter_text(group.filter) != filter_text(wanted):
@@ -264,10 +269,10 @@ def agree(group: Group, wanted: Filter | None, ordered: bool) -> None:
         group.unsifted = group.lane.next
         group.ranks = None
     group.filter = wanted
-    group.order = Order(group.lane) if ordered else None
+    group.order = KeyOrder(group.lane) if ordered else None
 
 
-def members_of(peer: Peer) -> dict[int, Member]:
+def members_of(peer: Peer) -> dict[int, ConsumerSession]:
     """The consumers of one connection, by subscription."""
-    found: dict[int, Member] = peer.attachments.setdefault("members", {})
+    found: dict[int, ConsumerSession] = peer.attachments.setdefault("members", {})
     return found

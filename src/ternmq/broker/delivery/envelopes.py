@@ -23,7 +23,7 @@ PICK_SIZE_MIN = 4 * KIB  # Smaller ones are sent with all rows.
 PICK_ROWS_MAX = 64  # More are picked slower than their batch is made thin.
 
 
-class Wrapping:
+class Envelopes:
     """What the slices of one hand-out, or of a read, have in common."""
 
     def __init__(

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ternmq.batch.envelope import ErrorRow
-from ternmq.broker.groups.failure_notes import Note
-from ternmq.broker.groups.groups import Group
-from ternmq.storage.consume.entry import Entry
+from ternmq.broker.groups.failure_notes import FailureNote
+from ternmq.broker.groups.groups import ConsumerGroup
+from ternmq.storage.consume.entry import ConsumeEntry
 
 
 class Slice(NamedTuple):
     """Rows of one stored batch that are handed out together."""
 
-    entry: Entry
+    entry: ConsumeEntry
     selection: list[tuple[int, int]]
     attempts: list[int]
 
-    def precedes(self, entry: Entry, sequence: int) -> bool:
+    def precedes(self, entry: ConsumeEntry, sequence: int) -> bool:
         """May a row be added at the end? Rows of a slice are of one batch and ascend."""
         base = self.entry.base_sequence
         return base == entry.base_sequence and self.selection[-1][1] <= sequence - base
@@ -25,17 +25,17 @@ class Slice(NamedTuple):
 class Handout(NamedTuple):
     """What one pull gets of one group."""
 
-    group: Group
+    group: ConsumerGroup
     lease: int
     slices: list[Slice]
     alone: bool = False
     """A suspect (see `isolate`): its consumer holds nothing else."""
-    notes: Sequence[tuple[int, int, Note]] = ()
+    notes: Sequence[tuple[int, int, FailureNote]] = ()
     """Where it says why rows failed before."""
     errors: Sequence[ErrorRow] = ()
     """The same, read."""
 
-    def failures(self) -> set[Note]:
+    def failures(self) -> set[FailureNote]:
         return {note for _, _, note in self.notes}
 
 

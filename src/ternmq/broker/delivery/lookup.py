@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
 
@@ -25,16 +25,16 @@ SCAN_SIZE = 4 * MIB
 AGAIN_S = 1.0
 
 
-class Looker:
+class BatchLookup:
     """Entries and views of one broker's batches."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
+        groups: ConsumerGroups,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        feed: Callable[[Group], None],
+        feed: Callable[[ConsumerGroup], None],
     ) -> None:
         self._groups = groups
         self._consume = consume
@@ -44,8 +44,13 @@ class Looker:
         self._reading: set[asyncio.Task[None]] = set()
 
     def entries(
-        self, group: Group, sequence: int, *, rows_max: int = SCAN_ROWS, size_max: int = SCAN_SIZE
-    ) -> list[Entry] | None:
+        self,
+        group: ConsumerGroup,
+        sequence: int,
+        *,
+        rows_max: int = SCAN_ROWS,
+        size_max: int = SCAN_SIZE,
+    ) -> list[ConsumeEntry] | None:
         """Positions from a sequence on; None where they have to be read first."""
         found = self._consume.entries_nowait(
             group.topic_id, sequence, rows_max=rows_max, size_max=size_max
@@ -54,10 +59,10 @@ class Looker:
             self._warm(group, sequence)
         return found
 
-    def feed_soon(self, group: Group) -> None:
+    def feed_soon(self, group: ConsumerGroup) -> None:
         self._loop.call_soon(self._feed, group)
 
-    def view(self, group: Group, entry: Entry) -> BatchView | None:
+    def view(self, group: ConsumerGroup, entry: ConsumeEntry) -> BatchView | None:
         """A batch to look into; None where it has to be read first (then `feed` comes again)."""
         try:
             batches = self._fetcher.now([entry])
@@ -70,7 +75,7 @@ class Looker:
         self._spawn(self._read_ahead(group, entry))
         return None
 
-    async def _read_ahead(self, group: Group, entry: Entry) -> None:
+    async def _read_ahead(self, group: ConsumerGroup, entry: ConsumeEntry) -> None:
         try:
             self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
         except Unavailable:  # Not lost: another member of the broker group has it.
@@ -81,7 +86,7 @@ class Looker:
             self._pass_damaged(group, entry)
         self._feed(group)
 
-    def _pass_damaged(self, group: Group, entry: Entry) -> None:
+    def _pass_damaged(self, group: ConsumerGroup, entry: ConsumeEntry) -> None:
         """Count the rows of a damaged batch as expired, once everything before it is handed out."""
         lane, base, end = group.lane, entry.base_sequence, entry.base_sequence + entry.count
         if base > lane.next:
@@ -93,7 +98,7 @@ class Looker:
             group.order.scanned = max(group.order.scanned, end)
         self._loop.call_soon(self._feed, group)
 
-    def _warm(self, group: Group, sequence: int) -> None:
+    def _warm(self, group: ConsumerGroup, sequence: int) -> None:
         """Positions are not in memory: let a thread read them, then try again."""
 
         async def warm() -> None:
@@ -110,7 +115,7 @@ class Looker:
         task.add_done_callback(self._reading.discard)
 
 
-def passing(group: Group, view: BatchView) -> list[tuple[int, int]]:
+def passing(group: ConsumerGroup, view: BatchView) -> list[tuple[int, int]]:
     """Rows that pass the group's filter; what cannot be read passes none, and is said so."""
     assert group.filter is not None
     try:

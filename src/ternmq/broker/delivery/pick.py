@@ -10,42 +10,42 @@ a thread, and the group is fed again when they are there.
 from collections.abc import Callable
 
 from ternmq.broker.delivery.handout import NOBODY, Handout, Slice, clipped, sequences_of
-from ternmq.broker.delivery.lookup import Looker, passing
-from ternmq.broker.delivery.pick_by_priority import Ranking
-from ternmq.broker.delivery.pick_ordered import Heads
-from ternmq.broker.groups.failure_notes import NOTES_PER_PULL, Note
-from ternmq.broker.groups.groups import Group, Groups, Member
-from ternmq.broker.groups.lane_event import Change, Piece
+from ternmq.broker.delivery.lookup import BatchLookup, passing
+from ternmq.broker.delivery.pick_by_priority import PriorityPicker
+from ternmq.broker.delivery.pick_ordered import OrderedPicker
+from ternmq.broker.groups.failure_notes import NOTES_PER_PULL, FailureNote
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
+from ternmq.broker.groups.lane_event import LaneEvent, Piece
 from ternmq.broker.groups.lease import Lease
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
 
 
-class Chooser:
+class RowPicker:
     """Takes rows out of lanes."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
+        groups: ConsumerGroups,
         consume: ConsumeLog,
         fetcher: Fetcher,
         lease_ms: int,
-        feed: Callable[[Group], None],
+        feed: Callable[[ConsumerGroup], None],
     ) -> None:
         self._groups = groups
         self._lease_ms = lease_ms
-        self._looker = Looker(groups=groups, consume=consume, fetcher=fetcher, feed=feed)
-        self._heads = Heads(groups=groups, looker=self._looker)
-        self._ranking = Ranking(groups=groups, looker=self._looker)
+        self._looker = BatchLookup(groups=groups, consume=consume, fetcher=fetcher, feed=feed)
+        self._heads = OrderedPicker(groups=groups, looker=self._looker)
+        self._ranking = PriorityPicker(groups=groups, looker=self._looker)
 
     def take(
-        self, group: Group, member: Member, rows_max: int, size_max: int
+        self, group: ConsumerGroup, member: ConsumerSession, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
         """Lease rows of one group; returns them with how many rows and bytes they are."""
         if group.settings.paused or group.halted:
@@ -85,7 +85,7 @@ class Chooser:
         return self._handed_out(group, lease, slices, changes)
 
     def _take_by_priority(
-        self, group: Group, member: Member, rows_max: int, size_max: int
+        self, group: ConsumerGroup, member: ConsumerSession, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
         ranks = self._ranking.of(group)
         again, slices = self._slices(group, ranks.pick(rows_max), size_max)
@@ -96,7 +96,7 @@ class Chooser:
         changes = [group.lane.hand_out(lease, again, group.lane.next)]
         return self._handed_out(group, lease, slices, changes)
 
-    def take_suspect(self, group: Group, member: Member) -> Handout | None:
+    def take_suspect(self, group: ConsumerGroup, member: ConsumerSession) -> Handout | None:
         """Lease one row that may have killed consumers, alone."""
         lane, order = group.lane, group.order
         piece = lane.suspect()
@@ -114,24 +114,26 @@ class Chooser:
         changes = [lane.hand_out(lease, again, lane.next)]
         return self._handed_out(group, lease, slices, changes)[0]._replace(alone=True)
 
-    def _lease(self, group: Group, member: Member) -> Lease:
+    def _lease(self, group: ConsumerGroup, member: ConsumerSession) -> Lease:
         until = self._groups.now() + self._lease_ms
         return Lease(self._groups.new_lease(group), member.session, member.id, until)
 
     def _handed_out(
-        self, group: Group, lease: Lease, slices: list[Slice], changes: list[Change]
+        self, group: ConsumerGroup, lease: Lease, slices: list[Slice], changes: list[LaneEvent]
     ) -> tuple[Handout, int, int]:
         self._groups.write(group, changes)
         self._groups.wake(group, lease.deadline)
         size = sum(piece.entry.size for piece in slices)
-        notes: list[tuple[int, int, Note]] = []
+        notes: list[tuple[int, int, FailureNote]] = []
         if group.lane.notes.count:
             for first, end, attempt in lease.rows:
                 if attempt > 1:
                     notes += group.lane.notes.overlap(first, end)
         return Handout(group, lease.id, slices, notes=notes), lease.rows.count, size
 
-    def _take_matching(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
+    def _take_matching(
+        self, group: ConsumerGroup, rows_max: int, size_max: int
+    ) -> tuple[int, list[Slice]]:
         """New rows that pass the group's filter; batches that cannot hold one are not read."""
         lane, wanted = group.lane, group.filter
         assert wanted is not None
@@ -160,7 +162,9 @@ class Chooser:
             at = end
         return at, slices
 
-    def _take_new(self, group: Group, rows_max: int, size_max: int) -> tuple[int, list[Slice]]:
+    def _take_new(
+        self, group: ConsumerGroup, rows_max: int, size_max: int
+    ) -> tuple[int, list[Slice]]:
         """Never handed out rows from `next` on: whole batches, and perhaps a part of the first.
 
         The last one is cut too where all before it would be less than half of what is wanted: a
@@ -198,13 +202,13 @@ class Chooser:
         return at, slices
 
     def _take_returned(
-        self, group: Group, rows_max: int, size_max: int
+        self, group: ConsumerGroup, rows_max: int, size_max: int
     ) -> tuple[list[Piece], list[Slice]]:
         """Rows that were handed out before, lowest first, with their attempts."""
         return self._slices(group, group.lane.peek_returned(rows_max), size_max)
 
     def _slices(
-        self, group: Group, pieces: list[Piece], size_max: int
+        self, group: ConsumerGroup, pieces: list[Piece], size_max: int
     ) -> tuple[list[Piece], list[Slice]]:
         """Where rows lie; those that are gone are counted, those beyond `size_max` left out."""
         taken: list[Piece] = []
@@ -217,7 +221,7 @@ class Chooser:
                 if taken and noted > NOTES_PER_PULL:
                     break
             while at < end:
-                entry: Entry | None = slices[-1].entry if slices else None
+                entry: ConsumeEntry | None = slices[-1].entry if slices else None
                 if entry is None or not 0 <= at - entry.base_sequence < entry.count:
                     entries = self._looker.entries(group, at, rows_max=1, size_max=1)
                     if entries is None:
@@ -241,7 +245,7 @@ class Chooser:
                 at = stop
         return taken, slices
 
-    def _sifted(self, group: Group, pieces: list[Piece]) -> list[Piece]:
+    def _sifted(self, group: ConsumerGroup, pieces: list[Piece]) -> list[Piece]:
         """Without rows that an earlier filter chose and that do not pass the one of today."""
         if group.filter is None or group.order is not None:  # An `Order` begins with its filter.
             return pieces

@@ -3,29 +3,29 @@
 Batches that are not in memory are read by a thread, and the group is fed again (see `looking`).
 """
 
-from ternmq.broker.delivery.lookup import Looker, passing
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.priority import Ranks
+from ternmq.broker.delivery.lookup import BatchLookup, passing
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.priority import PriorityRanks
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 
 
-class Ranking:
+class PriorityPicker:
     """Keeps the ranks of groups that hand out by priority."""
 
-    def __init__(self, *, groups: Groups, looker: Looker) -> None:
+    def __init__(self, *, groups: ConsumerGroups, looker: BatchLookup) -> None:
         self._groups = groups
         self._looker = looker
 
-    def of(self, group: Group) -> Ranks:
+    def of(self, group: ConsumerGroup) -> PriorityRanks:
         """The group's ranks, with everything known that can be known now."""
         ranks = group.ranks
         if ranks is None or not ranks.fits(group.lane):
-            ranks = group.ranks = Ranks(group.lane)
+            ranks = group.ranks = PriorityRanks(group.lane)
         self._learn(group, ranks)
         return ranks
 
-    def _learn(self, group: Group, ranks: Ranks) -> None:
+    def _learn(self, group: ConsumerGroup, ranks: PriorityRanks) -> None:
         lane = group.lane
         while not ranks.full and ranks.scanned < lane.end:
             entries = self._looker.entries(group, ranks.scanned)
@@ -35,7 +35,7 @@ class Ranking:
                 if ranks.full or not self._learn_batch(group, ranks, entry):
                     return
 
-    def _learn_batch(self, group: Group, ranks: Ranks, entry: Entry) -> bool:
+    def _learn_batch(self, group: ConsumerGroup, ranks: PriorityRanks, entry: ConsumeEntry) -> bool:
         lane, base = group.lane, entry.base_sequence
         end = base + entry.count
         if end > lane.end:

@@ -7,28 +7,28 @@ everybody: that is an alarm, logged once and shown by `tern group show` until it
 from collections.abc import Callable
 
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.delivery.lookup import Looker, passing
+from ternmq.broker.delivery.lookup import BatchLookup, passing
 from ternmq.broker.groups.failure_notes import NOTES_PER_PULL
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.core.slots import slot_of
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
 
 
-class Heads:
+class OrderedPicker:
     """Picks for ordered groups."""
 
-    def __init__(self, *, groups: Groups, looker: Looker) -> None:
+    def __init__(self, *, groups: ConsumerGroups, looker: BatchLookup) -> None:
         self._groups = groups
         self._looker = looker
 
     def take(
-        self, group: Group, order: Order, rows_max: int, size_max: int
+        self, group: ConsumerGroup, order: KeyOrder, rows_max: int, size_max: int
     ) -> tuple[list[Piece], list[Slice]]:
         """Rows to be leased now; they count as out."""
         lane = group.lane
@@ -56,7 +56,7 @@ class Heads:
             again.append((sequence, sequence + 1, attempt))
         return again, slices
 
-    def _held(self, group: Group) -> Callable[[str], int | None] | None:
+    def _held(self, group: ConsumerGroup) -> Callable[[str], int | None] | None:
         """Which keys wait for the former owner of their slot; none, as a rule."""
         slots = self._groups.held(group)
         if not slots:
@@ -68,7 +68,7 @@ class Heads:
 
         return held
 
-    def _learn(self, group: Group, order: Order) -> None:
+    def _learn(self, group: ConsumerGroup, order: KeyOrder) -> None:
         """Get to know rows ahead, up to the bound."""
         lane = group.lane
         while not order.full and order.scanned < lane.end:
@@ -83,7 +83,7 @@ class Heads:
         elif not order.ready and not order.full_since_ms:
             self._alarm(group, order)
 
-    def _alarm(self, group: Group, order: Order) -> None:
+    def _alarm(self, group: ConsumerGroup, order: KeyOrder) -> None:
         """The window is full and nothing in it can go: say which failing key holds it."""
         key, head, rows = order.longest()
         if group.lane.waiting.get(head) is None:
@@ -94,7 +94,7 @@ class Heads:
             topic=group.topic, group=group.name, key=key, sequence=head, rows=rows,
         )  # fmt: skip
 
-    def _learn_batch(self, group: Group, order: Order, entry: Entry) -> bool:
+    def _learn_batch(self, group: ConsumerGroup, order: KeyOrder, entry: ConsumeEntry) -> bool:
         lane = group.lane
         end = entry.base_sequence + entry.count
         if end > lane.end:

@@ -11,7 +11,7 @@ Only looks and notes; the deliverer acts.
 
 from enum import Enum
 
-from ternmq.broker.groups.groups import Group, Member
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerSession
 from ternmq.broker.groups.lane import Lane
 from ternmq.rpc.peer import Peer
 
@@ -19,34 +19,34 @@ _ALONE = "alone"
 _DRAINING = "draining"
 
 
-class Admission(Enum):
+class PoisonIsolation(Enum):
     """What a connection may be given, unless it is one group's suspect."""
 
     ANYTHING = 1
     NOTHING = 2
 
 
-def admit(member: Member) -> Admission | Group:
+def admit(member: ConsumerSession) -> PoisonIsolation | ConsumerGroup:
     """What this consumer may be given now; a group means: one suspect of it, alone."""
     peer = member.peer
     if _is_alone(peer):
-        return Admission.NOTHING
+        return PoisonIsolation.NOTHING
     session = member.session.hex()
     wanting = next(
         (g for g in member.groups if wants(g) and session not in g.settings.paused_sessions), None
     )
     if wanting is None:
-        return Admission.NOTHING if _drains(peer) else Admission.ANYTHING
+        return PoisonIsolation.NOTHING if _drains(peer) else PoisonIsolation.ANYTHING
     if not holds_anything(peer):
         return wanting
     if wanting.quiet is None or not _takes_part(wanting, wanting.quiet):
         wanting.quiet = peer
     if wanting.quiet is peer:
         peer.attachments[_DRAINING] = wanting
-    return Admission.NOTHING if _drains(peer) else Admission.ANYTHING
+    return PoisonIsolation.NOTHING if _drains(peer) else PoisonIsolation.ANYTHING
 
 
-def wants(group: Group) -> bool:
+def wants(group: ConsumerGroup) -> bool:
     """Has this group a suspect that is ready?"""
     suspects = group.lane.losses.suspects
     if not len(suspects) or group.settings.paused or group.halted or group.deleted:
@@ -56,7 +56,7 @@ def wants(group: Group) -> bool:
     return group.lane.suspect() is not None
 
 
-def note_alone(member: Member, group: Group, lease: int) -> None:
+def note_alone(member: ConsumerSession, group: ConsumerGroup, lease: int) -> None:
     """A suspect was handed out: its consumer gets nothing else while it holds it."""
     group.quiet = None
     member.peer.attachments[_ALONE] = (group.lane, lease)
@@ -68,7 +68,7 @@ def isolating(peer: Peer) -> bool:
 
 
 def holds_anything(peer: Peer) -> bool:
-    members: dict[int, Member] = peer.attachments.get("members", {})
+    members: dict[int, ConsumerSession] = peer.attachments.get("members", {})
     lanes = {id(group.lane): group.lane for m in members.values() for group in m.groups}
     return any(lease.owner in members for lane in lanes.values() for lease in lane.leases.values())
 
@@ -85,7 +85,7 @@ def _is_alone(peer: Peer) -> bool:
 
 
 def _drains(peer: Peer) -> bool:
-    group: Group | None = peer.attachments.get(_DRAINING)
+    group: ConsumerGroup | None = peer.attachments.get(_DRAINING)
     if group is None:
         return False
     if group.quiet is peer and wants(group) and _takes_part(group, peer):
@@ -96,5 +96,5 @@ def _drains(peer: Peer) -> bool:
     return False
 
 
-def _takes_part(group: Group, peer: Peer) -> bool:
+def _takes_part(group: ConsumerGroup, peer: Peer) -> bool:
     return any(member.peer is peer for member in group.members.values())

@@ -28,20 +28,20 @@ import msgspec
 from ternmq.batch.expiry import expired_rows, may_expire
 from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
-from ternmq.broker.delivery.consume_limits import Throttle
-from ternmq.broker.delivery.envelopes import Wrapping
+from ternmq.broker.delivery.consume_limits import ConsumeLimits
+from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.handout import Handout, Slice
-from ternmq.broker.delivery.pick import Chooser
-from ternmq.broker.delivery.poison_isolation import Admission, admit, note_alone
-from ternmq.broker.groups.failure_notes import Failed, Note, Noticeboard
-from ternmq.broker.groups.groups import Group, Groups, Member
+from ternmq.broker.delivery.pick import RowPicker
+from ternmq.broker.delivery.poison_isolation import PoisonIsolation, admit, note_alone
+from ternmq.broker.groups.failure_notes import Failed, FailureNote, FailureTexts
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.core.units import MIB
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.wire.messages.commands import DELIVERED, Command, LeftOut, Pull
 
 log = get_logger()
@@ -54,12 +54,12 @@ WAIT_MAX_MS = 30_000
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
 
-class Waiter:
+class WaitingPull:
     """A pull without an answer yet."""
 
     __slots__ = ("cold", "correlation", "done", "member", "rows_max", "size_max", "timer")
 
-    def __init__(self, member: Member, correlation: int, request: Pull) -> None:
+    def __init__(self, member: ConsumerSession, correlation: int, request: Pull) -> None:
         self.member = member
         self.correlation = correlation
         self.rows_max = min(max(request.rows_max, 1), ROWS_MAX)
@@ -69,20 +69,20 @@ class Waiter:
         self.done = False
 
 
-Expired = Callable[[Group, int, list[tuple[int, int]]], None]
+Expired = Callable[[ConsumerGroup, int, list[tuple[int, int]]], None]
 
 
-class Deliverer:
+class PullHandler:
     """The PULL command."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
+        groups: ConsumerGroups,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        throttle: Throttle,
-        board: Noticeboard,
+        throttle: ConsumeLimits,
+        board: FailureTexts,
         outlives: Callable[[], Awaitable[None]],
         lease_ms: int,
     ) -> None:
@@ -91,24 +91,24 @@ class Deliverer:
         self._throttle = throttle
         self._fetcher = fetcher
         self._board = board
-        self._chooser = Chooser(
+        self._chooser = RowPicker(
             groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
         )
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
-        self._fed_later: dict[Group, asyncio.TimerHandle] = {}
+        self._fed_later: dict[ConsumerGroup, asyncio.TimerHandle] = {}
         self.on_expired: Expired = lambda group, lease, ranges: None
         self.cold_below: Callable[[], int | None] = lambda: None
         """Offset below which bytes are left to replicas; None: nothing is."""
 
-    def pull(self, member: Member, correlation: int, request: Pull) -> None:
+    def pull(self, member: ConsumerSession, correlation: int, request: Pull) -> None:
         """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
         if member.pulls >= PULLS_MAX:
             raise OverLimit(f"{PULLS_MAX} pulls of this consumer are waiting already")
         for group in member.groups:
             if group.deleted:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
-        waiter = Waiter(member, correlation, request)
+        waiter = WaitingPull(member, correlation, request)
         member.pulls += 1
         if self._serve(waiter):
             return
@@ -127,7 +127,7 @@ class Deliverer:
             if group.waiters:
                 self.feed(group)
 
-    def feed(self, group: Group) -> None:
+    def feed(self, group: ConsumerGroup) -> None:
         """Give a group's ready rows to whoever waits, in order."""
         while group.waiters and group.lane.ready():
             for waiter in list(group.waiters):
@@ -135,23 +135,23 @@ class Deliverer:
                     break
                 if self._throttle.room(group, waiter.member, 1, 1).alone:
                     continue
-                if admit(waiter.member) is Admission.ANYTHING and not group.lane.losses.rows:
+                if admit(waiter.member) is PoisonIsolation.ANYTHING and not group.lane.losses.rows:
                     return  # What looked ready could not be read; it was accounted for.
             else:
                 return
 
-    def also(self, member: Member, group: Group) -> None:
+    def also(self, member: ConsumerSession, group: ConsumerGroup) -> None:
         """A consumer takes part in one more group: its waiting pulls wait for that one too."""
         waiting = {id(w): w for other in member.groups for w in other.waiters}
         group.waiters.extend(w for w in waiting.values() if w.member is member)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: ConsumerSession) -> None:
         """The consumer is gone: its pulls wait no more."""
         for group in member.groups:
             for waiter in [w for w in group.waiters if w.member is member]:
                 self._finish(waiter)
 
-    def refuse(self, group: Group, error: TernError) -> None:
+    def refuse(self, group: ConsumerGroup, error: TernError) -> None:
         """The group is gone: tell everybody who waits for it."""
         self._throttle.forget(group)
         for waiter in list(group.waiters):
@@ -168,12 +168,12 @@ class Deliverer:
 
     # -- choosing rows
 
-    def _serve(self, waiter: Waiter) -> bool:
+    def _serve(self, waiter: WaitingPull) -> bool:
         member = waiter.member
         admission = admit(member)
-        if admission is Admission.NOTHING:
+        if admission is PoisonIsolation.NOTHING:
             return False
-        if isinstance(admission, Group):
+        if isinstance(admission, ConsumerGroup):
             return self._serve_suspect(waiter, admission)
         rows_left, size_left = waiter.rows_max, waiter.size_max
         handouts: list[Handout] = []
@@ -201,7 +201,7 @@ class Deliverer:
         self._answer(waiter, handouts)
         return True
 
-    def _serve_suspect(self, waiter: Waiter, group: Group) -> bool:
+    def _serve_suspect(self, waiter: WaitingPull, group: ConsumerGroup) -> bool:
         handout = self._chooser.take_suspect(group, waiter.member)
         if handout is None:
             return False
@@ -211,7 +211,7 @@ class Deliverer:
         self._answer(waiter, [handout])
         return True
 
-    def _feed_later(self, group: Group, wait_s: float) -> None:
+    def _feed_later(self, group: ConsumerGroup, wait_s: float) -> None:
         """A limit is used up until then; whoever waits shall not have to ask again."""
         if wait_s <= 0:
             return
@@ -222,24 +222,24 @@ class Deliverer:
             known.cancel()
         self._fed_later[group] = self._loop.call_later(wait_s, self._feed_now, group)
 
-    def limited(self, group: Group) -> bool:
+    def limited(self, group: ConsumerGroup) -> bool:
         """Does somebody wait until there is room below a limit?"""
         return bool(group.waiters) and group in self._fed_later
 
-    def _feed_now(self, group: Group) -> None:
+    def _feed_now(self, group: ConsumerGroup) -> None:
         self._fed_later.pop(group, None)
         if not group.deleted:
             self.feed(group)
 
     # -- answering
 
-    def _answer(self, waiter: Waiter, handouts: list[Handout]) -> None:
+    def _answer(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
         if any(handout.group.order is not None for handout in handouts):
             self._spawn(self._answer_known(waiter, handouts))
         else:
             self._answer_read(waiter, handouts)
 
-    async def _answer_known(self, waiter: Waiter, handouts: list[Handout]) -> None:
+    async def _answer_known(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
         """When these leases cannot be forgotten any more, those that are not over by then."""
         try:
             await self._outlives()
@@ -248,7 +248,7 @@ class Deliverer:
             return
         self._answer_read(waiter, [h for h in handouts if h.lease in h.group.lane.leases])
 
-    def _answer_read(self, waiter: Waiter, handouts: list[Handout]) -> None:
+    def _answer_read(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
         below = self.cold_below() if waiter.cold else None
         if below is not None and not _plain(handouts):
@@ -276,18 +276,18 @@ class Deliverer:
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
-    async def _answer_cold(self, waiter: Waiter, handouts: list[Handout]) -> None:
+    async def _answer_cold(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
         """The leases now; the bytes are a replica's business."""
         handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
         left: list[LeftOut] = []
         for handout in handouts:
-            wrapping = Wrapping(handout.lease, handout.group.topic_id, errors=handout.errors)
+            wrapping = Envelopes(handout.lease, handout.group.topic_id, errors=handout.errors)
             left += [wrapping.left_out(piece) for piece in handout.slices]
         head = DELIVERED.pack(0, len(left), 0)
         waiter.member.peer.answer(_PULL, waiter.correlation, head, msgspec.msgpack.encode(left))
 
     async def _answer_later(
-        self, waiter: Waiter, handouts: list[Handout], entries: list[Entry]
+        self, waiter: WaitingPull, handouts: list[Handout], entries: list[ConsumeEntry]
     ) -> None:
         handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
         try:
@@ -301,7 +301,7 @@ class Deliverer:
             return
         self._send(waiter, handouts, batches)
 
-    async def _answer_readable(self, waiter: Waiter, handouts: list[Handout]) -> None:
+    async def _answer_readable(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
         """Read one by one; what is damaged is lost and counted, the rest is handed out."""
         batches: list[Buffer] = []
         kept: list[Handout] = []
@@ -319,7 +319,7 @@ class Deliverer:
             kept.append(handout._replace(slices=slices))
         self._send(waiter, kept, batches)
 
-    def _lose(self, group: Group, piece: Slice, error: TernError) -> None:
+    def _lose(self, group: ConsumerGroup, piece: Slice, error: TernError) -> None:
         base = piece.entry.base_sequence
         log.error(
             "messages lost to damage",
@@ -328,12 +328,12 @@ class Deliverer:
         for first, end in piece.selection:
             self._groups.write(group, group.lane.lose(base + first, base + end))
 
-    def _send(self, waiter: Waiter, handouts: list[Handout], batches: list[Buffer]) -> None:
+    def _send(self, waiter: WaitingPull, handouts: list[Handout], batches: list[Buffer]) -> None:
         buffers: list[Buffer] = [NOTHING]
         count = 0
         index = 0
         for handout in handouts:
-            wrapping = Wrapping(
+            wrapping = Envelopes(
                 handout.lease, handout.group.topic_id, alone=handout.alone,
                 errors=handout.errors, picks=waiter.member.picks,
             )  # fmt: skip
@@ -364,12 +364,12 @@ class Deliverer:
 
     # -- waiting
 
-    def _expire(self, waiter: Waiter) -> None:
+    def _expire(self, waiter: WaitingPull) -> None:
         if not waiter.done:
             self._finish(waiter)
             waiter.member.peer.answer(_PULL, waiter.correlation, NOTHING)
 
-    def _finish(self, waiter: Waiter) -> None:
+    def _finish(self, waiter: WaitingPull) -> None:
         """The pull is answered, one way or the other."""
         if waiter.done:
             return
@@ -394,7 +394,7 @@ def _plain(handouts: list[Handout]) -> bool:
     )
 
 
-def _explained(handout: Handout, known: dict[Note, Failed]) -> Handout:
+def _explained(handout: Handout, known: dict[FailureNote, Failed]) -> Handout:
     """With why its rows failed before, as far as that is known."""
     if not known:
         return handout

@@ -13,18 +13,18 @@ from typing import NamedTuple
 from ternmq.batch.envelope import pack_envelope
 from ternmq.batch.layout import Buffer
 from ternmq.batch.rows.cut import project
-from ternmq.broker.delivery.envelopes import Wrapping
+from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.pull import SIZE_MAX
 from ternmq.broker.delivery.seek import seek
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.topics import Topics, from_delay_server
+from ternmq.broker.topics import TopicNames, from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.wire.messages.commands import DELIVERED, Command, Read, Seek, Sought, Topic
 
 log = get_logger()
@@ -35,7 +35,7 @@ READS_MAX = 1_000  # Reads of one client that may wait at one time.
 WAIT_MAX_MS = 30_000
 
 
-class Place(NamedTuple):
+class PendingRead(NamedTuple):
     """Who asked, and for what."""
 
     peer: Peer
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     columns: frozenset[int]
 
 
-class Reader:
+class ReadHandler:
     """The READ command."""
 
     def __init__(self, *, consume: ConsumeLog, fetcher: Fetcher) -> None:
@@ -80,7 +80,7 @@ class Reader:
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
         self._waiting.setdefault(topic_id, {})[key] = (request, timer)
 
-    async def seek(self, topics: Topics, request: Seek) -> Sought:
+    async def seek(self, topics: TopicNames, request: Seek) -> Sought:
         """The SEEK command: where to read."""
         return await seek(self._consume, topics, request)
 
@@ -121,7 +121,7 @@ class Reader:
             peer.answer(_READ, correlation, DELIVERED.pack(0, 0, at))
             return True
         limits = (min(max(request.rows_max, 1), ROWS_MAX), min(max(request.size_max, 1), SIZE_MAX))
-        place = Place(peer, correlation, topic_id, frozenset(request.columns))
+        place = PendingRead(peer, correlation, topic_id, frozenset(request.columns))
         entries = self._consume.entries_nowait(topic_id, at, rows_max=limits[0], size_max=limits[1])
         if entries is not None:
             slices = choose(entries, at, stop, *limits)
@@ -138,7 +138,9 @@ class Reader:
         task.add_done_callback(self._reading.discard)
         return True
 
-    async def _send_later(self, place: Place, at: int, stop: int, limits: tuple[int, int]) -> None:
+    async def _send_later(
+        self, place: PendingRead, at: int, stop: int, limits: tuple[int, int]
+    ) -> None:
         """The same with a thread that may wait for the disk."""
         try:
             entries = await self._fetcher.run(
@@ -175,9 +177,11 @@ class Reader:
                 )  # fmt: skip
         return readable, batches
 
-    def _send(self, place: Place, slices: list[Slice], batches: list[Buffer], upto: int) -> None:
+    def _send(
+        self, place: PendingRead, slices: list[Slice], batches: list[Buffer], upto: int
+    ) -> None:
         buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, upto)]
-        wrapping = Wrapping(0, place.topic_id)
+        wrapping = Envelopes(0, place.topic_id)
         for piece, batch in zip(slices, batches, strict=True):
             if place.columns:
                 buffers += _projected(piece, batch, place)
@@ -191,7 +195,7 @@ def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
     peer.attachments["reads"] -= 1
 
 
-def _projected(piece: Slice, batch: Buffer, place: Place) -> list[Buffer]:
+def _projected(piece: Slice, batch: Buffer, place: PendingRead) -> list[Buffer]:
     """The envelope and what is wanted of the batch: columns, and all rows of it."""
     smaller = project(batch, place.columns)
     head = pack_envelope(
@@ -206,7 +210,7 @@ def following(slices: list[Slice], stop: int) -> int:
     return slices[-1].entry.base_sequence + slices[-1].selection[-1][1] if slices else stop
 
 
-def choose(entries: list[Entry], at: int, stop: int, rows: int, size: int) -> list[Slice]:
+def choose(entries: list[ConsumeEntry], at: int, stop: int, rows: int, size: int) -> list[Slice]:
     """Rows from `at` to `stop` within the limits; holes are passed over."""
     slices: list[Slice] = []
     for entry in entries:

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Sequence
 
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry, Location
+from ternmq.storage.consume.entry import ConsumeEntry, Location
 from ternmq.wire.messages.commands import Seek, Sought, Start
 
 WEIGHED_ROWS_MAX = 200_000
 """Rows whose sizes one SEEK adds up."""
 
 
-async def seek(consume: ConsumeLog, topics: Topics, request: Seek) -> Sought:
+async def seek(consume: ConsumeLog, topics: TopicNames, request: Seek) -> Sought:
     """The SEEK command."""
     topic = topics.get(request.topic)
     first, end = consume.bounds(topic.id)
@@ -41,7 +41,7 @@ async def resolve(consume: ConsumeLog, topic_id: int, start: Start) -> int:
     return min(max(start.value, first), end)
 
 
-def weighed(entries: Sequence[Entry], sequence: int) -> tuple[int, int]:
+def weighed(entries: Sequence[ConsumeEntry], sequence: int) -> tuple[int, int]:
     """The sequence after these batches, and their bytes from a sequence on; lost ones have none."""
     size = 0
     for entry in entries:

@@ -1,7 +1,7 @@
 """Why rows failed: texts that live in the pull log, and the places where they lie there.
 
 A retry says what went wrong (type, text, traceback). That text is written into the pull log with
-the retry itself; the lane keeps one `Note` per range of rows, which is an offset. Until the record
+the retry itself; the lane keeps one `FailureNote` per range of rows, which is an offset. Until the record
 is on disk a note holds its text, and the newest ones do for longer: what failed mostly comes again
 soon. At the next hand-out other texts are read back by a thread. A record that was trimmed
 meanwhile, or cannot be read, is no error: nothing is known then.
@@ -42,7 +42,7 @@ class Failed(NamedTuple):
     at_ms: int
 
 
-class Note:
+class FailureNote:
     """Where the text of a failure lies."""
 
     __slots__ = ("at_ms", "offset", "text")
@@ -72,15 +72,15 @@ def read_failure(text: bytes, at_ms: int) -> Failed | None:
         return None
 
 
-class Recall:
+class FailureCache:
     """Keeps the texts of the newest notes, of all groups together."""
 
     def __init__(self, size_max: int = RECALL_SIZE) -> None:
         self._size_max = size_max
         self._size = 0
-        self._kept: deque[tuple[Note, int]] = deque()
+        self._kept: deque[tuple[FailureNote, int]] = deque()
 
-    def written(self, note: Note, offset: int | None) -> None:
+    def written(self, note: FailureNote, offset: int | None) -> None:
         """Its record is in the log, or (None) could not be written."""
         text = note.text
         note.written(offset)
@@ -95,7 +95,7 @@ class Recall:
             self._size -= size
 
 
-class Noticeboard:
+class FailureTexts:
     """Reads the texts of notes."""
 
     def __init__(self, *, pulls: PullLog, fetcher: Fetcher) -> None:
@@ -103,12 +103,12 @@ class Noticeboard:
         self._fetcher = fetcher
 
     @staticmethod
-    def at_hand(notes: Iterable[Note]) -> bool:
+    def at_hand(notes: Iterable[FailureNote]) -> bool:
         """Are all texts in memory, as far as they are anywhere?"""
         return all(note.text is not None or note.offset < 0 for note in notes)
 
     @staticmethod
-    def recall(notes: Iterable[Note]) -> dict[Note, Failed]:
+    def recall(notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
         """Those that are in memory."""
         return {
             note: failed
@@ -116,7 +116,7 @@ class Noticeboard:
             if note.text and (failed := read_failure(note.text, note.at_ms)) is not None
         }
 
-    async def read(self, notes: Iterable[Note]) -> dict[Note, Failed]:
+    async def read(self, notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
         """Those that can be read."""
         notes = list(notes)
         found = self.recall(notes)
@@ -125,8 +125,8 @@ class Noticeboard:
             found |= await self._fetcher.run(lambda: self._read(stored))
         return found
 
-    def _read(self, stored: dict[Note, int]) -> dict[Note, Failed]:
-        found: dict[Note, Failed] = {}
+    def _read(self, stored: dict[FailureNote, int]) -> dict[FailureNote, Failed]:
+        found: dict[FailureNote, Failed] = {}
         for note, offset in stored.items():
             try:
                 record = self._pulls.read(offset)

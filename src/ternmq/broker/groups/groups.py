@@ -14,19 +14,20 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from ternmq.broker.groups import snapshot
-from ternmq.broker.groups.failure_notes import Recall
+from ternmq.broker.groups.failure_notes import FailureCache
 from ternmq.broker.groups.filter import Filter
-from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
-from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.lease import RetryRule
-from ternmq.broker.groups.outcomes import STATES, Unacked
-from ternmq.broker.groups.priority import Ranks
+from ternmq.broker.groups.outcomes import STATES, Outcomes
+from ternmq.broker.groups.priority import PriorityRanks
 from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
-from ternmq.storage.pull.pull_log import Kind, PullRecord
+from ternmq.storage.pull.pull_log import PullRecord
+from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.commands import GroupSettings, LedgerLine
 
 if TYPE_CHECKING:
@@ -41,17 +42,17 @@ LEASES_FORGOTTEN_MAX = 1 << 20  # More than are given out in the seconds before 
 """Hand-outs are progress: a crash may forget so many of them, and their numbers."""
 LANE_KINDS = frozenset(
     {
-        Kind.HANDED_OUT, Kind.ACKED, Kind.RETRY, Kind.RETURNED, Kind.DEAD, Kind.EXPIRED,
-        Kind.SKIPPED, Kind.FILTERED, Kind.RESET, Kind.CUT, Kind.LOST, Kind.KILLED,
-        Kind.STOPPED,
-        Kind.CONFIRM,
+        PullKind.HANDED_OUT, PullKind.ACKED, PullKind.RETRY, PullKind.RETURNED, PullKind.DEAD, PullKind.EXPIRED,
+        PullKind.SKIPPED, PullKind.FILTERED, PullKind.RESET, PullKind.CUT, PullKind.LOST, PullKind.KILLED,
+        PullKind.STOPPED,
+        PullKind.CONFIRM,
     }
 )  # fmt: skip
-SETTLING = frozenset({Kind.ACKED, Kind.RESET, Kind.CUT, *STATES})
+SETTLING = frozenset({PullKind.ACKED, PullKind.RESET, PullKind.CUT, *STATES})
 OUTCOMES = {
-    Kind.ACKED: "acked", Kind.RETRY: "retried", Kind.STOPPED: "stopped", Kind.DEAD: "dead",
-    Kind.EXPIRED: "expired", Kind.FILTERED: "filtered", Kind.SKIPPED: "skipped",
-    Kind.RETURNED: "returned", Kind.LOST: "lost", Kind.KILLED: "lost",
+    PullKind.ACKED: "acked", PullKind.RETRY: "retried", PullKind.STOPPED: "stopped", PullKind.DEAD: "dead",
+    PullKind.EXPIRED: "expired", PullKind.FILTERED: "filtered", PullKind.SKIPPED: "skipped",
+    PullKind.RETURNED: "returned", PullKind.LOST: "lost", PullKind.KILLED: "lost",
 }  # fmt: skip
 
 
@@ -60,21 +61,21 @@ Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ConsumerSession:
     """A consumer that is there: one JOIN of one connection."""
 
     id: int
     peer: "Peer"
     session: bytes
     joined_at_ms: int
-    groups: list["Group"] = field(default_factory=list)
+    groups: list["ConsumerGroup"] = field(default_factory=list)
     turn: int = 0  # Which of its topics is served first next time.
     pulls: int = 0  # Pulls that wait for an answer.
     picks: bool = False  # Reads picked batches.
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ConsumerGroup:
     """One group on one topic."""
 
     id: int
@@ -83,7 +84,7 @@ class Group:
     topic: str
     created_at_ms: int
     lane: Lane
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, ConsumerSession] = field(default_factory=dict)
     waiters: deque[Any] = field(default_factory=deque)
     records: int = 0  # Written since the last snapshot.
     snapshot_after: int = 0  # Scattered rows: not before this moment.
@@ -93,12 +94,12 @@ class Group:
     settings: GroupSettings = field(default_factory=GroupSettings)
     filter: Filter | None = None  # Of the consumers that are there.
     unsifted: int = 0  # Rows below may have been handed out by another filter than that.
-    order: Order | None = None  # Where the subscription is ordered.
-    unacked: Unacked = field(default_factory=Unacked)
+    order: KeyOrder | None = None  # Where the subscription is ordered.
+    unacked: Outcomes = field(default_factory=Outcomes)
     asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
     halted: bool = False  # Consuming its topic is paused.
     full: bool = False  # Somebody waits for room below a bound of what may be in flight.
-    ranks: Ranks | None = None  # Where it hands out by priority.
+    ranks: PriorityRanks | None = None  # Where it hands out by priority.
     quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
     passed: dict[str, int] = field(default_factory=dict)  # Rows by outcome since the start.
 
@@ -117,9 +118,9 @@ class Group:
         if settings.retry != before:
             self.lane.reschedule(self.retry_rule())
 
-    def note(self, change: Change) -> None:
+    def note(self, change: LaneEvent) -> None:
         """A step of the lane was made: remember how rows were settled."""
-        if change.kind is Kind.RESET:
+        if change.kind is PullKind.RESET:
             if self.lane.passed is None:
                 self.unacked.begin(self.lane.start, change.ranges[0][0])
             else:
@@ -140,27 +141,27 @@ def lane_owner(name: str) -> int:
     return int(rest.partition(".")[0]) if prefix == "%lane" else -1
 
 
-class Groups:
+class ConsumerGroups:
     """All groups, found by topic and name."""
 
     def __init__(self, *, clock: Clock, record: Recorder) -> None:
         self._clock = clock
         self._record = record
-        self._recall = Recall()
-        self._by_topic: dict[int, dict[str, Group]] = {}
-        self._wakes: list[tuple[int, int, Group]] = []
+        self._recall = FailureCache()
+        self._by_topic: dict[int, dict[str, ConsumerGroup]] = {}
+        self._wakes: list[tuple[int, int, ConsumerGroup]] = []
         self._lease = 0
         self._ticket = 0
-        self.on_settled: Callable[[Group], None] = lambda group: None
-        self.held: Callable[[Group], Collection[int]] = lambda group: ()
+        self.on_settled: Callable[[ConsumerGroup], None] = lambda group: None
+        self.held: Callable[[ConsumerGroup], Collection[int]] = lambda group: ()
         """Order-key slots of which an ordered group gets nothing yet, see `broker.slots`."""
 
     # -- finding
 
-    def find(self, topic_id: int, name: str) -> Group | None:
+    def find(self, topic_id: int, name: str) -> ConsumerGroup | None:
         return self._by_topic.get(topic_id, {}).get(name)
 
-    def get(self, topic_id: int, topic: str, name: str) -> Group:
+    def get(self, topic_id: int, topic: str, name: str) -> ConsumerGroup:
         group = self.find(topic_id, name)
         if group is None:
             raise GroupNotFound(
@@ -169,10 +170,10 @@ class Groups:
             )
         return group
 
-    def of_topic(self, topic_id: int) -> Iterable[Group]:
+    def of_topic(self, topic_id: int) -> Iterable[ConsumerGroup]:
         return self._by_topic.get(topic_id, {}).values()
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[ConsumerGroup]:
         for groups in self._by_topic.values():
             yield from groups.values()
 
@@ -184,7 +185,7 @@ class Groups:
         """The time of day, for what messages say about themselves."""
         return self._clock.now_ms()
 
-    def new_lease(self, group: Group) -> int:
+    def new_lease(self, group: ConsumerGroup) -> int:
         """Never used twice; its low bits name the group, so that a late ack finds its lane."""
         self._lease += 1
         return (self._lease << LEASE_GROUP_BITS) | (group.id & LEASE_GROUP_MASK)
@@ -206,10 +207,10 @@ class Groups:
 
     # -- changing
 
-    def add(self, group: Group) -> None:
+    def add(self, group: ConsumerGroup) -> None:
         self._by_topic.setdefault(group.topic_id, {})[group.name] = group
 
-    def remove(self, group: Group) -> None:
+    def remove(self, group: ConsumerGroup) -> None:
         group.deleted = True
         named = self._by_topic.get(group.topic_id, {})
         if named.get(group.name) is group:
@@ -219,7 +220,7 @@ class Groups:
         if group.asked:
             self.on_settled(group)
 
-    def write(self, group: Group, changes: Iterable[Change]) -> None:
+    def write(self, group: ConsumerGroup, changes: Iterable[LaneEvent]) -> None:
         """Note progress; it is written soon."""
         written = list(changes)
         for change in written:
@@ -229,7 +230,7 @@ class Groups:
         if group.order is not None:
             group.order.apply(written, group.lane)
 
-    def to_record(self, group: Group, change: Change) -> PullRecord:
+    def to_record(self, group: ConsumerGroup, change: LaneEvent) -> PullRecord:
         """Every change passes here on its way to the log."""
         if change.kind in SETTLING:
             group.note(change)
@@ -251,26 +252,26 @@ class Groups:
             text=change.text,
         )
 
-    def birth_record(self, group: Group) -> PullRecord:
+    def birth_record(self, group: ConsumerGroup) -> PullRecord:
         text = snapshot.birth_text(group.name, group.lane.start)
-        return self.to_record(group, Change(Kind.GROUP_MADE, (), text=text))
+        return self.to_record(group, LaneEvent(PullKind.GROUP_MADE, (), text=text))
 
-    def death_record(self, group: Group) -> PullRecord:
-        return self.to_record(group, Change(Kind.GROUP_DELETED, ()))
+    def death_record(self, group: ConsumerGroup) -> PullRecord:
+        return self.to_record(group, LaneEvent(PullKind.GROUP_DELETED, ()))
 
-    def settings_record(self, group: Group, settings: GroupSettings) -> PullRecord:
+    def settings_record(self, group: ConsumerGroup, settings: GroupSettings) -> PullRecord:
         text = snapshot.settings_text(settings)
-        return self.to_record(group, Change(Kind.SETTINGS, (), text=text))
+        return self.to_record(group, LaneEvent(PullKind.SETTINGS, (), text=text))
 
-    def snapshot_record(self, group: Group) -> PullRecord:
+    def snapshot_record(self, group: ConsumerGroup) -> PullRecord:
         group.records = 0
         text = snapshot.save(
             group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now(),
             settings=group.settings, unacked=group.unacked,
         )  # fmt: skip
-        return self.to_record(group, Change(Kind.SNAPSHOT, (), text=text))
+        return self.to_record(group, LaneEvent(PullKind.SNAPSHOT, (), text=text))
 
-    def restore(self, group: Group, record: PullRecord) -> None:
+    def restore(self, group: ConsumerGroup, record: PullRecord) -> None:
         """Back to what a snapshot record says; what came after it is handed out again."""
         now = self.now()
         end = group.lane.end
@@ -278,24 +279,24 @@ class Groups:
         group.unacked = state.unacked_rows()
         group.lane.grow(end)
         if group.order is not None:
-            group.order = Order(group.lane)
+            group.order = KeyOrder(group.lane)
         self.schedule(group)
 
     # -- waking
 
-    def schedule(self, group: Group) -> None:
+    def schedule(self, group: ConsumerGroup) -> None:
         """Make sure that `due` names this group when its lane has something to do."""
         wake_at = group.lane.wake_at()
         if wake_at is not None:
             self.wake(group, wake_at)
 
-    def wake(self, group: Group, moment: int) -> None:
+    def wake(self, group: ConsumerGroup, moment: int) -> None:
         """The same for one moment that is known, without looking at every lease."""
         if group.wakes is None or moment < group.wakes:
             group.wakes = moment
             heappush(self._wakes, (moment, id(group), group))
 
-    def due(self, now: int) -> Iterator[Group]:
+    def due(self, now: int) -> Iterator[ConsumerGroup]:
         """Groups whose lanes have something to do."""
         while self._wakes and self._wakes[0][0] <= now:
             moment, _, group = heappop(self._wakes)
@@ -311,17 +312,17 @@ class Groups:
     ) -> dict[tuple[int, int], int]:
         """Rebuild every group; return where the newest snapshot of each lies."""
         now, now_ms = self.now(), self._clock.now_ms()
-        by_id: dict[tuple[int, int], Group] = {}
+        by_id: dict[tuple[int, int], ConsumerGroup] = {}
         snapshots: dict[tuple[int, int], int] = {}
         for offset, record in records:
             key = (record.group_id, record.lane_id)
             self._lease = max(self._lease, record.lease >> LEASE_GROUP_BITS)
             waited_ms = now_ms - record.at_ms
-            if record.kind is Kind.GROUP_MADE:
+            if record.kind is PullKind.GROUP_MADE:
                 birth = snapshot.read_birth(record.text)
                 by_id[key] = self._new(record, birth.group, birth.start, record.at_ms)
                 snapshots[key] = offset
-            elif record.kind is Kind.SNAPSHOT:
+            elif record.kind is PullKind.SNAPSHOT:
                 state, lane = snapshot.load(
                     record.text, now=now, waited_ms=waited_ms, grace_until=now + grace_ms
                 )
@@ -332,13 +333,13 @@ class Groups:
                 self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
                 by_id[key] = group
                 snapshots[key] = offset
-            elif record.kind is Kind.GROUP_DELETED:
+            elif record.kind is PullKind.GROUP_DELETED:
                 by_id.pop(key, None)
                 snapshots.pop(key, None)
-            elif record.kind is Kind.SETTINGS and key in by_id:
+            elif record.kind is PullKind.SETTINGS and key in by_id:
                 by_id[key].replay_settings(snapshot.read_settings(record.text))
             elif record.kind in LANE_KINDS and key in by_id:
-                change = Change(
+                change = LaneEvent(
                     record.kind, record.ranges, record.lease, record.session,
                     record.argument, record.text,
                 )  # fmt: skip
@@ -361,8 +362,8 @@ class Groups:
             self.add(group)
         return snapshots
 
-    def _new(self, record: PullRecord, name: str, start: int, created_at_ms: int) -> Group:
-        return Group(
+    def _new(self, record: PullRecord, name: str, start: int, created_at_ms: int) -> ConsumerGroup:
+        return ConsumerGroup(
             id=record.group_id, name=name, topic_id=record.lane_id, topic="",
             created_at_ms=created_at_ms, lane=Lane(start),
         )  # fmt: skip

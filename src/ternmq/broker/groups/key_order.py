@@ -22,23 +22,25 @@ from collections.abc import Callable, Collection
 from heapq import heapify, heappop, heappush
 
 from ternmq.broker.groups.lane import Lane
-from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.consume.entry import Entry
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.consume.entry import ConsumeEntry
+from ternmq.storage.pull.record import PullKind
 
 LOOK_AHEAD = 10_000
 NONE = RangeSet()
-SETTLING = frozenset({Kind.ACKED, Kind.DEAD, Kind.EXPIRED, Kind.SKIPPED, Kind.FILTERED})
+SETTLING = frozenset(
+    {PullKind.ACKED, PullKind.DEAD, PullKind.EXPIRED, PullKind.SKIPPED, PullKind.FILTERED}
+)
 
 
-class Order:
+class KeyOrder:
     """The chains of one group on one lane."""
 
     def __init__(self, lane: Lane) -> None:
         self._chains: dict[str, deque[int]] = {}
         self._keys: dict[int, str | None] = {}  # Known and unsettled rows.
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, ConsumeEntry] = {}
         self._ready: list[int] = []  # Heap: heads that can be handed out.
         self._out: set[int] = set()  # Heads that are with a consumer or wait for a retry.
         self.held: dict[int, list[int]] = {}
@@ -67,7 +69,7 @@ class Order:
         chain = self._chains.get(key) if key is not None else None
         return len(chain) - 1 if chain and chain[0] == sequence else 0
 
-    def learn(self, entry: Entry, keys: list[str | None], lane: Lane) -> None:
+    def learn(self, entry: ConsumeEntry, keys: list[str | None], lane: Lane) -> None:
         """The rows of a batch, with their order keys, from `scanned` on."""
         base = entry.base_sequence
         first = max(self.scanned, base)
@@ -81,12 +83,12 @@ class Order:
         rows_max: int,
         suspects: RangeSet = NONE,
         held: Callable[[str], int | None] | None = None,
-    ) -> list[tuple[int, Entry]]:
+    ) -> list[tuple[int, ConsumeEntry]]:
         """Heads that can be handed out, lowest sequences first; they count as out from now on.
 
         `held` names the slot of a key that has to wait for its former owner.
         """
-        taken: list[tuple[int, Entry]] = []
+        taken: list[tuple[int, ConsumeEntry]] = []
         passed: list[int] = []
         while self._ready and len(taken) < rows_max:
             sequence = heappop(self._ready)
@@ -132,14 +134,14 @@ class Order:
             self._out.discard(sequence)
             heappush(self._ready, sequence)
 
-    def apply(self, changes: list[Change], lane: Lane) -> None:
+    def apply(self, changes: list[LaneEvent], lane: Lane) -> None:
         """Follow what the lane did."""
         back = False
         for change in changes:
             if change.kind in SETTLING:
                 for first, end, _ in change.ranges:
                     self._settle(first, end, lane)
-            elif change.kind in (Kind.RETURNED, Kind.LOST):
+            elif change.kind in (PullKind.RETURNED, PullKind.LOST):
                 back = True
         if back:
             self.come_back(lane)
@@ -151,7 +153,7 @@ class Order:
             self._out.discard(sequence)
             heappush(self._ready, sequence)
 
-    def _learn(self, sequence: int, key: str | None, entry: Entry, lane: Lane) -> None:
+    def _learn(self, sequence: int, key: str | None, entry: ConsumeEntry, lane: Lane) -> None:
         self._keys[sequence] = key
         self._entries[sequence] = entry
         if key is not None:

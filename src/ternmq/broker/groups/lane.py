@@ -2,14 +2,14 @@
 
 Theory of operation
 -------------------
-`Places` knows where every row is; this says what may happen to it. State is ranges: handing out a
+`RowStates` knows where every row is; this says what may happen to it. State is ranges: handing out a
 thousand rows and acking them touches one range. Moments are milliseconds of a clock that only goes
 forward.
 
 Rules
 -----
 1. No I/O, no clock, no randomness: the caller passes `now`.
-2. Every change that must survive a restart is returned as a `Change`; applying the same changes in
+2. Every change that must survive a restart is returned as a `LaneEvent`; applying the same changes in
    the same order to an empty lane (`replay.apply`) gives the same lane. Losing the last ones
    means that rows are handed out again, never that they are lost.
 3. A lease is named by a number that is never used twice while the broker lives.
@@ -18,15 +18,25 @@ Rules
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ternmq.broker.groups.failure_notes import Note, pack_failure
-from ternmq.broker.groups.lane_event import BY_POLICY, RANGES_TOGETHER, Change, Piece, Settled
+from ternmq.broker.groups.failure_notes import FailureNote, pack_failure
+from ternmq.broker.groups.lane_event import BY_POLICY, RANGES_TOGETHER, LaneEvent, Piece, Settled
 from ternmq.broker.groups.lease import NEVER, Lease, RetryRule, Wait
 from ternmq.broker.groups.poison import was_alone
-from ternmq.broker.groups.row_states import Line, Places
+from ternmq.broker.groups.row_states import LedgerRow, RowStates
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import PullKind
 
-__all__ = ["BY_POLICY", "Change", "Lane", "Lease", "Line", "Piece", "RetryRule", "Settled", "Wait"]
+__all__ = [
+    "BY_POLICY",
+    "Lane",
+    "LaneEvent",
+    "Lease",
+    "LedgerRow",
+    "Piece",
+    "RetryRule",
+    "Settled",
+    "Wait",
+]
 
 TICK_RANGES_MAX = 2_000  # Ranges that one tick brings back: about ten milliseconds of the loop.
 BY_DEFAULT = RetryRule("default", 0)
@@ -43,7 +53,7 @@ class Why(NamedTuple):
 NO_REASON = Why(b"", 0)
 
 
-class Lane(Places):
+class Lane(RowStates):
     """The state machine. All public methods leave the ledger balanced."""
 
     # -- handing out
@@ -52,35 +62,35 @@ class Lane(Places):
         """More messages are safe; only ever forward."""
         self.end = max(self.end, end)
 
-    def skip_gap(self, first_kept: int) -> list[Change]:
+    def skip_gap(self, first_kept: int) -> list[LaneEvent]:
         """What was stored before `first_kept` and never handed out is gone (retention, damage)."""
         first_kept = min(first_kept, self.end)
         if first_kept <= self.next:
             return []
         gap = (self.next, first_kept, 0)
         self._expire(gap[0], gap[1])
-        return [Change(Kind.EXPIRED, (gap,))]
+        return [LaneEvent(PullKind.EXPIRED, (gap,))]
 
-    def lose(self, first: int, end: int) -> list[Change]:
+    def lose(self, first: int, end: int) -> list[LaneEvent]:
         """Rows that turned out unreadable while ready or in a lease: counted as expired."""
         taken = [*self.returned.cut(first, end), *self._cut_leases(first, end)]
         pieces = tuple((a, b, 0) for a, b, _ in taken)
         for a, b, _ in pieces:
             self.expired += self._finish(a, b)
-        return [Change(Kind.EXPIRED, pieces)] if pieces else []
+        return [LaneEvent(PullKind.EXPIRED, pieces)] if pieces else []
 
-    def pass_over(self, filtered: list[tuple[int, int]], new_end: int) -> list[Change]:
+    def pass_over(self, filtered: list[tuple[int, int]], new_end: int) -> list[LaneEvent]:
         """New rows up to `new_end` were looked at, and all of them are filtered."""
         assert self.next <= new_end <= self.end
         pieces = tuple((first, end, 0) for first, end in filtered)
         self.next = new_end
         for first, end, _ in pieces:
             self.filtered += self._finish(first, end)
-        return [Change(Kind.FILTERED, pieces)] if pieces else []
+        return [LaneEvent(PullKind.FILTERED, pieces)] if pieces else []
 
     def hand_out_some(
         self, lease: Lease, again: list[Piece], fresh: list[tuple[int, int]], new_end: int
-    ) -> list[Change]:
+    ) -> list[LaneEvent]:
         """Of the new rows up to `new_end` put `fresh` into a lease; the others are filtered."""
         filtered = RangeSet(fresh).gaps(self.next, new_end)
         changes = self.pass_over(filtered, new_end)
@@ -89,15 +99,15 @@ class Lane(Places):
         pieces = [*again, *((first, end, 1) for first, end in fresh)]
         return [*changes, self.hand_out(lease, pieces, self.next)]
 
-    def filter_out(self, first: int, end: int) -> list[Change]:
+    def filter_out(self, first: int, end: int) -> list[LaneEvent]:
         """Rows that were known to be ready, or wait for a retry, turn out to be filtered."""
         taken = [*self.returned.cut(first, end), *self.waiting.cut(first, end)]
         pieces = tuple((a, b, 0) for a, b, _ in taken)
         for a, b, _ in pieces:
             self.filtered += self._finish(a, b)
-        return [Change(Kind.FILTERED, pieces)] if pieces else []
+        return [LaneEvent(PullKind.FILTERED, pieces)] if pieces else []
 
-    def hand_out(self, lease: Lease, again: list[Piece], new_end: int) -> Change:
+    def hand_out(self, lease: Lease, again: list[Piece], new_end: int) -> LaneEvent:
         """Put rows into a lease: `again` were returned, and everything new up to `new_end`."""
         for first, end, attempt in again:
             self.returned.cut(first, end)
@@ -111,7 +121,7 @@ class Lane(Places):
         assert ranges
         self.leases[lease.id] = lease
         self.newest_lease = max(self.newest_lease, lease.id)
-        return Change(Kind.HANDED_OUT, tuple(ranges), lease.id, lease.session)
+        return LaneEvent(PullKind.HANDED_OUT, tuple(ranges), lease.id, lease.session)
 
     def peek_returned(self, rows_max: int) -> list[Piece]:
         """The lowest returned rows, without taking them; suspects are handed out alone."""
@@ -157,7 +167,7 @@ class Lane(Places):
             for a, b, _ in cut(lease_id, first, end):
                 count += finish(a, b)
                 pieces.append((a, b, 0))
-        changes = [Change(Kind.ACKED, tuple(pieces), lease_id)] if pieces else []
+        changes = [LaneEvent(PullKind.ACKED, tuple(pieces), lease_id)] if pieces else []
         return Settled(changes, count, asked - count)
 
     def retry(
@@ -176,12 +186,12 @@ class Lane(Places):
         """
         taken = self._cut_lease(lease_id, first, end)
         count = 0
-        changes: list[Change] = []
+        changes: list[LaneEvent] = []
         dying: list[Piece] = []
         for piece in taken:
             count += piece[1] - piece[0]
             self.losses.forget(piece[0], piece[1])
-            change = self._failed(piece, Kind.RETRY, lease_id, rule=rule, now=now, why=why)
+            change = self._failed(piece, PullKind.RETRY, lease_id, rule=rule, now=now, why=why)
             if change is None:
                 dying.append(piece)
             else:
@@ -189,8 +199,8 @@ class Lane(Places):
         return Settled(changes, count, max(0, end - first - count), tuple(dying))
 
     def _failed(
-        self, piece: Piece, kind: Kind, lease_id: int, *, rule: RetryRule, now: int, why: Why
-    ) -> Change | None:
+        self, piece: Piece, kind: PullKind, lease_id: int, *, rule: RetryRule, now: int, why: Why
+    ) -> LaneEvent | None:
         """An attempt failed: the rows wait for the next one; None if that was the last."""
         first, end, attempt = piece
         if rule.last(attempt) and rule.stops:
@@ -202,21 +212,21 @@ class Lane(Places):
         by_policy = rule.explicit_ms < 0
         self.wait(first, end, attempt + 1, now + after_ms, now if by_policy else None)
         argument = after_ms | (BY_POLICY if by_policy else 0)
-        note = Note(text=why.text, at_ms=why.at_ms) if why.text else None
+        note = FailureNote(text=why.text, at_ms=why.at_ms) if why.text else None
         self.note(first, end, note)
         ranges = ((first, end, attempt + 1),)
-        return Change(kind, ranges, lease_id, argument=argument, text=why.text, note=note)
+        return LaneEvent(kind, ranges, lease_id, argument=argument, text=why.text, note=note)
 
-    def _stop(self, piece: Piece, lease_id: int, why: Why) -> Change:
+    def _stop(self, piece: Piece, lease_id: int, why: Why) -> LaneEvent:
         """The rows wait until somebody says so, and in ordered groups their keys with them."""
         first, end, attempt = piece
         self.wait(first, end, attempt + 1, NEVER, None)
-        note = Note(text=why.text, at_ms=why.at_ms) if why.text else None
+        note = FailureNote(text=why.text, at_ms=why.at_ms) if why.text else None
         self.note(first, end, note)
         ranges = ((first, end, attempt + 1),)
-        return Change(Kind.STOPPED, ranges, lease_id, text=why.text, note=note)
+        return LaneEvent(PullKind.STOPPED, ranges, lease_id, text=why.text, note=note)
 
-    def let_go(self, first: int, end: int) -> list[Change]:
+    def let_go(self, first: int, end: int) -> list[LaneEvent]:
         """Rows that wait are ready now, as the attempt they waited for."""
         pieces = tuple((a, b, wait.attempt) for a, b, wait in self.waiting.cut(first, end))
         return self._give_back(pieces, 0)
@@ -238,7 +248,7 @@ class Lane(Places):
                 due = failed_at + rule.after(attempt - 1)
             self.wait(first, end, attempt, due, failed_at)
 
-    def wait_no_more(self) -> list[Change]:
+    def wait_no_more(self) -> list[LaneEvent]:
         """Everything that waits for a retry is ready, as if it had never been tried."""
         pieces = tuple((first, end, 1) for first, end, _ in self.waiting)
         self.waiting.clear()
@@ -246,7 +256,7 @@ class Lane(Places):
         for first, end, attempt in pieces:
             self.returned.put(first, end, attempt)
         return [
-            Change(Kind.RETURNED, pieces[at : at + RANGES_TOGETHER])
+            LaneEvent(PullKind.RETURNED, pieces[at : at + RANGES_TOGETHER])
             for at in range(0, len(pieces), RANGES_TOGETHER)
         ]
 
@@ -273,13 +283,13 @@ class Lane(Places):
                 self.returned.put(kept, stop, attempt)
         return called
 
-    def give_up(self, end: int) -> list[Change]:
+    def give_up(self, end: int) -> list[LaneEvent]:
         """Everything below `end` that is unsettled and not dying is expired."""
         pieces = [(first, stop, 0) for first, stop, _ in self._take_below(end)]
         for first, stop, _ in pieces:
             self.expired += self._finish(first, stop)
         changes = [
-            Change(Kind.EXPIRED, tuple(pieces[at : at + RANGES_TOGETHER]))
+            LaneEvent(PullKind.EXPIRED, tuple(pieces[at : at + RANGES_TOGETHER]))
             for at in range(0, len(pieces), RANGES_TOGETHER)
         ]
         return changes + self.skip_gap(end)
@@ -301,7 +311,7 @@ class Lane(Places):
             self.dying.put(a, b, attempt)
         return taken
 
-    def died(self, first: int, end: int, *, expired: bool = False) -> list[Change]:
+    def died(self, first: int, end: int, *, expired: bool = False) -> list[LaneEvent]:
         """The copies are safe: now the originals are dead, or expired (a TTL that ran out)."""
         pieces = tuple((a, b, attempt) for a, b, attempt in self.dying.cut(first, end))
         for a, b, _ in pieces:
@@ -309,15 +319,15 @@ class Lane(Places):
                 self.expired += self._finish(a, b)
             else:
                 self.dead += self._finish(a, b)
-        kind = Kind.EXPIRED if expired else Kind.DEAD
-        return [Change(kind, pieces)] if pieces else []
+        kind = PullKind.EXPIRED if expired else PullKind.DEAD
+        return [LaneEvent(kind, pieces)] if pieces else []
 
-    def survived(self, first: int, end: int, *, due: int) -> list[Change]:
+    def survived(self, first: int, end: int, *, due: int) -> list[LaneEvent]:
         """The copies could not be stored: the rows come again, as the same attempt, when due."""
         pieces = tuple(self.dying.cut(first, end))
         for a, b, attempt in pieces:
             self.wait(a, b, attempt, due, None)
-        return [Change(Kind.RETURNED, pieces)] if pieces else []
+        return [LaneEvent(PullKind.RETURNED, pieces)] if pieces else []
 
     # -- leases
 
@@ -355,16 +365,16 @@ class Lane(Places):
             if lease.owner == 0 and lease.session == session:
                 lease.deadline = min(lease.deadline, deadline)
 
-    def release(self, owner: int | None) -> list[Change]:
+    def release(self, owner: int | None) -> list[LaneEvent]:
         """Give back everything an owner holds (None: everything that anybody holds)."""
-        changes: list[Change] = []
+        changes: list[LaneEvent] = []
         for lease in [x for x in self.leases.values() if owner is None or x.owner == owner]:
             changes += self._end_lease(lease)
         return changes
 
     def tick(self, now: int, rule: RetryRule = BY_DEFAULT, now_ms: int = 0) -> Settled:
         """Leases past their deadline are lost; retries that are due become ready."""
-        changes: list[Change] = []
+        changes: list[LaneEvent] = []
         dying: list[Piece] = []
         for lease in [x for x in self.leases.values() if x.deadline <= now]:
             changes += self._lost(lease, dying, rule=rule, now=now, why=Why(VANISHED, now_ms))
@@ -390,7 +400,7 @@ class Lane(Places):
 
     def _lost(
         self, lease: Lease, dying: list[Piece], *, rule: RetryRule, now: int, why: Why
-    ) -> Iterable[Change]:
+    ) -> Iterable[LaneEvent]:
         """A consumer vanished: its rows come back uncounted, but one that was alone with it is
         what it died of (see `losses`)."""
         del self.leases[lease.id]
@@ -406,18 +416,18 @@ class Lane(Places):
                     self.returned.put(*piece)
                     back.append(piece)
                     continue
-                change = self._failed(piece, Kind.KILLED, lease.id, rule=rule, now=now, why=why)
+                change = self._failed(piece, PullKind.KILLED, lease.id, rule=rule, now=now, why=why)
                 if change is None:
                     dying.append(piece)
                 else:
                     yield change
         if back:
-            yield Change(Kind.LOST, tuple(back), lease.id)
+            yield LaneEvent(PullKind.LOST, tuple(back), lease.id)
         yield from self._give_back(unstarted, lease.id)
 
     # -- decisions
 
-    def reset(self, target: int) -> Change:
+    def reset(self, target: int) -> LaneEvent:
         """Go on from `target`: forward skips, backward hands out again as a new generation."""
         self.go_to(target)
-        return Change(Kind.RESET, ((target, target, 0),))
+        return LaneEvent(PullKind.RESET, ((target, target, 0),))

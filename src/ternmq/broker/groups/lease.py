@@ -6,7 +6,7 @@ Plain values of the lane; moments are milliseconds of the clock that only goes f
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ternmq.core.interval_map import PieceMap
+from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
 from ternmq.core.retry import delay_ms
 
@@ -19,7 +19,7 @@ class Lease:
     session: bytes
     owner: int
     deadline: int
-    rows: PieceMap[int] = field(default_factory=PieceMap)
+    rows: IntervalMap[int] = field(default_factory=IntervalMap)
     started: RangeSet = field(default_factory=RangeSet)
     """Rows that the client said it began to handle; not all of them, it may have died first."""
 

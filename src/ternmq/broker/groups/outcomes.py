@@ -10,21 +10,21 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 
-from ternmq.broker.groups.lane_event import Change, Piece
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.broker.groups.lane_event import LaneEvent, Piece
+from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.confirm import State
 
 KEPT_MAX = 4096  # Ranges.
 SAVED_MAX = 256  # Ranges in a snapshot.
-STATES: dict[Kind, State] = {
-    Kind.DEAD: "dead",
-    Kind.EXPIRED: "expired",
-    Kind.FILTERED: "filtered",
-    Kind.SKIPPED: "skipped",
+STATES: dict[PullKind, State] = {
+    PullKind.DEAD: "dead",
+    PullKind.EXPIRED: "expired",
+    PullKind.FILTERED: "filtered",
+    PullKind.SKIPPED: "skipped",
 }
 
 
-class Unacked:
+class Outcomes:
     """Ranges with the kind of change that settled them, oldest first."""
 
     __slots__ = ("_index", "_pieces", "floor")
@@ -34,14 +34,14 @@ class Unacked:
         self._index: list[Piece] | None = None
         self.floor = floor
 
-    def note(self, change: Change) -> None:
+    def note(self, change: LaneEvent) -> None:
         """A step of the lane was made."""
         kind = change.kind
         if kind in STATES:
             self._pieces.extend([(first, end, kind) for first, end, _ in change.ranges])
             self._index = None
             self._forget(KEPT_MAX)
-        elif kind is Kind.CUT:
+        elif kind is PullKind.CUT:
             cut = change.ranges[0][0]
             kept = [(first, min(end, cut), by) for first, end, by in self._pieces if first < cut]
             self._pieces = deque(kept)
@@ -54,20 +54,20 @@ class Unacked:
         self._index = None
         self._pieces.clear()
         if start < target:
-            self._pieces.append((start, target, Kind.SKIPPED))
+            self._pieces.append((start, target, PullKind.SKIPPED))
         self.floor = start
 
     def skip(self, skipped: list[tuple[int, int]]) -> None:
         """The lane goes on elsewhere and skipped these rows."""
         self._index = None
-        self._pieces.extend([(first, end, Kind.SKIPPED) for first, end in skipped[-KEPT_MAX:]])
+        self._pieces.extend([(first, end, PullKind.SKIPPED) for first, end in skipped[-KEPT_MAX:]])
         if len(skipped) > KEPT_MAX:
             self.floor = max(self.floor, skipped[-KEPT_MAX - 1][1])
         self._forget(KEPT_MAX)
 
     def saved(self) -> tuple[list[Piece], int]:
         """The newest ones and their floor, for a snapshot."""
-        newest = Unacked(self._pieces, self.floor)
+        newest = Outcomes(self._pieces, self.floor)
         newest._forget(SAVED_MAX)
         return list(newest._pieces), newest.floor
 
@@ -85,7 +85,7 @@ class Unacked:
             if low >= high:
                 continue
             self._add_unknown(found, below, low)
-            found.append((low, high, STATES[Kind(kind)]))
+            found.append((low, high, STATES[PullKind(kind)]))
             below = max(below, high)
         self._add_unknown(found, below, end)
         return found

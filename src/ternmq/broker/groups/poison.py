@@ -21,20 +21,20 @@ Rules
 from collections.abc import Iterable
 from itertools import chain
 
-from ternmq.core.interval_map import PieceMap
+from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
 
 SUSPECT_AFTER = 2  # Leases lost with a row before it is handed out alone.
 Range = tuple[int, int]
 
 
-class Losses:
+class PoisonSuspects:
     """How often each unsettled row was lost; most lanes have none."""
 
     __slots__ = ("likely", "rows", "suspects")
 
     def __init__(self, rows: Iterable[tuple[int, int, int]] = ()) -> None:
-        self.rows: PieceMap[int] = PieceMap()
+        self.rows: IntervalMap[int] = IntervalMap()
         """Value: how many leases were lost with it."""
         self.suspects = RangeSet()
         self.likely = RangeSet()
@@ -80,7 +80,7 @@ class Losses:
         """The parts of a range that may be handed out together with others."""
         return self.suspects.gaps(first, end) if len(self.suspects) else [(first, end)]
 
-    def first_suspect(self, ready: PieceMap[int]) -> tuple[int, int, int] | None:
+    def first_suspect(self, ready: IntervalMap[int]) -> tuple[int, int, int] | None:
         """A suspect that is ready, as a piece of one row with its attempt: the lowest of those
         that were started, else the lowest."""
         likely = (part for first, end in self.likely for part in self.suspects.overlap(first, end))

@@ -18,12 +18,12 @@ from itertools import groupby
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 
 WINDOW = 10_000
 
 
-class Ranks:
+class PriorityRanks:
     """The priorities of one lane's known rows."""
 
     def __init__(self, lane: Lane) -> None:
@@ -46,7 +46,7 @@ class Ranks:
             self._fresh = RangeSet((a, b) for f, e in self._fresh for a, b, _ in overlap(f, e))
         return self._fresh.count >= WINDOW
 
-    def learn(self, entry: Entry, priorities: list[int]) -> None:
+    def learn(self, entry: ConsumeEntry, priorities: list[int]) -> None:
         """The rows of a batch; no priorities: all are 0."""
         base, end = entry.base_sequence, entry.base_sequence + entry.count
         at = max(base, self.scanned)

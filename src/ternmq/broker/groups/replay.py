@@ -5,59 +5,66 @@ of the log may be lost; then a change can speak of rows whose hand-out is not kn
 them become ready: handed out again, never forgotten.
 """
 
-from ternmq.broker.groups.failure_notes import Note
+from ternmq.broker.groups.failure_notes import FailureNote
 from ternmq.broker.groups.lane import Lane
-from ternmq.broker.groups.lane_event import BY_POLICY, Change
+from ternmq.broker.groups.lane_event import BY_POLICY, LaneEvent
 from ternmq.broker.groups.lease import NEVER, Lease
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import PullKind
 
 
 def apply(
-    lane: Lane, change: Change, *, now: int, waited_ms: int, grace_until: int, offset: int = -1
+    lane: Lane, change: LaneEvent, *, now: int, waited_ms: int, grace_until: int, offset: int = -1
 ) -> None:
     """Do again what the pull log says was done. `waited_ms`: how long ago it was written."""
     highest = max((piece[1] for piece in change.ranges), default=0)
-    if change.kind not in (Kind.RESET, Kind.CUT):
+    if change.kind not in (PullKind.RESET, PullKind.CUT):
         lane.end = max(lane.end, highest)
     match change.kind:
-        case Kind.HANDED_OUT:
+        case PullKind.HANDED_OUT:
             _hand_out(lane, change, grace_until)
-        case Kind.ACKED | Kind.CONFIRM | Kind.DEAD | Kind.EXPIRED | Kind.SKIPPED | Kind.FILTERED:
+        case (
+            PullKind.ACKED
+            | PullKind.CONFIRM
+            | PullKind.DEAD
+            | PullKind.EXPIRED
+            | PullKind.SKIPPED
+            | PullKind.FILTERED
+        ):
             _settled(lane, change)
-        case Kind.RETRY | Kind.KILLED:
+        case PullKind.RETRY | PullKind.KILLED:
             after_ms = change.argument & (BY_POLICY - 1)
             failed_at = now - max(0, waited_ms) if change.argument & BY_POLICY else None
             due = now + max(0, min(after_ms, after_ms - waited_ms))
             for first, end, attempt in change.ranges:
-                if change.kind is Kind.KILLED:
+                if change.kind is PullKind.KILLED:
                     lane.losses.add(first, end)
                 else:
                     lane.losses.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, due, failed_at)
-                lane.note(first, end, Note(offset=offset) if change.text else None)
-        case Kind.STOPPED:
+                lane.note(first, end, FailureNote(offset=offset) if change.text else None)
+        case PullKind.STOPPED:
             for first, end, attempt in change.ranges:
                 lane.losses.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, NEVER, None)
-                lane.note(first, end, Note(offset=offset) if change.text else None)
-        case Kind.RETURNED | Kind.LOST:
+                lane.note(first, end, FailureNote(offset=offset) if change.text else None)
+        case PullKind.RETURNED | PullKind.LOST:
             for first, end, attempt in change.ranges:
-                if change.kind is Kind.LOST:
+                if change.kind is PullKind.LOST:
                     lane.losses.add(first, end)
                 lane.forget(first, end)
                 lane.returned.put(first, end, attempt)
-        case Kind.RESET:
+        case PullKind.RESET:
             lane.end = max(lane.end, lane.next)
             lane.go_to(change.ranges[0][0])
-        case Kind.CUT:
+        case PullKind.CUT:
             lane.cut_to(change.ranges[0][0])
         case _:
             raise AssertionError(f"{change.kind!r} is not a step of a lane")
 
 
-def _hand_out(lane: Lane, change: Change, grace_until: int) -> None:
+def _hand_out(lane: Lane, change: LaneEvent, grace_until: int) -> None:
     lease = Lease(change.lease, change.session, 0, grace_until)
     lane.newest_lease = max(lane.newest_lease, change.lease)
     for first, end, attempt in change.ranges:
@@ -68,17 +75,17 @@ def _hand_out(lane: Lane, change: Change, grace_until: int) -> None:
         lane.leases[lease.id] = lease
 
 
-def _settled(lane: Lane, change: Change) -> None:
+def _settled(lane: Lane, change: LaneEvent) -> None:
     for first, end, _ in change.ranges:
         lane.forget(first, end)
         lane.losses.forget(first, end)
         lane.notes.cut(first, end)
         added = lane.done.add(first, end)
-        if change.kind is Kind.DEAD:
+        if change.kind is PullKind.DEAD:
             lane.dead += added
-        elif change.kind is Kind.EXPIRED:
+        elif change.kind is PullKind.EXPIRED:
             lane.expired += added
-        elif change.kind is Kind.SKIPPED:
+        elif change.kind is PullKind.SKIPPED:
             lane.skipped += added
-        elif change.kind is Kind.FILTERED:
+        elif change.kind is PullKind.FILTERED:
             lane.filtered += added

@@ -18,7 +18,7 @@ from ternmq.broker.groups.lease import Wait
 SHELF_MS = 64
 
 
-class _Shelf:
+class _Bucket:
     """Ranges whose moments are near each other."""
 
     __slots__ = ("at", "earliest", "newest", "rows", "waits")
@@ -31,13 +31,13 @@ class _Shelf:
         self.earliest = 1 << 62
 
 
-class Due:
+class RetryTimer:
     """The moments of one lane."""
 
     __slots__ = ("_order", "_shelves")
 
     def __init__(self) -> None:
-        self._shelves: dict[int, _Shelf] = {}
+        self._shelves: dict[int, _Bucket] = {}
         self._order: list[int] = []  # Heap of the shelves' numbers.
 
     def add(self, first: int, end: int, wait: Wait) -> Wait:
@@ -45,7 +45,7 @@ class Due:
         number = wait.due // SHELF_MS
         shelf = self._shelves.get(number)
         if shelf is None:
-            shelf = self._shelves[number] = _Shelf()
+            shelf = self._shelves[number] = _Bucket()
             heappush(self._order, number)
         rows = shelf.rows
         wait = shelf.waits.setdefault(wait, wait)

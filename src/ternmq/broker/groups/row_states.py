@@ -14,17 +14,17 @@ the `Lane`'s business. Pure memory.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ternmq.broker.groups.failure_notes import NOTES_MAX, Note
-from ternmq.broker.groups.lane_event import Change, Piece
+from ternmq.broker.groups.failure_notes import NOTES_MAX, FailureNote
+from ternmq.broker.groups.lane_event import LaneEvent, Piece
 from ternmq.broker.groups.lease import Lease, Wait
-from ternmq.broker.groups.poison import Losses
-from ternmq.broker.groups.retry_timer import Due
-from ternmq.core.interval_map import PieceMap
+from ternmq.broker.groups.poison import PoisonSuspects
+from ternmq.broker.groups.retry_timer import RetryTimer
+from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import PullKind
 
 
-class Line(NamedTuple):
+class LedgerRow(NamedTuple):
     """The ledger's line for this lane."""
 
     start: int
@@ -41,7 +41,7 @@ class Line(NamedTuple):
     generation: int
 
 
-class Places:
+class RowStates:
     """The rows of one lane."""
 
     def __init__(self, start: int) -> None:
@@ -49,15 +49,17 @@ class Places:
         self.next = start
         self.end = start
         self.generation = 1
-        self.returned: PieceMap[int] = PieceMap()  # Value: attempt.
-        self.waiting: PieceMap[Wait] = PieceMap()
+        self.returned: IntervalMap[int] = IntervalMap()  # Value: attempt.
+        self.waiting: IntervalMap[Wait] = IntervalMap()
         self.leases: dict[int, Lease] = {}
-        self.dying: PieceMap[int] = PieceMap()  # Value: attempt.
-        self.losses = Losses()
-        self.notes: PieceMap[Note] = PieceMap()  # Why unsettled rows failed the last time.
+        self.dying: IntervalMap[int] = IntervalMap()  # Value: attempt.
+        self.losses = PoisonSuspects()
+        self.notes: IntervalMap[FailureNote] = (
+            IntervalMap()
+        )  # Why unsettled rows failed the last time.
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0
-        self._due = Due()
+        self._due = RetryTimer()
         self.newest_lease = 0
         self.oldest_lease = 0
         """Leases below this are of an older generation; not kept in snapshots."""
@@ -74,11 +76,11 @@ class Places:
         elsewhere = self.done.count + self.returned.count + self.waiting.count
         return self.next - self.start - elsewhere
 
-    def ledger(self) -> Line:
+    def ledger(self) -> LedgerRow:
         """Count every row once."""
         in_flight = sum(lease.rows.count for lease in self.leases.values()) + self.dying.count
         other = self.dead + self.skipped + self.expired + self.filtered
-        line = Line(
+        line = LedgerRow(
             start=self.start, end=self.end, total=self.end - self.start, ready=self.ready(),
             in_flight=in_flight, waiting_retry=self.waiting.count, acked=self.done.count - other,
             filtered=self.filtered, skipped=self.skipped, dead=self.dead, expired=self.expired,
@@ -139,7 +141,7 @@ class Places:
             self.notes.cut(first, end)
         return self.done.add(first, end)
 
-    def note(self, first: int, end: int, note: Note | None) -> None:
+    def note(self, first: int, end: int, note: FailureNote | None) -> None:
         """Why rows failed; beyond the bound, and without a reason, nothing is known."""
         if note is not None and len(self.notes) < NOTES_MAX:
             self.notes.put(first, end, note)
@@ -171,15 +173,15 @@ class Places:
             taken += [(a, b, wait.attempt) for a, b, wait in self.waiting.cut(first, end)]
         return taken
 
-    def _end_lease(self, lease: Lease) -> list[Change]:
+    def _end_lease(self, lease: Lease) -> list[LaneEvent]:
         del self.leases[lease.id]
         return self._give_back(tuple(lease.rows), lease.id)
 
-    def _give_back(self, pieces: Iterable[Piece], lease_id: int) -> list[Change]:
+    def _give_back(self, pieces: Iterable[Piece], lease_id: int) -> list[LaneEvent]:
         given = tuple(pieces)
         for first, end, attempt in given:
             self.returned.put(first, end, attempt)
-        return [Change(Kind.RETURNED, given, lease_id)] if given else []
+        return [LaneEvent(PullKind.RETURNED, given, lease_id)] if given else []
 
     def _expire(self, first: int, end: int) -> None:
         self.expired += self._finish(first, end)

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from ternmq.broker.groups.failure_notes import Note
+from ternmq.broker.groups.failure_notes import FailureNote
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lease import Lease
-from ternmq.broker.groups.outcomes import Unacked
-from ternmq.broker.groups.poison import Losses
+from ternmq.broker.groups.outcomes import Outcomes
+from ternmq.broker.groups.poison import PoisonSuspects
 from ternmq.core.errors import Corrupt
-from ternmq.core.interval_map import PieceMap
+from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
 from ternmq.wire.messages.commands import GroupSettings
 
@@ -56,12 +56,12 @@ class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     notes: list[Piece] = []
     """first, end, where in the pull log it says why these rows failed"""
 
-    def unacked_rows(self) -> Unacked:
+    def unacked_rows(self) -> Outcomes:
         """How rows were settled where not by an ack, as far as it is known."""
         floor = self.unacked_floor
         if floor < 0:
             floor = self.next if self.dead or self.skipped or self.expired or self.filtered else 0
-        return Unacked(self.unacked, floor)
+        return Outcomes(self.unacked, floor)
 
 
 class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -87,13 +87,13 @@ def save(
     created_at_ms: int,
     now: int,
     settings: GroupSettings,
-    unacked: Unacked | None = None,
+    unacked: Outcomes | None = None,
 ) -> bytes:
     """Rows on their way to the dead letters are saved as ready: better twice than lost."""
     returned = lane.returned
     if lane.dying.count:
-        returned = PieceMap([*lane.returned, *lane.dying])
-    pieces, floor = (unacked or Unacked()).saved()
+        returned = IntervalMap([*lane.returned, *lane.dying])
+    pieces, floor = (unacked or Outcomes()).saved()
     state = LaneState(
         group=group,
         created_at_ms=created_at_ms,
@@ -130,16 +130,16 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
     lane = Lane(state.start)
     lane.next, lane.end, lane.generation = state.next, state.end, state.generation
     lane.done = RangeSet(state.done)
-    lane.returned = PieceMap(state.returned)
+    lane.returned = IntervalMap(state.returned)
     waited_ms = max(0, waited_ms)
     for first, end, attempt, until, since in state.waiting:
         failed_at = now - waited_ms - since if since >= 0 else None
         lane.wait(first, end, attempt, now + max(0, until - waited_ms), failed_at)
     for lease in state.leases:
-        rows: PieceMap[int] = PieceMap(lease.rows)
+        rows: IntervalMap[int] = IntervalMap(lease.rows)
         lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
-    lane.losses = Losses(state.losses)
-    lane.notes = PieceMap((a, b, Note(offset=offset)) for a, b, offset in state.notes)
+    lane.losses = PoisonSuspects(state.losses)
+    lane.notes = IntervalMap((a, b, FailureNote(offset=offset)) for a, b, offset in state.notes)
     lane.dead, lane.skipped = state.dead, state.skipped
     lane.expired, lane.filtered = state.expired, state.filtered
     return state, lane

@@ -8,7 +8,7 @@ second: O(1) for a batch, and 50,000 topics fit in memory.
 WIDTHS_S = (10.0, 60.0)
 
 
-class Window:
+class RateWindow:
     """What came within the last `width` seconds."""
 
     __slots__ = ("_born", "_rows", "_rows_before", "_size", "_size_before", "_start", "_width")
@@ -48,7 +48,7 @@ class Meter:
     __slots__ = ("_long", "_short", "rows", "size")
 
     def __init__(self, now: float) -> None:
-        self._short, self._long = (Window(width, now) for width in WIDTHS_S)
+        self._short, self._long = (RateWindow(width, now) for width in WIDTHS_S)
         self.rows = self.size = 0
 
     def add(self, rows: int, size: int, now: float) -> None:

@@ -17,7 +17,7 @@ So what a producer sent behind a refused batch is refused too, and it repeats th
 BURST_MIN = 4
 
 
-class Bucket:
+class TokenBucket:
     """Tokens of one kind."""
 
     __slots__ = ("_at", "_level", "_rate")
@@ -59,8 +59,8 @@ class Gate:
 
     def __init__(self) -> None:
         self._rate = self._bytes_rate = 0
-        self._messages: Bucket | None = None
-        self._size: Bucket | None = None
+        self._messages: TokenBucket | None = None
+        self._size: TokenBucket | None = None
         self._shut_until = 0.0
 
     def change(self, rate: int, bytes_rate: int, now: float) -> None:
@@ -107,10 +107,10 @@ def _burst(rate: int) -> float:
     return float(max(rate, BURST_MIN))
 
 
-def _changed(bucket: Bucket | None, rate: int, now: float) -> Bucket | None:
+def _changed(bucket: TokenBucket | None, rate: int, now: float) -> TokenBucket | None:
     if not rate:
         return None
     if bucket is None:
-        return Bucket(rate, now)
+        return TokenBucket(rate, now)
     bucket.change(rate, now)
     return bucket

@@ -15,7 +15,7 @@ Reason = Literal["limit", "size", "closed", "paused", "disk_full", "store_failed
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
-class Figures:
+class TrafficCounters:
     """Meters by number."""
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -10,12 +10,12 @@ Progress records ride along with the next round, or go alone after `PROGRESS_DEL
 decisions wait for a sync of the pull log. Whoever must not go on before progress outlives this
 process asks for it (`outlives`). Never blocks the loop; never retries a failed sync.
 
-What is written counts once `Safety` says so: at once for a broker that is alone, with replicas when
+What is written counts once `CommitGate` says so: at once for a broker that is alone, with replicas when
 every required one has it. The bytes of a round go to them while our own disk works. A round of
 messages that is written and does not count yet stays *open*: the next one waits for it, so that
 sequences have no gaps; records, checkpoints and decisions go on meanwhile. After a failed write,
 and at the start, bytes are offered only when they are on our own disk (*careful*): what was offered
-and could not be written ends the leadership (`Safety.undone`).
+and could not be written ends the leadership (`CommitGate.undone`).
 """
 
 import asyncio
@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 from ternmq.core.errors import DiskFailed, DiskFull, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
-from ternmq.replication.commit_gate import Alone, Safety, pass_on
-from ternmq.storage.messages.message_log import Append, Staged
+from ternmq.replication.commit_gate import Alone, CommitGate, pass_on
+from ternmq.storage.log.append import StagedBatches
+from ternmq.storage.messages.message_log import Append
 from ternmq.storage.pull.pull_log import PullRecord, StagedPulls
 from ternmq.storage.store import Store
 from ternmq.wire.messages.replication import MESSAGES, PULLS
@@ -47,7 +48,7 @@ class _Round(NamedTuple):
     """What is on the disk right now."""
 
     appends: list[tuple[Append, Told]]
-    staged: Staged | None
+    staged: StagedBatches | None
     records: StagedPulls | None
     decisions: list[asyncio.Future[None]]
     sync_records: bool
@@ -70,11 +71,11 @@ class Committer:
         store: Store,
         *,
         on_safe: Callable[[list[Append]], None],
-        safety: Safety | None = None,
+        safety: CommitGate | None = None,
     ) -> None:
         self._store = store
         self._on_safe = on_safe
-        self._safety: Safety = safety or Alone()
+        self._safety: CommitGate = safety or Alone()
         self._safety.watch(self._moved)
         self._careful = True
         self._open: _Round | None = None
@@ -217,7 +218,7 @@ class Committer:
             self._offer(now)
         self._writer.put(lambda: self._write(now))
 
-    def _stage(self, appends: list[tuple[Append, Told]]) -> Staged | None:
+    def _stage(self, appends: list[tuple[Append, Told]]) -> StagedBatches | None:
         if not appends:
             return None
         try:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from ternmq.batch.half import restamped
 from ternmq.batch.layout import Buffer
 from ternmq.core.units import MIB
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.message_log import Append, MessageLog
 
 T = TypeVar("T")
@@ -47,14 +47,14 @@ class Fetcher:
         while self._cached > self._cache_size:
             self._cached -= len(self._cache.pop(self._order.popleft()))
 
-    def keep(self, entry: Entry, batch: Buffer) -> None:
+    def keep(self, entry: ConsumeEntry, batch: Buffer) -> None:
         """Remember a batch that was read because somebody has to look into it."""
         if entry.offset not in self._cache and not entry.location:
             self._cache[entry.offset] = batch
             self._order.append(entry.offset)
             self._cached += len(batch)
 
-    def now(self, entries: Sequence[Entry]) -> list[Buffer] | None:
+    def now(self, entries: Sequence[ConsumeEntry]) -> list[Buffer] | None:
         """The batches, if none of them needs the disk."""
         found: list[Buffer] = []
         cache = self._cache
@@ -73,7 +73,7 @@ class Fetcher:
             found += _split(block, offset, run)
         return found
 
-    async def later(self, entries: Sequence[Entry]) -> list[Buffer]:
+    async def later(self, entries: Sequence[ConsumeEntry]) -> list[Buffer]:
         """The batches, read by a thread; raises `Corrupt` where they are damaged."""
         loop = asyncio.get_running_loop()
         lowest = min((entry.offset for entry in entries), default=0)
@@ -97,16 +97,16 @@ class Fetcher:
     def close(self) -> None:
         self._readers.shutdown(wait=True, cancel_futures=True)
 
-    def _read(self, entries: list[Entry]) -> list[Buffer]:
+    def _read(self, entries: list[ConsumeEntry]) -> list[Buffer]:
         found: list[Buffer] = []
         for offset, size, run in joined(entries):
             found += _split(self._messages.read(offset, size), offset, run)
         return found
 
 
-def joined(entries: Sequence[Entry]) -> list[tuple[int, int, list[Entry]]]:
+def joined(entries: Sequence[ConsumeEntry]) -> list[tuple[int, int, list[ConsumeEntry]]]:
     """Entries that follow each other in the log become one read: offset, size, entries."""
-    runs: list[tuple[int, int, list[Entry]]] = []
+    runs: list[tuple[int, int, list[ConsumeEntry]]] = []
     for entry in entries:
         if runs:
             offset, size, run = runs[-1]
@@ -118,7 +118,7 @@ def joined(entries: Sequence[Entry]) -> list[tuple[int, int, list[Entry]]]:
     return runs
 
 
-def _split(block: Buffer, offset: int, run: list[Entry]) -> list[Buffer]:
+def _split(block: Buffer, offset: int, run: list[ConsumeEntry]) -> list[Buffer]:
     if len(run) == 1 and not run[0].location:
         return [block]
     view = memoryview(block)

@@ -19,7 +19,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.ids import ProducerId, new_producer_id
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.message_log import Append
 from ternmq.wire.messages.commands import Topic
 
@@ -28,7 +28,7 @@ ROWS_TOGETHER = 256
 SIZE_TOGETHER = 1024 * 1024  # Of bodies; the notes of so many rows leave a batch well in bounds.
 
 
-class LetterWriter:
+class InternalProducer:
     """Looks at rows and stores copies."""
 
     def __init__(
@@ -41,7 +41,7 @@ class LetterWriter:
         self._producer = new_producer_id(clock.now_ms())
         self._sequence = 0
 
-    async def look(self, topic_id: int, sequence: int) -> tuple[Entry, BatchView]:
+    async def look(self, topic_id: int, sequence: int) -> tuple[ConsumeEntry, BatchView]:
         """The batch that holds a row; raises `Corrupt` if it cannot be read any more."""
         entries = self._consume.entries_nowait(topic_id, sequence, rows_max=1, size_max=1)
         if entries is None:

@@ -8,13 +8,14 @@ of it is safe before anything goes: a crash in between hands out twice, never no
 """
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.broker.delivery.consumers import Members
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.key_order import Order
-from ternmq.broker.groups.lane import Change, Piece
+from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.key_order import KeyOrder
+from ternmq.broker.groups.lane import Piece
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.log.internal_producer import LetterWriter, copy_of
-from ternmq.broker.topics import RESERVED, Topics
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of
+from ternmq.broker.topics import RESERVED, TopicNames
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.commands import Topic
@@ -25,17 +26,17 @@ COPIES_MAX = 100_000  # Of one group, in one go; beyond, rows are expired and sa
 ROWS_AT_ONCE = 256
 
 
-class Leaving:
+class CopyForward:
     """Makes groups let go of rows."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
-        topics: Topics,
-        members: Members,
+        groups: ConsumerGroups,
+        topics: TopicNames,
+        members: Consumers,
         committer: Committer,
-        writer: LetterWriter,
+        writer: InternalProducer,
     ) -> None:
         self._groups = groups
         self._topics = topics
@@ -43,7 +44,7 @@ class Leaving:
         self._committer = committer
         self._writer = writer
 
-    def needed_by(self, firsts: dict[int, int]) -> Group | None:
+    def needed_by(self, firsts: dict[int, int]) -> ConsumerGroup | None:
         """A group that has unsettled rows below these sequences, if any has."""
         for group, _ in self._concerned(firsts):
             if not group.name.startswith(RESERVED):
@@ -59,7 +60,7 @@ class Leaving:
         for group, first in self._concerned(firsts):
             await self._leave(group, first)
 
-    def _concerned(self, firsts: dict[int, int]) -> list[tuple[Group, int]]:
+    def _concerned(self, firsts: dict[int, int]) -> list[tuple[ConsumerGroup, int]]:
         return [
             (group, first)
             for topic_id, first in firsts.items()
@@ -67,13 +68,13 @@ class Leaving:
             if group.lane.unsettled_below(first)
         ]
 
-    async def _leave(self, group: Group, first: int) -> None:
+    async def _leave(self, group: ConsumerGroup, first: int) -> None:
         lane = group.lane
         copied = 0
         if not group.name.startswith(RESERVED):  # Nobody's messages: handled dead letters and such.
             pieces = lane.call_in(first, COPIES_MAX)
             if pieces and group.order is not None:
-                group.order = Order(lane)
+                group.order = KeyOrder(lane)
             copied = await self._copy(group, pieces)
         changes = lane.give_up(first)
         expired = sum(end - begin for change in changes for begin, end, _ in change.ranges)
@@ -83,7 +84,7 @@ class Leaving:
             upto=first, copied=copied, expired=expired,
         )  # fmt: skip
 
-    async def _copy(self, group: Group, pieces: list[Piece]) -> int:
+    async def _copy(self, group: ConsumerGroup, pieces: list[Piece]) -> int:
         """Into the private lane; what cannot be copied is expired with the rest."""
         if not pieces:
             return 0
@@ -105,11 +106,11 @@ class Leaving:
                 await self._decide(group, group.lane.died(at, stop, expired=True))
         return copied
 
-    async def _lane_of(self, group: Group) -> Topic:
+    async def _lane_of(self, group: ConsumerGroup) -> Topic:
         topic = self._topics.get(group.topic)
         return topic if group.beside else await self._members.open_lane(topic, group.name)
 
-    async def _letters(self, group: Group, at: int, end: int) -> list[Outgoing]:
+    async def _letters(self, group: ConsumerGroup, at: int, end: int) -> list[Outgoing]:
         letters: list[Outgoing] = []
         while at < end:
             try:
@@ -126,7 +127,7 @@ class Leaving:
             at = stop
         return letters
 
-    async def _decide(self, group: Group, changes: list[Change]) -> None:
+    async def _decide(self, group: ConsumerGroup, changes: list[LaneEvent]) -> None:
         if not changes:
             return
         if group.order is not None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ternmq.broker.delivery.consumers import Members
-from ternmq.broker.groups.groups import Groups
+from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.maintenance.copy_forward import Leaving
+from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.operations.review_queue import HANDLED
 from ternmq.broker.topics import DEAD_PREFIX
 from ternmq.core.clock import Clock
@@ -55,7 +55,7 @@ class RetentionPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class RetainedLog:
     """What retention works on."""
 
     store: Store
@@ -72,12 +72,12 @@ class Retention:
     def __init__(
         self,
         plan: RetentionPlan,
-        stored: Stored,
+        stored: RetainedLog,
         *,
         directory: Directory,
-        groups: Groups,
-        members: Members,
-        leaving: Leaving,
+        groups: ConsumerGroups,
+        members: Consumers,
+        leaving: CopyForward,
         clock: Clock,
     ) -> None:
         self._plan = plan

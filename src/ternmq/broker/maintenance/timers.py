@@ -12,16 +12,16 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from ternmq.broker.acks.ack import Settler
-from ternmq.broker.delivery.pull import Deliverer
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.acks.ack import AckHandler
+from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.snapshot import pieces_of
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.storage.pull.pull_log import Kind, PullRecord
-from ternmq.storage.pull.record import RECORD_SIZE_MAX, encoded_size
+from ternmq.storage.pull.pull_log import PullRecord
+from ternmq.storage.pull.record import RECORD_SIZE_MAX, PullKind, encoded_size
 from ternmq.storage.store import Store
 
 log = get_logger()
@@ -35,15 +35,15 @@ SNAPSHOT_PIECES_MAX = 900_000  # More would not fit into a record.
 REST_PER_PIECE_US = 500  # A piece takes half a microsecond to save: a thousandth of the time.
 
 
-class Upkeep:
+class BrokerTimers:
     """Timers around the lanes and the store."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
-        deliverer: Deliverer,
-        settler: Settler,
+        groups: ConsumerGroups,
+        deliverer: PullHandler,
+        settler: AckHandler,
         committer: Committer,
         store: Store,
         checkpoint_interval_s: float,
@@ -70,7 +70,7 @@ class Upkeep:
             lane = group.lane
             if max(lane.next, lane.end) > end:
                 if lane.next > end or lane.start > end:
-                    cut = Change(Kind.CUT, ((end, max(lane.next, lane.end), 0),))
+                    cut = LaneEvent(PullKind.CUT, ((end, max(lane.next, lane.end), 0),))
                     cuts.append(self._groups.to_record(group, cut))
                     log.warning(
                         "message log ends before the pull log",
@@ -94,7 +94,7 @@ class Upkeep:
                 except Exception as bug:  # One group's bug must not stop the others' deadlines.
                     log.error("a deadline failed by a bug", group=group.name, error=repr(bug))
 
-    def _tick(self, group: Group, now: int) -> None:
+    def _tick(self, group: ConsumerGroup, now: int) -> None:
         ticked = group.lane.tick(
             now, group.retry_rule(chance=random.random()), self._groups.now_ms()
         )
@@ -175,7 +175,7 @@ class Upkeep:
         if deciding.done():
             deciding.result()
 
-    def _affordable(self, group: Group) -> bool:
+    def _affordable(self, group: ConsumerGroup) -> bool:
         """A snapshot stops the loop for a moment: of a group whose rows are scattered over a
         million ranges for half a second. The more ranges, the less often; replay reads more."""
         now = self._groups.now()

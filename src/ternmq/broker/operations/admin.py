@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from ternmq.broker.delivery.consumers import Members
-from ternmq.broker.delivery.pull import Deliverer
+from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.key_order import Order
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import RESERVED, Topics, lane_topic
+from ternmq.broker.topics import RESERVED, TopicNames, lane_topic
 from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
@@ -34,19 +34,19 @@ LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "back
 LIMIT_MAX = 10**12
 
 
-class Admin:
+class AdminCommands:
     """Group commands, LEDGER and SEEK."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
-        topics: Topics,
-        members: Members,
+        groups: ConsumerGroups,
+        topics: TopicNames,
+        members: Consumers,
         directory: Directory,
         consume: ConsumeLog,
         committer: Committer,
-        deliverer: Deliverer,
+        deliverer: PullHandler,
     ) -> None:
         self._groups = groups
         self._topics = topics
@@ -58,7 +58,7 @@ class Admin:
         self.halves: Callable[[], list[wire.HalfLine]] = list
         """What is in transactions that have not ended."""
 
-    def find(self, topic: str, group: str) -> list[Group]:
+    def find(self, topic: str, group: str) -> list[ConsumerGroup]:
         """Groups by name; empty means any. A topic that is named must exist."""
         if topic:
             topic_id = self._topics.get(topic).id
@@ -133,12 +133,12 @@ class Admin:
             await self._reset(group, target)
         return done
 
-    async def _reset(self, group: Group, target: int) -> None:
+    async def _reset(self, group: ConsumerGroup, target: int) -> None:
         """In force at once, so that later steps lie behind it in the log; undone if not safe."""
         before = self._groups.snapshot_record(group)
         change = group.lane.reset(target)
         if group.order is not None:
-            group.order = Order(group.lane)
+            group.order = KeyOrder(group.lane)
         try:
             await self._committer.decide([self._groups.to_record(group, change)])
         except TernError:
@@ -198,7 +198,7 @@ class Admin:
         )
         return await self._put_settings(group, settings)
 
-    async def _put_settings(self, group: Group, settings: wire.GroupSettings) -> wire.Group:
+    async def _put_settings(self, group: ConsumerGroup, settings: wire.GroupSettings) -> wire.Group:
         check_settings(settings)
         if settings.priority and group.order is not None:
             raise BadRequest(
@@ -220,7 +220,7 @@ class Admin:
                 each.halted = topic.settings.consume_paused
                 self._deliverer.feed(each)
 
-    def _lanes_of(self, group: Group) -> list[Group]:
+    def _lanes_of(self, group: ConsumerGroup) -> list[ConsumerGroup]:
         lane = self._topics.find(lane_topic(group.topic_id, group.name))
         return list(self._groups.of_topic(lane.id)) if lane is not None else []
 
@@ -252,7 +252,7 @@ class Admin:
             )
         return found
 
-    def _drop(self, group: Group) -> None:
+    def _drop(self, group: ConsumerGroup) -> None:
         self._groups.remove(group)
         error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
         self._deliverer.refuse(group, error)
@@ -283,7 +283,7 @@ def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
     return settings
 
 
-def describe(group: Group) -> wire.Group:
+def describe(group: ConsumerGroup) -> wire.Group:
     """A group as people see it."""
     held: dict[int, int] = {}
     for lease in group.lane.leases.values():
@@ -292,7 +292,7 @@ def describe(group: Group) -> wire.Group:
     for member in group.members.values():
         hello = member.peer.hello
         members.append(
-            wire.Member(
+            wire.ConsumerInfo(
                 session=member.session.hex(),
                 app=hello.app if hello else "",
                 host=hello.host if hello else "",

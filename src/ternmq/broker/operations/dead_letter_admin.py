@@ -12,11 +12,11 @@ from functools import partial
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
 from ternmq.broker.acks.dead_letters import ERROR_NOTES
-from ternmq.broker.delivery.consumers import Members
-from ternmq.broker.groups.groups import Group
-from ternmq.broker.log.internal_producer import LetterWriter, copy_of
-from ternmq.broker.operations.review_queue import Desk
-from ternmq.broker.topics import Topics, dead_topic
+from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.groups.groups import ConsumerGroup
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of
+from ternmq.broker.operations.review_queue import ReviewQueue
+from ternmq.broker.topics import TopicNames, dead_topic
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
@@ -24,16 +24,16 @@ from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, De
 DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
 
 
-class DeadLetters:
+class DeadLetterAdmin:
     """The DEAD commands."""
 
     def __init__(
         self,
         *,
-        topics: Topics,
-        members: Members,
-        desk: Desk,
-        writer: LetterWriter,
+        topics: TopicNames,
+        members: Consumers,
+        desk: ReviewQueue,
+        writer: InternalProducer,
     ) -> None:
         self._topics = topics
         self._members = members
@@ -58,13 +58,13 @@ class DeadLetters:
         send_one = partial(self._resend_one, request.group, desk)
         return await self._desk.send(desk, request.ranges, send_one)
 
-    async def _desk_of(self, group: str) -> Group:
+    async def _desk_of(self, group: str) -> ConsumerGroup:
         topic = self._topics.find(dead_topic(group))
         if topic is None:
             raise TopicNotFound(f"group {group!r} has no dead letters")
         return await self._desk.of(topic)
 
-    async def _resend_one(self, group: str, desk: Group, sequence: int) -> None:
+    async def _resend_one(self, group: str, desk: ConsumerGroup, sequence: int) -> None:
         entry, view = await self._writer.look(desk.topic_id, sequence)
         row = sequence - entry.base_sequence
         name = str(view.properties(row).get("%topic", ""))

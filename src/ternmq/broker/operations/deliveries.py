@@ -6,7 +6,7 @@ that is deleted has no name any more; its records say its number. Keeps no trace
 
 from collections.abc import Iterable
 
-from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.units import MIB
 from ternmq.storage.pull.pull_log import PullLog
@@ -15,10 +15,10 @@ from ternmq.wire.messages.deliveries import DeliveriesNames, DeliveriesPage, Del
 SIZE_MAX = 4 * MIB
 
 
-class Deliveries:
+class DeliveryRecords:
     """The READ_DELIVERIES command."""
 
-    def __init__(self, *, pulls: PullLog, groups: Groups, fetcher: Fetcher) -> None:
+    def __init__(self, *, pulls: PullLog, groups: ConsumerGroups, fetcher: Fetcher) -> None:
         self._pulls = pulls
         self._groups = groups
         self._fetcher = fetcher
@@ -39,7 +39,7 @@ class Deliveries:
         )
 
 
-def _names(groups: Iterable[Group], wanted: set[int]) -> list[DeliveriesNames]:
+def _names(groups: Iterable[ConsumerGroup], wanted: set[int]) -> list[DeliveriesNames]:
     return [
         DeliveriesNames(
             group_id=group.id,

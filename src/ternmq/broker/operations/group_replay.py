@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
-from ternmq.broker.delivery.consumers import Members
+from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.handout import clipped
 from ternmq.broker.groups.filter import Filter, parse_filter
-from ternmq.broker.groups.groups import Groups
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.log.internal_producer import LetterWriter, copy_of, split
-from ternmq.broker.topics import Topics
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of, split
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, Corrupt, OverLimit
 from ternmq.core.ids import (
     MESSAGE_SEQUENCE_MAX,
@@ -36,7 +36,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.producers import ProducerTable, durable_start
 from ternmq.wire.messages.commands import Topic
 from ternmq.wire.messages.replay import GroupReplay, GroupReplayed, ReplayOpen, ReplayOpened
@@ -60,18 +60,18 @@ class _Step:
     unreadable: int = 0
 
 
-class Copies:
+class GroupReplays:
     """The GROUP_REPLAY command."""
 
     def __init__(
         self,
         *,
-        topics: Topics,
-        groups: Groups,
-        members: Members,
+        topics: TopicNames,
+        groups: ConsumerGroups,
+        members: Consumers,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        writer: LetterWriter,
+        writer: InternalProducer,
         producers: ProducerTable,
     ) -> None:
         self._topics = topics
@@ -176,7 +176,7 @@ class Copies:
             step.unreadable += step.stop - step.at
             step.at = step.stop
 
-    async def _look(self, entry: Entry, step: _Step, end: int) -> None:
+    async def _look(self, entry: ConsumeEntry, step: _Step, end: int) -> None:
         base, rows = entry.base_sequence, end - step.at
         try:
             batches = self._fetcher.now([entry]) or await self._fetcher.later([entry])

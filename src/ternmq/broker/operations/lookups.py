@@ -4,13 +4,13 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import BadRequest
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import LATER_PREFIX
-from ternmq.storage.messages.search import FOUND_MAX, Search, Wanted
+from ternmq.storage.messages.search import FOUND_MAX, Search, SearchFor
 from ternmq.wire.messages.find import Find, FoundPlace, FoundPlaces
 
 _NO_END = 2**63 - 1
 
 
-class Finder:
+class MessageLookup:
     """The FIND command."""
 
     def __init__(self, *, search: Search, fetcher: Fetcher, directory: Directory) -> None:
@@ -28,7 +28,7 @@ class Finder:
             names = {key: name for key, name in names.items() if name == request.topic}
         else:  # What a delay server takes is with it, and then in its topic under the same id.
             names = {key: name for key, name in names.items() if not name.startswith(LATER_PREFIX)}
-        wanted = Wanted(
+        wanted = SearchFor(
             message_id=request.id,
             key=request.key,
             topic_ids=frozenset(names),

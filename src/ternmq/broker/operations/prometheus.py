@@ -10,11 +10,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from ternmq.broker.groups.groups import OUTCOMES, Group, Groups
+from ternmq.broker.groups.groups import OUTCOMES, ConsumerGroup, ConsumerGroups
 from ternmq.broker.groups.lane import Lane
-from ternmq.broker.limits.traffic import REASONS, Figures
-from ternmq.broker.operations.review_queue import Desk
-from ternmq.broker.operations.stats import Observer
+from ternmq.broker.limits.traffic import REASONS, TrafficCounters
+from ternmq.broker.operations.review_queue import ReviewQueue
+from ternmq.broker.operations.stats import BrokerStats
 from ternmq.broker.topics import DEAD_PREFIX, RESERVED
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
@@ -35,11 +35,11 @@ class Scraper:
     """Adds what a broker knows about its topics and groups."""
 
     directory: Directory
-    groups: Groups
+    groups: ConsumerGroups
     consume: ConsumeLog
-    figures: Figures
-    observer: Observer
-    desk: Desk
+    figures: TrafficCounters
+    observer: BrokerStats
+    desk: ReviewQueue
 
     async def topics(self, out: Samples) -> None:
         """Of every topic of people's; dead letters by their group."""
@@ -101,7 +101,7 @@ class Scraper:
         out.add("tern_broker_groups", groups)
         out.add("tern_broker_alarms", self.observer.alarms, "backlog")
 
-    def _lane(self, out: Samples, group: Group, labels: tuple[str, str, str]) -> None:
+    def _lane(self, out: Samples, group: ConsumerGroup, labels: tuple[str, str, str]) -> None:
         line = group.lane.ledger()
         for state in LEDGER_STATES:
             out.add("tern_group_messages", getattr(line, state), *labels, state)

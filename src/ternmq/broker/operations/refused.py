@@ -8,10 +8,10 @@ between sends it twice rather than never.
 
 from functools import partial
 
-from ternmq.broker.groups.groups import Group
-from ternmq.broker.log.internal_producer import LetterWriter, copy_of
-from ternmq.broker.operations.review_queue import Desk
-from ternmq.broker.topics import Topics
+from ternmq.broker.groups.groups import ConsumerGroup
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of
+from ternmq.broker.operations.review_queue import ReviewQueue
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.wire.messages.commands import Topic
@@ -19,10 +19,10 @@ from ternmq.wire.messages.dead_letters import DeadDone, DeadOpen
 from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
 
 
-class Refused:
+class RefusedAdmin:
     """The REFUSED commands."""
 
-    def __init__(self, *, topics: Topics, desk: Desk, writer: LetterWriter) -> None:
+    def __init__(self, *, topics: TopicNames, desk: ReviewQueue, writer: InternalProducer) -> None:
         self._topics = topics
         self._desk = desk
         self._writer = writer
@@ -53,7 +53,7 @@ class Refused:
             raise TopicNotFound(f"nothing of topic {topic!r} was put aside")
         return aside
 
-    async def _resend_one(self, topic: Topic, desk: Group, sequence: int) -> None:
+    async def _resend_one(self, topic: Topic, desk: ConsumerGroup, sequence: int) -> None:
         entry, view = await self._writer.look(desk.topic_id, sequence)
         row = sequence - entry.base_sequence
         await self._writer.store(topic, [copy_of(view, row, {"%resent": 1})])

@@ -10,8 +10,8 @@ everybody else it is gone. So a row is sent again once, or deleted, never both.
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from ternmq.broker.delivery.consumers import Members
-from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
 from ternmq.core.range_set import RangeSet
@@ -22,16 +22,16 @@ HANDLED = "%handled"
 GONE_MAX = 10_000  # Ranges of rows that were not open, in one answer.
 
 
-class Desk:
+class ReviewQueue:
     """Opens and closes rows."""
 
-    def __init__(self, *, groups: Groups, members: Members, committer: Committer) -> None:
+    def __init__(self, *, groups: ConsumerGroups, members: Consumers, committer: Committer) -> None:
         self._groups = groups
         self._members = members
         self._committer = committer
         self._in_hand: set[tuple[int, int]] = set()  # Topic id, sequence; one per request.
 
-    async def of(self, topic: Topic) -> Group:
+    async def of(self, topic: Topic) -> ConsumerGroup:
         """Our own group on a hidden topic, knowing every row of it."""
         desk, _ = await self._members.make_group(topic, HANDLED, Start(at="earliest"))
         if desk.lane.next < desk.lane.end:
@@ -47,7 +47,7 @@ class Desk:
 
     async def send(
         self,
-        desk: Group,
+        desk: ConsumerGroup,
         ranges: Sequence[tuple[int, int]],
         send_one: Callable[[int], Awaitable[None]],
     ) -> DeadDone:
@@ -71,7 +71,7 @@ class Desk:
                     self._in_hand.discard(place)
         return DeadDone(handled=handled, failed=failed, gone=list(gone)[:GONE_MAX])
 
-    async def delete(self, desk: Group, ranges: Sequence[tuple[int, int]]) -> DeadDone:
+    async def delete(self, desk: ConsumerGroup, ranges: Sequence[tuple[int, int]]) -> DeadDone:
         """Close every open row of these ranges that nobody is sending right now."""
         handled = 0
         gone = RangeSet()
@@ -86,14 +86,14 @@ class Desk:
                 handled += await self._close(desk, a, b)
         return DeadDone(handled=handled, failed=[], gone=list(gone)[:GONE_MAX])
 
-    def _open(self, desk: Group, first: int, end: int, gone: RangeSet) -> Iterator[int]:
+    def _open(self, desk: ConsumerGroup, first: int, end: int, gone: RangeSet) -> Iterator[int]:
         end = min(end, desk.lane.end)
         for a, b in desk.lane.done.overlap(first, end):
             gone.add(a, b)
         for a, b in desk.lane.done.gaps(first, end):
             yield from range(a, b)
 
-    async def _close(self, desk: Group, first: int, end: int) -> int:
+    async def _close(self, desk: ConsumerGroup, first: int, end: int) -> int:
         """Rows are handled; returns how many of them were open."""
         result = desk.lane.ack(0, first, end)
         if result.changes:

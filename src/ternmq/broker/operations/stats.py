@@ -9,16 +9,16 @@ alarm is compared with it; crossing it is one line in the log, and one when it i
 import asyncio
 from collections.abc import Callable
 
-from ternmq.broker.delivery.pull import Deliverer
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.operations.review_queue import Desk
-from ternmq.broker.topics import Topics
+from ternmq.broker.operations.review_queue import ReviewQueue
+from ternmq.broker.topics import TopicNames
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.wire.messages.commands import GroupFind
 from ternmq.wire.messages.stats import (
     AllGroupFigures,
@@ -34,22 +34,22 @@ ALARM_EVERY_S = 1.0
 ALARM_OVER = 0.9
 """An alarm is over when the backlog is below that part of it, so that it does not flicker."""
 
-FindGroups = Callable[[str, str], list[Group]]
+FindGroups = Callable[[str, str], list[ConsumerGroup]]
 
 
-class Observer:
+class BrokerStats:
     """The FIGURES commands and the backlog alarm."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
-        topics: Topics,
+        groups: ConsumerGroups,
+        topics: TopicNames,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        deliverer: Deliverer,
-        figures: Figures,
-        desk: Desk,
+        deliverer: PullHandler,
+        figures: TrafficCounters,
+        desk: ReviewQueue,
     ) -> None:
         self._groups = groups
         self._topics = topics
@@ -58,7 +58,7 @@ class Observer:
         self._deliverer = deliverer
         self._figures = figures
         self._desk = desk
-        self._alarmed: set[Group] = set()
+        self._alarmed: set[ConsumerGroup] = set()
 
     async def topics(self, request: TopicFiguresFind) -> AllTopicFigures:
         return AllTopicFigures(topics=[self.topic(name) for name in request.topics])
@@ -85,7 +85,7 @@ class Observer:
             groups=[self._group(group, age) for group, age in zip(found, ages, strict=True)]
         )
 
-    def _group(self, group: Group, age_ms: int) -> GroupFigures:
+    def _group(self, group: ConsumerGroup, age_ms: int) -> GroupFigures:
         return GroupFigures(
             topic=group.beside or group.topic,
             group=group.name,
@@ -97,7 +97,7 @@ class Observer:
             held_back=self.held_back(group),
         )
 
-    def age_ms_now(self, group: Group) -> int | None:
+    def age_ms_now(self, group: ConsumerGroup) -> int | None:
         """How old the oldest ready message is; None where that needs the disk."""
         sequence = oldest_ready(group)
         if sequence is None:
@@ -105,7 +105,7 @@ class Observer:
         entries = self._consume.entries_nowait(group.topic_id, sequence, rows_max=1, size_max=1)
         return None if entries is None else self._since(entries)
 
-    def alarmed(self, group: Group) -> bool:
+    def alarmed(self, group: ConsumerGroup) -> bool:
         return group in self._alarmed
 
     @property
@@ -113,7 +113,7 @@ class Observer:
         """Groups over their backlog alarm."""
         return len(self._alarmed)
 
-    async def age_ms(self, group: Group) -> int:
+    async def age_ms(self, group: ConsumerGroup) -> int:
         age = self.age_ms_now(group)
         sequence = oldest_ready(group)
         if age is not None or sequence is None:
@@ -124,12 +124,12 @@ class Observer:
             )
         )
 
-    def _since(self, entries: list[Entry]) -> int:
+    def _since(self, entries: list[ConsumeEntry]) -> int:
         if not entries:
             return -1
         return max(0, self._groups.now_ms() - entries[0].stored_at_ms)
 
-    def held_back(self, group: Group) -> str:
+    def held_back(self, group: ConsumerGroup) -> str:
         if group.settings.paused:
             return "the group is paused"
         if group.halted:
@@ -162,7 +162,7 @@ class Observer:
                 )
 
 
-def oldest_ready(group: Group) -> int | None:
+def oldest_ready(group: ConsumerGroup) -> int | None:
     """The lowest sequence that can be handed out now."""
     lane = group.lane
     for first, _, _ in lane.returned:

@@ -6,14 +6,14 @@ it go on, or skips the failed message, which becomes a dead letter. Which key a 
 the row itself, so this works without any consumer, also right after a restart.
 """
 
-from ternmq.broker.acks.ack import Settler
-from ternmq.broker.acks.dead_letters import Death
-from ternmq.broker.delivery.pull import Deliverer
-from ternmq.broker.groups.failure_notes import Noticeboard
-from ternmq.broker.groups.groups import Group, Groups
+from ternmq.broker.acks.ack import AckHandler
+from ternmq.broker.acks.dead_letters import DeadRows
+from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.groups.failure_notes import FailureTexts
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.log.internal_producer import LetterWriter
-from ternmq.broker.topics import Topics
+from ternmq.broker.log.internal_producer import InternalProducer
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TernError
 from ternmq.wire.messages.commands import GroupNamed
 from ternmq.wire.messages.stopped_keys import GroupKeys, KeyResume, KeyResumed, StoppedKey
@@ -22,19 +22,19 @@ SHOWN_MAX = 100
 SKIPPED = "skipped by an operator"
 
 
-class Keys:
+class StoppedKeys:
     """The GROUP_KEYS and KEY_RESUME commands."""
 
     def __init__(
         self,
         *,
-        groups: Groups,
-        topics: Topics,
+        groups: ConsumerGroups,
+        topics: TopicNames,
         committer: Committer,
-        deliverer: Deliverer,
-        settler: Settler,
-        writer: LetterWriter,
-        board: Noticeboard,
+        deliverer: PullHandler,
+        settler: AckHandler,
+        writer: InternalProducer,
+        board: FailureTexts,
     ) -> None:
         self._groups = groups
         self._topics = topics
@@ -75,7 +75,7 @@ class Keys:
         if request.skip:
             pieces = [p for s in chosen for p in group.lane.stop_waiting(s, s + 1)]
             if pieces:
-                await self._settler.bury([Death(group, pieces, SKIPPED)])
+                await self._settler.bury([DeadRows(group, pieces, SKIPPED)])
             return KeyResumed(rows=len(pieces))
         changes = [c for s in chosen for c in group.lane.let_go(s, s + 1)]
         if group.order is not None:
@@ -85,24 +85,24 @@ class Keys:
         await safe
         return KeyResumed(rows=len(changes))
 
-    def _find(self, topic: str, group: str) -> Group:
+    def _find(self, topic: str, group: str) -> ConsumerGroup:
         found = self._topics.get(topic)
         return self._groups.get(found.id, found.name, group)
 
-    async def _key(self, group: Group, sequence: int) -> str | None:
+    async def _key(self, group: ConsumerGroup, sequence: int) -> str | None:
         try:
             entry, view = await self._writer.look(group.topic_id, sequence)
             return view.order_key(sequence - entry.base_sequence)
         except TernError:
             return None  # Gone or damaged: resumed only together with all others.
 
-    async def _error(self, group: Group, sequence: int) -> str:
+    async def _error(self, group: ConsumerGroup, sequence: int) -> str:
         note = group.lane.notes.get(sequence)
         known = await self._board.read([note]) if note is not None else {}
         return ": ".join(filter(None, known[note][:2])) if note in known else ""
 
 
-def stopped_rows(group: Group) -> list[tuple[int, int]]:
+def stopped_rows(group: ConsumerGroup) -> list[tuple[int, int]]:
     """(sequence, next attempt) of every row that stopped its key."""
     return [
         (sequence, wait.attempt)

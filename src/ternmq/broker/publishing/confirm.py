@@ -12,16 +12,15 @@ their group or the broker; whoever asks again after a restart finds the same ans
 import asyncio
 from functools import partial
 
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.range_set import RangeSet
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.stuck_requests import Waits
-from ternmq.storage.pull.pull_log import Kind
-from ternmq.storage.pull.record import RANGES_MAX
+from ternmq.rpc.stuck_requests import StuckRequests
+from ternmq.storage.pull.record import RANGES_MAX, PullKind
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Command, pack, unpack
 from ternmq.wire.messages.confirm import Confirm, Confirmed, State
@@ -32,7 +31,7 @@ WAIT_MAX_MS = 30_000
 PARTS_MAX = 10_000  # Ranges in one answer.
 
 
-class Asked:
+class PendingConfirm:
     """A request without an answer yet."""
 
     __slots__ = ("correlation", "end", "first", "peer", "timer")
@@ -48,14 +47,14 @@ class Asked:
 class Confirmer:
     """The CONFIRM command."""
 
-    def __init__(self, *, groups: Groups, topics: Topics, committer: Committer) -> None:
+    def __init__(self, *, groups: ConsumerGroups, topics: TopicNames, committer: Committer) -> None:
         self._groups = groups
         self._topics = topics
         self._committer = committer
         self._loop = asyncio.get_running_loop()
-        self._moved: dict[int, Group] = {}
+        self._moved: dict[int, ConsumerGroup] = {}
         groups.on_settled = self._settled
-        self.waits = Waits()
+        self.waits = StuckRequests()
 
     def confirm(self, peer: Peer, frame: Frame) -> None:
         """Answer when every row is settled, or when time is up."""
@@ -66,7 +65,7 @@ class Confirmer:
         first, end = request.first, request.end
         if not 0 <= first <= end <= group.lane.end:
             raise BadRequest(f"{topic.name!r} ends at {group.lane.end}; asked for {first}..{end}")
-        asked = Asked(peer, frame.correlation, first, end)
+        asked = PendingConfirm(peer, frame.correlation, first, end)
         if request.wait_ms <= 0 or not _open(group, first, end):
             self._answer(group, [asked])
             return
@@ -85,7 +84,7 @@ class Confirmer:
 
     # -- waking
 
-    def _settled(self, group: Group) -> None:
+    def _settled(self, group: ConsumerGroup) -> None:
         """Rows of a group that somebody asks about may be settled: look at the end of this turn."""
         if not self._moved:
             self._loop.call_soon(self._look)
@@ -103,17 +102,17 @@ class Confirmer:
             if done:
                 self._answer(group, self._take(group, done))
 
-    def _time_is_up(self, group: Group, asked: Asked) -> None:
+    def _time_is_up(self, group: ConsumerGroup, asked: PendingConfirm) -> None:
         self._answer(group, self._take(group, [asked]))
 
-    def _take(self, group: Group, some: list[Asked]) -> list[Asked]:
+    def _take(self, group: ConsumerGroup, some: list[PendingConfirm]) -> list[PendingConfirm]:
         for asked in some:
             del group.asked[id(asked)]
             if asked.timer is not None:
                 asked.timer.cancel()
         return some
 
-    def _let_go(self, group: Group) -> None:
+    def _let_go(self, group: ConsumerGroup) -> None:
         """Make room: those whose connections are gone wait for nothing."""
         self._take(group, [asked for asked in group.asked.values() if asked.peer.closed])
         if len(group.asked) >= ASKED_MAX:
@@ -121,10 +120,10 @@ class Confirmer:
 
     # -- answering
 
-    def _answer(self, group: Group, some: list[Asked]) -> None:
+    def _answer(self, group: ConsumerGroup, some: list[PendingConfirm]) -> None:
         """Tell what is known now; what is acked, once that is safe."""
         acked = RangeSet()
-        answers: list[tuple[Asked, Confirmed | TernError]] = []
+        answers: list[tuple[PendingConfirm, Confirmed | TernError]] = []
         for asked in some:
             answer, rows = look_up(group, asked.first, asked.end)
             if len(answer.open) + len(answer.refused) > PARTS_MAX:
@@ -136,7 +135,9 @@ class Confirmer:
                 acked.add(first, end)
         pieces = [(first, end, 0) for first, end in acked]
         records = [
-            self._groups.to_record(group, Change(Kind.CONFIRM, tuple(pieces[at : at + RANGES_MAX])))
+            self._groups.to_record(
+                group, LaneEvent(PullKind.CONFIRM, tuple(pieces[at : at + RANGES_MAX]))
+            )
             for at in range(0, len(pieces), RANGES_MAX)
         ]
         if not records:
@@ -147,7 +148,7 @@ class Confirmer:
         self.waits.watch(safe, partial(_give_up, answers))
 
 
-def look_up(group: Group, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:
+def look_up(group: ConsumerGroup, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:
     """What became of these rows; and which of them are acked."""
     lane = group.lane
     refused: list[tuple[int, int, State]] = []
@@ -163,19 +164,19 @@ def look_up(group: Group, first: int, end: int) -> tuple[Confirmed, list[tuple[i
     return Confirmed(open=_open(group, low, end), refused=refused), list(acked)
 
 
-def _open(group: Group, first: int, end: int) -> list[tuple[int, int]]:
+def _open(group: ConsumerGroup, first: int, end: int) -> list[tuple[int, int]]:
     first = max(first, group.lane.start)
     return group.lane.done.gaps(first, end) if first < end else []
 
 
-def _give_up(answers: list[tuple[Asked, Confirmed | TernError]], error: TernError) -> None:
+def _give_up(answers: list[tuple[PendingConfirm, Confirmed | TernError]], error: TernError) -> None:
     for asked, _ in answers:
         asked.peer.fail(_CONFIRM, asked.correlation, error)
     answers.clear()
 
 
 def _tell(
-    answers: list[tuple[Asked, Confirmed | TernError]], safe: "asyncio.Future[None] | None"
+    answers: list[tuple[PendingConfirm, Confirmed | TernError]], safe: "asyncio.Future[None] | None"
 ) -> None:
     error = safe.exception() if safe is not None and not safe.cancelled() else None
     for asked, answer in answers:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Coroutine
 import numpy as np
 
 from ternmq.batch.check import Incoming, check_incoming
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.broker.limits.send_limits import SendLimits
-from ternmq.broker.limits.traffic import Figures
+from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.slots.slots import Slots
-from ternmq.broker.topics import Topics, from_delay_server
+from ternmq.broker.topics import TopicNames, from_delay_server
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
     BadRequest,
@@ -47,7 +47,7 @@ Ends = tuple[bytes, int, bytes, int]
 Payload = bytearray | memoryview
 
 
-class Pending:
+class PendingPublish:
     """A batch on its way to the disk, and who waits for it."""
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Pending:
             peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, PUBLISHED_DUPLICATE))
 
 
-Finished = Callable[[Pending, TernError | None], None]
+Finished = Callable[[PendingPublish, TernError | None], None]
 
 
 class Publisher:
@@ -103,11 +103,11 @@ class Publisher:
     def __init__(
         self,
         *,
-        topics: Topics,
+        topics: TopicNames,
         committer: Committer,
         producers: ProducerTable,
         limits: SendLimits,
-        figures: Figures,
+        figures: TrafficCounters,
         slots: Slots,
         clock: Clock,
     ) -> None:
@@ -120,7 +120,7 @@ class Publisher:
         self._committer = committer
         self._producers = producers
         self._now_ms = clock.now_ms
-        self._pending: dict[ProducerKey, Pending] = {}
+        self._pending: dict[ProducerKey, PendingPublish] = {}
         self._newest: dict[tuple[int, int], int] = {}
         """Of producers that keep an order: the number of their newest batch on its way."""
         self._making: set[asyncio.Task[None]] = set()
@@ -187,7 +187,7 @@ class Publisher:
         this group comes in until the end: order keys that live here, dispatches decided on."""
         if not self.draining() or from_delay_server(peer):
             return
-        if BatchView(batch).buffer(Column.ORDER_KEY, Part.OFFSETS) is None:
+        if BatchView(batch).buffer(Column.ORDER_KEY, ColumnPart.OFFSETS) is None:
             raise ReadOnly("this broker group is being drained: send to another one")
 
     async def _assign_first(
@@ -297,7 +297,7 @@ class Publisher:
         if incoming.ordered and topic_id == topic.id and not topic.name.startswith("%"):
             ticket = self._slots.enter(topic, frame.payload)
         append = self.to_append(peer, frame.payload, incoming, topic_id)
-        pending = Pending(peer, frame.correlation, append, topic, self._finished)
+        pending = PendingPublish(peer, frame.correlation, append, topic, self._finished)
         pending.ticket = ticket
         self._pending[pending.key] = pending
         if incoming.in_order:
@@ -305,7 +305,7 @@ class Publisher:
         peer.hold(pending.size)
         self._committer.append(append, pending)
 
-    def _finished(self, pending: Pending, error: TernError | None) -> None:
+    def _finished(self, pending: PendingPublish, error: TernError | None) -> None:
         self._pending.pop(pending.key, None)
         if pending.ticket:
             self._slots.leave(pending.ticket)
@@ -357,7 +357,7 @@ def packed_ip(host: str) -> bytes:
 
 
 def _check_sizes(batch: bytearray | memoryview, topic: Topic) -> None:
-    offsets = BatchView(batch).buffer(Column.BODY, Part.OFFSETS)
+    offsets = BatchView(batch).buffer(Column.BODY, ColumnPart.OFFSETS)
     largest = int(np.diff(np.frombuffer(offsets or b"", dtype="<i4")).max())
     if largest > topic.settings.body_size_max and topic.settings.body_size_max < 4 * 1024 * 1024:
         raise TooLarge(

@@ -8,13 +8,13 @@ so the broker never makes batches out of batches. An id counts within its topic 
 
 import asyncio
 
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.publishing.publish import Publisher, check_now
 from ternmq.broker.slots.slots import Slots
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
@@ -33,7 +33,7 @@ class OncePublisher:
         *,
         publisher: Publisher,
         slots: Slots,
-        topics: Topics,
+        topics: TopicNames,
         committer: Committer,
         search: Search,
         fetcher: Fetcher,
@@ -102,7 +102,7 @@ class OncePublisher:
 def row_ids(batch: bytearray | memoryview) -> list[bytes]:
     """The explicit ids of all rows; refused unless every row has its own."""
     view = BatchView(batch)
-    if view.buffer(Column.EXPLICIT_ID, Part.DATA) is None:
+    if view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is None:
         raise BadRequest("rows that must be stored once need ids of their own (explicit_id)")
     ids = view.explicit_ids()
     if None in ids or b"" in ids:

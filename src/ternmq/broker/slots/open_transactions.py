@@ -4,18 +4,18 @@ Asked only when slots move: the half batches are read then, each once as long as
 of it is kept on disk, so it is the same after a restart and after a promotion.
 """
 
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.slots import slot_of
-from ternmq.storage.consume.entry import Entry
-from ternmq.storage.messages.transactions import HalfTable
+from ternmq.storage.consume.entry import ConsumeEntry
+from ternmq.storage.messages.transactions import TransactionTable
 
 
-class HalfSlots:
+class OpenTransactionSlots:
     """Of one broker."""
 
-    def __init__(self, halves: HalfTable, fetcher: Fetcher) -> None:
+    def __init__(self, halves: TransactionTable, fetcher: Fetcher) -> None:
         self._halves = halves
         self._fetcher = fetcher
         self._known: dict[int, frozenset[int]] = {}
@@ -29,7 +29,7 @@ class HalfSlots:
         for half in opened:
             found = self._known.get(half.offset)
             if found is None:
-                place = Entry(0, half.offset, half.size, half.count, 0, 0, 0)
+                place = ConsumeEntry(0, half.offset, half.size, half.count, 0, 0, 0)
                 batch = (self._fetcher.now([place]) or await self._fetcher.later([place]))[0]
                 found = _slots(BatchView(batch))
             known[half.offset] = found
@@ -39,6 +39,6 @@ class HalfSlots:
 
 
 def _slots(view: BatchView) -> frozenset[int]:
-    if view.buffer(Column.ORDER_KEY, Part.OFFSETS) is None:
+    if view.buffer(Column.ORDER_KEY, ColumnPart.OFFSETS) is None:
         return frozenset()
     return frozenset(slot_of(view.topic, key) for key in view.order_keys() if key is not None)

@@ -3,7 +3,7 @@
 A broker that never has to wait for another one never asks. Never sends messages.
 """
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import Unavailable
 from ternmq.wire.messages.commands import BROKER, Command
 from ternmq.wire.messages.placement import SlotsFind, SlotsOpen
@@ -11,21 +11,21 @@ from ternmq.wire.messages.placement import SlotsFind, SlotsOpen
 ANSWER_S = 5.0
 
 
-class Neighbours:
+class PeerBrokers:
     """Reached by the meta servers at `url`; without one nobody is."""
 
     def __init__(self, own: str, url: str) -> None:
         self.own = own
         """The broker group that asks."""
         self._url = url
-        self._links: Links | None = None
+        self._links: Cluster | None = None
 
     async def open_slots(self, group: str, find: SlotsFind) -> SlotsOpen:
         """Which of these slots has the consumer group not settled on that broker group?"""
         if not self._url:
             raise Unavailable("this broker knows no meta server, so it finds no other broker")
         if self._links is None:
-            self._links = Links(self._url, app=BROKER, timeout=ANSWER_S)
+            self._links = Cluster(self._url, app=BROKER, timeout=ANSWER_S)
         link = self._links.broker(group)
         return await self._links.ask(link, Command.SLOTS_OPEN, find, SlotsOpen)
 

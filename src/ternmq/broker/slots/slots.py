@@ -18,18 +18,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.groups import Group, Groups
-from ternmq.broker.groups.key_order import Order
-from ternmq.broker.slots.open_transactions import HalfSlots
-from ternmq.broker.slots.peer_brokers import Neighbours
+from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.key_order import KeyOrder
+from ternmq.broker.slots.open_transactions import OpenTransactionSlots
+from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.core.errors import Moved, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import Seldom
+from ternmq.core.log_throttle import LogThrottle
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.commands import Topic
-from ternmq.wire.messages.placement import Place, Placement, SlotsFind, SlotsOpen
+from ternmq.wire.messages.placement import PlaceChange, Placement, SlotsFind, SlotsOpen
 
 LOOK_S = 0.1
 SETTLED_S = 0.5
@@ -46,12 +46,12 @@ class Slots:
         self,
         *,
         directory: Directory,
-        groups: Groups,
+        groups: ConsumerGroups,
         consume: ConsumeLog,
-        neighbours: Neighbours,
-        feed: Callable[[Group], None],
+        neighbours: PeerBrokers,
+        feed: Callable[[ConsumerGroup], None],
         outlives: Callable[[], Awaitable[None]],
-        staged: HalfSlots,
+        staged: OpenTransactionSlots,
     ) -> None:
         self._own = neighbours.own
         self._directory = directory
@@ -72,12 +72,12 @@ class Slots:
         self._inside: dict[int, None] = {}
         self._ticket = 0
         self._asked_at = 0.0
-        self._seldom = Seldom()
+        self._seldom = LogThrottle()
         groups.held = self.held
 
     async def start(self) -> None:
         """The placement as the registry has it; memory may be older than what we said before."""
-        self._learn((await self._directory.place(Place())).placement)
+        self._learn((await self._directory.place(PlaceChange())).placement)
 
     async def close(self) -> None:
         await self._neighbours.close()
@@ -92,7 +92,7 @@ class Slots:
 
     async def assign(self) -> None:
         """Somebody sends with an order key for the first time ever."""
-        placed = await self._directory.place(Place(action="assign", group=self._own))
+        placed = await self._directory.place(PlaceChange(action="assign", group=self._own))
         self._learn(placed.placement)
 
     def enter(self, topic: Topic, batch: bytearray | memoryview) -> int:
@@ -116,7 +116,7 @@ class Slots:
 
     # Handing out.
 
-    def held(self, group: Group) -> Collection[int]:
+    def held(self, group: ConsumerGroup) -> Collection[int]:
         """Slots of which this ordered group gets nothing yet."""
         self._look()
         if not self._former or group.beside:
@@ -159,7 +159,7 @@ class Slots:
         owners = self._placement.owners
         return bool(owners) and self._placement.groups[owners[slot]] == self._own
 
-    def _unsettled(self, group: Group, slots: Collection[int]) -> set[int]:
+    def _unsettled(self, group: ConsumerGroup, slots: Collection[int]) -> set[int]:
         lane, order = group.lane, group.order
         gap = lane.done.first_gap(lane.start)
         waiting = {slot for slot in slots if gap < self._end(slot, group.topic_id)}
@@ -226,7 +226,7 @@ class Slots:
             await self._settle()
             self._asked_at = loop.time()
 
-    def _ordered(self) -> list[Group]:
+    def _ordered(self) -> list[ConsumerGroup]:
         return [group for group in self._groups if group.order is not None and not group.beside]
 
     async def _stop_storing(self) -> None:
@@ -240,11 +240,11 @@ class Slots:
             await asyncio.sleep(LOOK_S / 10)
         await self._staged.of_open()  # What is staged by now may be committed behind the mark.
         self._mark(closing)
-        wanted = Place(action="stopped", group=self._own, slots=closing)
+        wanted = PlaceChange(action="stopped", group=self._own, slots=closing)
         self._learn((await self._directory.place(wanted)).placement)
         log.info("slots given up", slots=len(closing), version=self._placement.version)
 
-    async def _clear(self, group: Group, order: Order) -> None:
+    async def _clear(self, group: ConsumerGroup, order: KeyOrder) -> None:
         """Ask former owners for a group that has rows held back."""
         waiting = set(order.held).intersection(self.held(group))
         for former, slots in self._by_former(waiting).items():
@@ -269,7 +269,7 @@ class Slots:
                     break
             settled = [slot for slot in slots if slot not in still]
             if settled:
-                wanted = Place(action="settled", group=former, slots=settled)
+                wanted = PlaceChange(action="settled", group=former, slots=settled)
                 self._learn((await self._directory.place(wanted)).placement)
 
     async def _still_open(self, former: str, find: SlotsFind) -> set[int]:
@@ -291,7 +291,7 @@ class Slots:
 
 
 async def _again_and_again(step: Callable[[], Awaitable[None]]) -> None:
-    seldom = Seldom()
+    seldom = LogThrottle()
     while True:
         await asyncio.sleep(LOOK_S)
         try:

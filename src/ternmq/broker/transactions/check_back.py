@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.fetch import Fetcher
-from ternmq.broker.transactions.half_batches import Transactions
+from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
-from ternmq.storage.consume.entry import Entry
-from ternmq.storage.messages.transactions import HalfTable, Transaction
+from ternmq.storage.consume.entry import ConsumeEntry
+from ternmq.storage.messages.transactions import OpenTransaction, TransactionTable
 from ternmq.wire.messages.commands import Command, Empty, HalfLine, pack
 from ternmq.wire.messages.transactions import HalfCheck, HalfFind, HalfOpen, HalfOpens
 
@@ -44,7 +44,7 @@ class HalfSettings:
     expires_ms: int = DAY_MS
 
 
-def next_at_ms(one: Transaction, settings: HalfSettings) -> int:
+def next_at_ms(one: OpenTransaction, settings: HalfSettings) -> int:
     """When something has to be done about a transaction; pure."""
     info = one.info
     if info.name:
@@ -62,8 +62,8 @@ class CheckBack:
     def __init__(
         self,
         *,
-        transactions: Transactions,
-        halves: HalfTable,
+        transactions: HalfBatches,
+        halves: TransactionTable,
         fetcher: Fetcher,
         directory: Directory,
         settings: HalfSettings,
@@ -145,7 +145,7 @@ class CheckBack:
         if one is not None:
             heapq.heappush(self._due, (next_at_ms(one, self._settings), key))
 
-    async def _act(self, one: Transaction, now: int) -> None:
+    async def _act(self, one: OpenTransaction, now: int) -> None:
         shown = one.info.name or one.info.transaction.hex()
         if one.info.name or one.dropped_at_ms:
             log.warning("transaction expired: rolled back", transaction=shown, app=one.app)
@@ -163,12 +163,12 @@ class CheckBack:
         else:
             await self._check(one, now)
 
-    async def _check(self, one: Transaction, now: int) -> None:
+    async def _check(self, one: OpenTransaction, now: int) -> None:
         peer = self._somebody(one.app)
         if peer is None:
             return
         half = one.halves[0]
-        place = Entry(0, half.offset, half.size, half.count, 0, 0, 0)
+        place = ConsumeEntry(0, half.offset, half.size, half.count, 0, 0, 0)
         view = BatchView((self._fetcher.now([place]) or await self._fetcher.later([place]))[0])
         if self._halves.open.get(one.key) is not one:
             return
@@ -212,7 +212,7 @@ class CheckBack:
             if topic_id in names
         ]
 
-    def _open(self, one: Transaction) -> HalfOpen:
+    def _open(self, one: OpenTransaction) -> HalfOpen:
         return HalfOpen(
             transaction=one.info.transaction, name=one.info.name, attempt=one.info.attempt,
             app=one.app, state="dropped" if one.dropped_at_ms else "open",
@@ -221,6 +221,6 @@ class CheckBack:
             next_at_ms=next_at_ms(one, self._settings),
         )  # fmt: skip
 
-    def _topics(self, one: Transaction) -> list[str]:
+    def _topics(self, one: OpenTransaction) -> list[str]:
         names = {topic.id: topic.name for topic in self._directory.topics()}
         return sorted({names.get(half.topic_id, "%deleted") for half in one.halves})

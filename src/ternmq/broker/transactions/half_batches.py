@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Literal
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.half import DETACHED_NAME_AT, HalfInfo, Placed, detached_key, read_info
+from ternmq.batch.half import DETACHED_NAME_AT, HalfInfo, PlacedHalf, detached_key, read_info
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.slots.slots import Slots
-from ternmq.broker.topics import Topics
+from ternmq.broker.topics import TopicNames
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
     BadRequest,
@@ -34,7 +34,11 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, Ending, HalfMark
-from ternmq.storage.messages.transactions import HalfTable, Outcome, Transaction
+from ternmq.storage.messages.transactions import (
+    OpenTransaction,
+    TransactionOutcome,
+    TransactionTable,
+)
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.transactions import (
     Action,
@@ -64,16 +68,16 @@ _STATES: dict[Action, Literal["committed", "rolled_back"]] = {
 }
 
 
-class Transactions:
+class HalfBatches:
     """Open and ended transactions of this broker."""
 
     def __init__(
         self,
         *,
         publisher: Publisher,
-        topics: Topics,
+        topics: TopicNames,
         committer: Committer,
-        halves: HalfTable,
+        halves: TransactionTable,
         directory: Directory,
         clock: Clock,
         slots: Slots,
@@ -127,7 +131,7 @@ class Transactions:
         await self._store(append, done, lambda: self._staged(info.key, own, ticket))
         return HalfStored(stored_at_ms=append.stored_at_ms)
 
-    def _writable(self, info: HalfInfo, app: str) -> Transaction | None:
+    def _writable(self, info: HalfInfo, app: str) -> OpenTransaction | None:
         """The transaction, if it may still take batches; None if this is its first."""
         outcome = self._halves.outcomes.get(info.key)
         if outcome is not None:
@@ -150,10 +154,13 @@ class Transactions:
     def _published(self, info: HalfInfo) -> bool:
         """Whoever writes again what is published has nothing to do; only for unfenced names."""
         known = {} if info.fenced else self._halves.attempts(info.name)
-        return any(isinstance(one, Outcome) and one.state == "committed" for one in known.values())
+        return any(
+            isinstance(one, TransactionOutcome) and one.state == "committed"
+            for one in known.values()
+        )
 
     def _check_owner(
-        self, info: HalfInfo, one: Transaction | None, producer: tuple[int, int]
+        self, info: HalfInfo, one: OpenTransaction | None, producer: tuple[int, int]
     ) -> None:
         """An unfenced attempt is one producer's: two that drew its number must not be mixed."""
         owners = {staging[0] for staging in self._staging.get(info.key, ())}
@@ -164,7 +171,10 @@ class Transactions:
 
     def _check_fence(self, info: HalfInfo) -> None:
         known = self._halves.attempts(info.name)
-        if any(isinstance(one, Outcome) and one.state == "committed" for one in known.values()):
+        if any(
+            isinstance(one, TransactionOutcome) and one.state == "committed"
+            for one in known.values()
+        ):
             raise ended("committed")
         highest = max(known, default=0)
         if highest > info.attempt:
@@ -205,14 +215,16 @@ class Transactions:
         committed = sorted(
             attempt
             for attempt, one in known.items()
-            if isinstance(one, Outcome) and one.state == "committed"
+            if isinstance(one, TransactionOutcome) and one.state == "committed"
         )
         if action == "commit":
             if committed:
                 return self._committed_before(request, known, committed)
             return await self._commit_detached(request, known)
         wanted = request.attempts or list(known)
-        opened = [one for at, one in known.items() if at in wanted and isinstance(one, Transaction)]
+        opened = [
+            one for at, one in known.items() if at in wanted and isinstance(one, OpenTransaction)
+        ]
         if opened:
             await self.decide("rollback", opened)
         return HalfEnded(
@@ -220,7 +232,10 @@ class Transactions:
         )
 
     def _committed_before(
-        self, request: DetachedEnd, known: dict[int, Transaction | Outcome], committed: list[int]
+        self,
+        request: DetachedEnd,
+        known: dict[int, OpenTransaction | TransactionOutcome],
+        committed: list[int],
     ) -> HalfEnded:
         if request.attempts and not set(request.attempts) <= set(committed):
             raise TransactionEnded(
@@ -229,21 +244,21 @@ class Transactions:
                 state="committed",
             )
         outcome = known[committed[0]]
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, TransactionOutcome)
         return self._repeated(outcome, "commit", committed)
 
     async def _commit_detached(
-        self, request: DetachedEnd, known: dict[int, Transaction | Outcome]
+        self, request: DetachedEnd, known: dict[int, OpenTransaction | TransactionOutcome]
     ) -> HalfEnded:
         name = request.name
-        if any(isinstance(one, Transaction) and not one.info.fenced for one in known.values()):
+        if any(isinstance(one, OpenTransaction) and not one.info.fenced for one in known.values()):
             raise BadRequest(f"only its writer knows which attempts of {name!r} count: let it run")
         wanted = request.attempts or [
-            at for at, one in known.items() if isinstance(one, Transaction)
+            at for at, one in known.items() if isinstance(one, OpenTransaction)
         ]
-        opened = [one for at in wanted if isinstance(one := known.get(at), Transaction)]
+        opened = [one for at in wanted if isinstance(one := known.get(at), OpenTransaction)]
         if not opened or len(opened) < len(set(wanted)):
-            gone = [at for at in wanted if isinstance(known.get(at), Outcome)]
+            gone = [at for at in wanted if isinstance(known.get(at), TransactionOutcome)]
             if gone:
                 raise TransactionEnded(f"attempts {gone} of {name!r} are gone", state="rolled_back")
             which = f"attempts {wanted} of {name!r} are" if wanted else f"{name!r} is"
@@ -259,7 +274,7 @@ class Transactions:
     async def decide(
         self,
         kind: Literal["commit", "rollback", "drop"],
-        ones: list[Transaction],
+        ones: list[OpenTransaction],
         *,
         keys: list[bytes] | None = None,
     ) -> Ending:
@@ -306,7 +321,9 @@ class Transactions:
         ]  # fmt: skip
         return HalfEnded(state=_STATES[action], placed=places, attempts=attempts)
 
-    def _repeated(self, outcome: Outcome, action: Action, attempts: list[int]) -> HalfEnded:
+    def _repeated(
+        self, outcome: TransactionOutcome, action: Action, attempts: list[int]
+    ) -> HalfEnded:
         if outcome.state != _STATES[action]:
             raise ended(outcome.state)
         places = [
@@ -382,7 +399,7 @@ class Transactions:
             raise type(failed[0])(failed[0].message, **failed[0].details)
 
 
-def _number(half: Placed) -> int:
+def _number(half: PlacedHalf) -> int:
     """Batches of an unfenced attempt may have overtaken each other on their way here."""
     return half.first_sequence
 

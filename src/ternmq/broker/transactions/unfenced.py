@@ -12,19 +12,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ternmq.batch.half import detached_key
-from ternmq.broker.transactions.half_batches import Transactions
+from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.core.errors import BadRequest, TransactionEnded, TransactionNotFound
-from ternmq.storage.messages.transactions import HalfTable, Outcome, Transaction
+from ternmq.storage.messages.transactions import (
+    OpenTransaction,
+    TransactionOutcome,
+    TransactionTable,
+)
 from ternmq.wire.messages.transactions import DetachedEnd, HalfEnded, State
 
 ROLLED_BACK_AT_ONCE = 1_000
-Known = dict[int, Transaction | Outcome]
+Known = dict[int, OpenTransaction | TransactionOutcome]
 
 
 def committed(known: Known) -> list[int]:
     """The attempts that count, in their order, if the name is committed."""
     for one in known.values():
-        if isinstance(one, Outcome) and one.state == "committed":
+        if isinstance(one, TransactionOutcome) and one.state == "committed":
             return one.attempts or [at for at, other in known.items() if other is one]
     return []
 
@@ -32,7 +36,7 @@ def committed(known: Known) -> list[int]:
 class Unfenced:
     """DETACHED_END for names whose attempts stand side by side."""
 
-    def __init__(self, transactions: Transactions, halves: HalfTable) -> None:
+    def __init__(self, transactions: HalfBatches, halves: TransactionTable) -> None:
         self._transactions = transactions
         self._halves = halves
         self._claims: dict[str, asyncio.Future[None]] = {}
@@ -57,13 +61,13 @@ class Unfenced:
         if not wanted and not request.elsewhere:
             raise BadRequest(f"a commit of {name!r} must say which attempts count")
         counting = list(dict.fromkeys(wanted + request.elsewhere))
-        gone = [at for at in counting if isinstance(known.get(at), Outcome)]
+        gone = [at for at in counting if isinstance(known.get(at), TransactionOutcome)]
         if gone:
             raise TransactionEnded(f"attempts {gone} of {name!r} are gone", state="rolled_back")
         missing = [at for at in wanted if at not in known]
         if missing:
             raise TransactionNotFound(f"attempts {missing} of {name!r} are not known here")
-        opened = [one for at in counting if isinstance(one := known.get(at), Transaction)]
+        opened = [one for at in counting if isinstance(one := known.get(at), OpenTransaction)]
         keys = [detached_key(name, at) for at in counting]
         await self._transactions.decide("commit", opened, keys=keys)
         return counting
@@ -79,7 +83,7 @@ class Unfenced:
             known = self._halves.attempts(request.name)
             here = list(known)
         named = list(dict.fromkeys(here + request.elsewhere))
-        left = [at for at in named if not isinstance(known.get(at), Outcome)]
+        left = [at for at in named if not isinstance(known.get(at), TransactionOutcome)]
         await self._roll_back(request.name, left)
         return _answer([], repeated=not left)
 
@@ -87,7 +91,7 @@ class Unfenced:
         """After the commit: nothing more is staged now than what is on its way."""
         await self._transactions.arrived(name)
         known = self._halves.attempts(name)
-        others = [at for at, one in known.items() if isinstance(one, Transaction)]
+        others = [at for at, one in known.items() if isinstance(one, OpenTransaction)]
         await self._roll_back(name, [at for at in others if at not in attempts])
 
     async def _roll_back(self, name: str, attempts: list[int]) -> None:

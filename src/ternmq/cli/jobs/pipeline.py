@@ -165,9 +165,9 @@ def find(
     as_json: Json = False,
 ) -> None:
     """Find messages in an archive, and what became of them; does not start Spark."""
-    from ternmq.pipeline.archive.search import ArchiveSearch, Wanted
+    from ternmq.pipeline.archive.search import ArchiveSearch, SearchTerms
 
-    wanted = Wanted(
+    wanted = SearchTerms(
         id=message_id.upper() if len(message_id) == 26 else message_id,
         key=key,
         topic=topic,

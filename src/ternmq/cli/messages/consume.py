@@ -31,7 +31,7 @@ PREFETCH_MAX = 1_000
 QUIET_S = 0.3  # Without --follow: silent for so long, then the ledger is asked whether that is all.
 
 
-class Format(StrEnum):
+class BodyFormat(StrEnum):
     """How a message is written."""
 
     TEXT = "text"
@@ -40,7 +40,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ConsumeRequest:
     """What to consume, and when to stop."""
 
     topic: str
@@ -49,7 +49,7 @@ class Wish:
     count: int | None
     follow: bool
     ack: bool
-    form: Format
+    form: BodyFormat
     tag: str | None = None
     filter: str | None = None
     ordered: bool = False
@@ -68,8 +68,8 @@ def consume(
     follow: Annotated[bool, typer.Option(help="Wait for more when all is consumed.")] = True,
     ack: Annotated[bool, typer.Option(help="Ack what was shown; else it is given back.")] = True,
     form: Annotated[
-        Format, typer.Option("--format", help="Bodies as text lines, JSON lines, or raw bytes.")
-    ] = Format.TEXT,
+        BodyFormat, typer.Option("--format", help="Bodies as text lines, JSON lines, or raw bytes.")
+    ] = BodyFormat.TEXT,
     tag: Annotated[str | None, typer.Option(help="Only these tags, for example 'a || b'.")] = None,
     where: Annotated[
         str | None, typer.Option("--filter", help='Only what passes, e.g. "amount > 10".')
@@ -83,14 +83,14 @@ def consume(
     """Consume messages for a group and write them to stdout. Ctrl-C or SIGTERM stops."""
     check_name("topic", topic)
     check_name("group", group)
-    wish = Wish(
+    wish = ConsumeRequest(
         topic=topic,
         group=group,
         start=None if start is None else starts.parse_start(start, now=datetime.now(UTC)),
         count=count,
         follow=follow,
         ack=ack,
-        form=Format.JSON if as_json else form,
+        form=BodyFormat.JSON if as_json else form,
         tag=tag,
         filter=where,
         ordered=ordered,
@@ -178,7 +178,7 @@ async def _last(
     return {group: max(one.first, one.sequence - count) for group, one in ends.items()}
 
 
-async def _consume(mq: "Client", wish: Wish) -> int:
+async def _consume(mq: "Client", wish: ConsumeRequest) -> int:
     prefetch = min(wish.count or PREFETCH_MAX, PREFETCH_MAX)
     shown = 0
     options: ConsumerOptions = {
@@ -208,7 +208,9 @@ async def _consume(mq: "Client", wish: Wish) -> int:
     return shown
 
 
-async def _batches(mq: "Client", consumer: Any, wish: Wish, prefetch: int) -> AsyncIterator[Any]:
+async def _batches(
+    mq: "Client", consumer: Any, wish: ConsumeRequest, prefetch: int
+) -> AsyncIterator[Any]:
     """Batches as they come; without --follow until the group has nothing ready."""
     coming = aiter(consumer.batches())
     handed = 0
@@ -231,7 +233,7 @@ async def _batches(mq: "Client", consumer: Any, wish: Wish, prefetch: int) -> As
         yield batch
 
 
-async def _nothing_ready(mq: "Client", wish: Wish) -> bool:
+async def _nothing_ready(mq: "Client", wish: ConsumeRequest) -> bool:
     groups = await mq.admin.groups(wish.topic, wish.group)
     if any(group.settings.paused for group in groups):
         note(f"the group is paused; 'tern group resume {wish.topic} {wish.group}' lets it go on")
@@ -242,13 +244,13 @@ async def _nothing_ready(mq: "Client", wish: Wish) -> bool:
     return all(group.ledger.ready == 0 for group in groups)
 
 
-def render(message: Any, form: Format) -> bytes:
+def render(message: Any, form: BodyFormat) -> bytes:
     match form:
-        case Format.JSON:
+        case BodyFormat.JSON:
             return json.dumps(message_fields(message), ensure_ascii=False).encode() + b"\n"
-        case Format.RAW:
+        case BodyFormat.RAW:
             return bytes(message.body)
-        case Format.TEXT:
+        case BodyFormat.TEXT:
             text = bytes(message.body).decode("utf-8", "backslashreplace")
             return text.encode() + b"\n"
 

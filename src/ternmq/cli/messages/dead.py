@@ -67,7 +67,7 @@ NOT_OPEN = "not among the open ones"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class DeadChoice:
     """Which letters are meant."""
 
     ids: frozenset[str]
@@ -94,7 +94,7 @@ Ids = dict[tuple[str, int], str]
 
 
 @dataclass(slots=True)
-class Chosen:
+class DeadChosen:
     """What is to be handled: ids and places, without the letters."""
 
     ids: Ids = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class DeadOptions:
     """How chosen letters are handled."""
 
     rate: int
@@ -137,9 +137,9 @@ def _choice(
     topic: str | None,
     since: str | None,
     until: str | None = None,
-) -> Choice:
+) -> DeadChoice:
     now = datetime.now(UTC)
-    return Choice(
+    return DeadChoice(
         ids=frozenset(one.upper() for one in ids or ()),
         error=error or "",
         topic=topic or "",
@@ -226,7 +226,7 @@ def resend(
 
     Without a group: put what a topic refused into it.
     """
-    how = How(rate=rate, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    how = DeadOptions(rate=rate, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
     _handle(find_box(group, topic), _choice(ids, error, topic, since, until), "resend", how)
 
 
@@ -239,7 +239,7 @@ def delete(
 ) -> None:  # fmt: skip
     """Let them go for good."""
     choice = _choice(ids, error, topic, since, until)
-    how = How(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    how = DeadOptions(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
     _handle(find_box(group, topic), choice, "delete", how)
 
 
@@ -267,7 +267,7 @@ def export(
     end_incomplete(missing)
 
 
-def _write(file: TextIO, url: str, box: Box, choice: Choice) -> tuple[int, dict[str, str]]:
+def _write(file: TextIO, url: str, box: Box, choice: DeadChoice) -> tuple[int, dict[str, str]]:
     """Each as it comes; returns how many, and the broker groups that did not answer."""
     import json
 
@@ -288,8 +288,8 @@ def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
     return (names[0] if len(names) == 2 else None), names[-1]
 
 
-def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
-    chosen = Chosen()
+def _handle(box: Box, choice: DeadChoice, verb: str, how: DeadOptions) -> None:
+    chosen = DeadChosen()
     missing = _visit(how.url, box, choice, chosen.add)
     ids = chosen.ids
     if verb == "resend" and chosen.again:
@@ -313,7 +313,7 @@ def _handle(box: Box, choice: Choice, verb: str, how: How) -> None:
         raise typer.Exit(1)
 
 
-def _say_result(result: dict[str, Any], verb: str, how: How) -> None:
+def _say_result(result: dict[str, Any], verb: str, how: DeadOptions) -> None:
     if how.dry_run:
         for one in result["results"][: min(SHOWN_MAX, result["chosen"])]:
             say(one["id"])
@@ -370,12 +370,12 @@ def by_place(failed: Sequence[str]) -> dict[int, str]:
 
 def of_topic(url: str, group: str, topic: str) -> Ids:
     """Open letters of a group that came from this topic; all broker groups must answer."""
-    chosen = Chosen()
+    chosen = DeadChosen()
     end_incomplete(_visit(url, Box(group), _choice(None, None, topic, None), chosen.add))
     return chosen.ids
 
 
-def resend_these(how: How, group: str, ids: Ids) -> dict[str, Any]:
+def resend_these(how: DeadOptions, group: str, ids: Ids) -> dict[str, Any]:
     return use(how.url, lambda mq: _do(mq, Box(group), "resend", ids, how.rate))
 
 
@@ -383,13 +383,13 @@ Visit = Callable[[Any, dict[str, Any]], None]
 """Gets a letter and its notes."""
 
 
-def _visit(url: str, box: Box, choice: Choice, visit: Visit) -> dict[str, str]:
+def _visit(url: str, box: Box, choice: DeadChoice, visit: Visit) -> dict[str, str]:
     """Show it all open letters that the choice takes, oldest first of each broker group; returns
     the broker groups that did not answer."""
     return use(url, lambda mq: _visit_all(mq, box, choice, visit))
 
 
-async def _visit_all(mq: "Client", box: Box, choice: Choice, visit: Visit) -> dict[str, str]:
+async def _visit_all(mq: "Client", box: Box, choice: DeadChoice, visit: Visit) -> dict[str, str]:
     missing: dict[str, str] = {}
     unknown: TopicNotFound | None = None
     groups = await mq.admin.broker_groups()

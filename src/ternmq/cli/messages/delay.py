@@ -64,7 +64,7 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class DelayChoice:
     """Which messages are meant."""
 
     ids: tuple[str, ...]
@@ -79,7 +79,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class DelayOptions:
     """How chosen messages are changed."""
 
     dry_run: bool
@@ -91,7 +91,7 @@ class How:
 def _choice(
     ids: list[str] | None, key: str, topic: str, since: str | None, to: str | None,
     hour: str | None = None,
-) -> Choice:  # fmt: skip
+) -> DelayChoice:  # fmt: skip
     start, end = parse_when(since), parse_when(to)
     if hour is not None:
         if start is not None or end is not None:
@@ -100,7 +100,7 @@ def _choice(
         assert start is not None
         start = start.replace(minute=0, second=0, microsecond=0)
         end = start + timedelta(hours=1)
-    return Choice(ids=tuple(ids or ()), key=key, topic=topic, start=start, end=end)
+    return DelayChoice(ids=tuple(ids or ()), key=key, topic=topic, start=start, end=end)
 
 
 @app.command()
@@ -198,7 +198,7 @@ def cancel(
 ) -> None:  # fmt: skip
     """Take messages back before they are due."""
     choice = _choice(ids, key, topic, since, to, hour)
-    how = How(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    how = DelayOptions(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
     _change("cancel", choice, {}, how)
 
 
@@ -216,7 +216,7 @@ def reschedule(
         raise BadRequest("reschedule to when? give --at TIME or --delay DURATION")
     when = {"at": parse_at(at)} if at is not None else {"delay": parse_delay(delay or "")}
     choice = _choice(ids, key, topic, since, to, hour)
-    how = How(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    how = DelayOptions(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
     _change("reschedule", choice, when, how)
 
 
@@ -229,7 +229,7 @@ def fire(
 ) -> None:  # fmt: skip
     """Let messages go out now."""
     choice = _choice(ids, key, topic, since, to, hour)
-    how = How(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+    how = DelayOptions(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
     _change("fire", choice, {}, how)
 
 
@@ -257,7 +257,7 @@ def chart_rows(counts: DelayCounts, by: By | None) -> list[tuple[str, int]]:
     return [(utc(day)[:10], pending) for day, pending in sorted(days.items())]
 
 
-async def _rows(mq: "Client", choice: Choice, limit: int) -> list[DelayRow]:
+async def _rows(mq: "Client", choice: DelayChoice, limit: int) -> list[DelayRow]:
     rows: list[DelayRow] = []
     for one in choice.ids or ("",):
         rows += await mq.admin.delays.rows(
@@ -267,10 +267,12 @@ async def _rows(mq: "Client", choice: Choice, limit: int) -> list[DelayRow]:
     return rows
 
 
-def _change(action: DelayAction, choice: Choice, when: dict[str, Any], how: How) -> None:
+def _change(
+    action: DelayAction, choice: DelayChoice, when: dict[str, Any], how: DelayOptions
+) -> None:
     if choice.empty:
         raise BadRequest(f"{action} what? give an ID, --key, --topic, --hour, or --from and --to")
-    if choice.ids and choice != Choice(ids=choice.ids, key="", topic="", start=None, end=None):
+    if choice.ids and choice != DelayChoice(ids=choice.ids, key="", topic="", start=None, end=None):
         raise BadRequest(
             f"{action} what? give IDs, or choose by --key, --topic and times, not both"
         )

@@ -26,7 +26,7 @@ STATES = (
 )
 
 
-class Found(NamedTuple):
+class LedgerAnswers(NamedTuple):
     """All lines there are."""
 
     lines: list[LedgerLine]
@@ -36,15 +36,15 @@ class Found(NamedTuple):
     """Broker groups whose lines are not here."""
 
 
-async def _ask(mq: "Client", topic: str, group: str) -> Found:
+async def _ask(mq: "Client", topic: str, group: str) -> LedgerAnswers:
     admin = mq.admin.tolerant()
     lines = await admin.ledger(topic, group)
     if group:
-        return Found(lines, [], [], admin.missing)
+        return LedgerAnswers(lines, [], [], admin.missing)
     routes = await admin.routes()
     delays = any(route.kind == "delay" for route in routes)
     later = await admin.delays.ledger(topic) if delays else []
-    return Found(lines, later, await admin.half_lines(topic), admin.missing)
+    return LedgerAnswers(lines, later, await admin.half_lines(topic), admin.missing)
 
 
 def ledger(

@@ -21,7 +21,7 @@ from ternmq.cli.terminal.output import note, say
 from ternmq.core.errors import BadConfig
 
 if TYPE_CHECKING:
-    from ternmq.cli.processes.cluster_plan import Plan, Planned
+    from ternmq.cli.processes.cluster_plan import ClusterPlan, Planned
     from ternmq.cli.processes.supervisor import Supervised
 
 LOGS = "logs"
@@ -81,7 +81,7 @@ def cluster(
         uvloop.run(_run(plan, folder, restart=restart))
 
 
-async def _run(plan: "Plan", folder: Path, *, restart: bool) -> None:
+async def _run(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
     """Until a signal comes; one that comes while starting ends the start."""
     from ternmq.cli.processes.stopping import Stopper
 
@@ -100,7 +100,7 @@ async def _run(plan: "Plan", folder: Path, *, restart: bool) -> None:
         stopper.done()
 
 
-async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
+async def _serve(plan: "ClusterPlan", folder: Path, *, restart: bool) -> None:
     """Start in order, say so, wait to be cancelled, stop in reverse order."""
     from ternmq.cli.processes.cluster_plan import in_waves
     from ternmq.cli.processes.supervisor import Supervised, start_together, stop_together
@@ -131,7 +131,7 @@ async def _serve(plan: "Plan", folder: Path, *, restart: bool) -> None:
             await stop_together(part)
 
 
-async def _in_step(plan: "Plan") -> None:
+async def _in_step(plan: "ClusterPlan") -> None:
     """Until every replica has what its master has: before that a broker group takes nothing."""
     from ternmq.client.client import connect
 
@@ -146,7 +146,7 @@ async def _in_step(plan: "Plan") -> None:
     note(f"warning: not all replicas are in step after {IN_STEP_S:g} s; 'tern broker list' shows")
 
 
-def _welcome(plan: "Plan", servers: "Sequence[Supervised]", folder: Path) -> None:
+def _welcome(plan: "ClusterPlan", servers: "Sequence[Supervised]", folder: Path) -> None:
     lines = [
         f"  {server.planned.name:<10} {server.planned.address:<16} pid {server.pid}"
         for server in servers

@@ -50,7 +50,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ClusterPlan:
     """A whole cluster. Meta servers are there before anybody else starts."""
 
     metas: list[Planned]
@@ -80,7 +80,7 @@ class Extra:
     brokers: tuple[str, ...] = ()
 
 
-def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None) -> Plan:
+def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None) -> ClusterPlan:
     """Which processes make up this cluster."""
     extra = extra or Extra()
     if shape.servers > SERVERS_MAX:
@@ -115,7 +115,7 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
         for letter in ("", *(f"-{letter}" for letter in "bcdefghij"[: shape.replicas]))
         for name in (f"delay-{number + 1}" for number in range(shape.delays))
     ]
-    return Plan(metas=metas, brokers=brokers, delays=delays)
+    return ClusterPlan(metas=metas, brokers=brokers, delays=delays)
 
 
 def in_waves(servers: Sequence[Planned], folder: Path) -> list[list[Planned]]:

@@ -15,11 +15,11 @@ from ternmq.cli.terminal.options import (
     ConfigFile,
     Host,
     Json,
-    Kind,
     KindFlag,
     LogJson,
     MetaUrl,
     MetricsPort,
+    ServerFlag,
     Url,
     Yes,
     confirm,
@@ -81,7 +81,9 @@ def serve(
 
 
 @app.command("list")
-def list_brokers(kind: KindFlag = Kind.realtime, url: Url = URL, as_json: Json = False) -> None:
+def list_brokers(
+    kind: KindFlag = ServerFlag.realtime, url: Url = URL, as_json: Json = False
+) -> None:
     """Every server of every broker group (of delay servers: --kind delay): role, epoch, state,
     address, lag."""
 
@@ -105,7 +107,7 @@ def promote(
     accept_loss: Annotated[
         bool, typer.Option(help="Although the member is not in sync: what it lacks is lost.")
     ] = False,
-    kind: KindFlag = Kind.realtime,
+    kind: KindFlag = ServerFlag.realtime,
     yes: Yes = False,
     url: Url = URL,
     as_json: Json = False,
@@ -134,7 +136,7 @@ def handover(
     member: Annotated[
         str | None, typer.Argument(help="Name, address or id; else whom the master thinks best.")
     ] = None,
-    kind: KindFlag = Kind.realtime,
+    kind: KindFlag = ServerFlag.realtime,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -164,7 +166,7 @@ def forget(
     accept_loss: Annotated[
         bool, typer.Option(help="Although it is the last in-sync member: its messages are lost.")
     ] = False,
-    kind: KindFlag = Kind.realtime,
+    kind: KindFlag = ServerFlag.realtime,
     yes: Yes = False,
     url: Url = URL,
     as_json: Json = False,
@@ -179,7 +181,7 @@ def forget(
     _show_standing(use(url, job), as_json)
 
 
-async def _loss(mq: "Client", group: str, member: str, kind: Kind) -> str:
+async def _loss(mq: "Client", group: str, member: str, kind: ServerFlag) -> str:
     """The question before messages are given up."""
     from ternmq.client.admin.broker_members import BrokerMembers, find_member
     from ternmq.meta.standings.claims import undecided_text

@@ -15,7 +15,7 @@ import typer
 
 from ternmq.cli.terminal.options import APP, URL, Json, Url
 from ternmq.cli.terminal.output import size
-from ternmq.cli.terminal.report import Finding, Level, show_report
+from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB, SECOND_MS
 from ternmq.wire.messages.commands import Route, Status
@@ -55,7 +55,7 @@ def doctor(
     show_report(findings, as_json=as_json)
 
 
-async def _reach(url: str) -> list[Finding]:
+async def _reach(url: str) -> list[CheckResult]:
     from importlib.metadata import version
 
     from ternmq.cli.servers.doctor_reach import examine
@@ -68,7 +68,7 @@ async def _reach(url: str) -> list[Finding]:
     return await examine(parse_url(url), hello)
 
 
-async def _examine(url: str) -> list[Finding]:
+async def _examine(url: str) -> list[CheckResult]:
     from ternmq.discovery.url import parse_url
 
     addresses = parse_url(url)
@@ -84,16 +84,16 @@ async def _examine(url: str) -> list[Finding]:
     return findings
 
 
-async def _ask(url: str, addresses: list[str]) -> list[Finding]:
+async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     """Everything that needs a meta server that answers."""
     from ternmq.client.client import connect
 
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     async with connect(url, app=APP) as mq:
         findings += await _or_fail("registry", lambda: _ask_meta(mq))
         routes: list[Route] = []
 
-        async def ask_routes() -> list[Finding]:
+        async def ask_routes() -> list[CheckResult]:
             routes.extend(await mq.admin.routes())
             return [judge_routes(routes)]
 
@@ -112,14 +112,14 @@ async def _ask(url: str, addresses: list[str]) -> list[Finding]:
     return findings
 
 
-async def _ask_meta(mq: "Client") -> list[Finding]:
+async def _ask_meta(mq: "Client") -> list[CheckResult]:
     before_ms = _now_ms()
     status = await asyncio.wait_for(mq.admin.meta_status(), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
     return [judge_registry(status), judge_clock(status.now_ms, before_ms, after_ms)]
 
 
-async def _ask_standings(mq: "Client") -> list[Finding]:
+async def _ask_standings(mq: "Client") -> list[CheckResult]:
     standings = await asyncio.wait_for(mq.admin.standings(), ANSWER_SECONDS_MAX)
     found = [judge_standing(each) for each in standings if len(each.members) > 1 or not each.master]
     if found:
@@ -128,7 +128,7 @@ async def _ask_standings(mq: "Client") -> list[Finding]:
     return found
 
 
-async def _ask_brokers(mq: "Client") -> list[Finding]:
+async def _ask_brokers(mq: "Client") -> list[CheckResult]:
     admin = mq.admin.tolerant()
     statuses = await asyncio.wait_for(admin.broker_status(), ANSWER_SECONDS_MAX)
     findings = [_silent(f"broker {group}", why) for group, why in sorted(admin.missing.items())]
@@ -137,11 +137,11 @@ async def _ask_brokers(mq: "Client") -> list[Finding]:
     return findings
 
 
-async def _ask_delays(mq: "Client") -> list[Finding]:
+async def _ask_delays(mq: "Client") -> list[CheckResult]:
     before_ms = _now_ms()
     statuses = await asyncio.wait_for(mq.admin.delays.status(), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     for status in statuses:
         findings += [judge_state(status), judge_disk(status)]
         clock = judge_clock(status.now_ms, before_ms, after_ms)
@@ -150,7 +150,7 @@ async def _ask_delays(mq: "Client") -> list[Finding]:
     return findings
 
 
-async def _or_fail(what: str, ask: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+async def _or_fail(what: str, ask: Callable[[], Awaitable[list[CheckResult]]]) -> list[CheckResult]:
     try:
         return await ask()
     except TimeoutError:
@@ -174,10 +174,10 @@ async def _connects(address: str) -> str | None:
     return None
 
 
-def judge_port(role: str, address: str, reason: str | None) -> Finding:
+def judge_port(role: str, address: str, reason: str | None) -> CheckResult:
     if reason is None:
-        return Finding(level=Level.OK, what=f"{role} port", found=f"{address} is reachable")
-    return Finding(
+        return CheckResult(level=Level.OK, what=f"{role} port", found=f"{address} is reachable")
+    return CheckResult(
         level=Level.FAIL,
         what=f"{role} port",
         found=f"{address}: {reason}",
@@ -185,11 +185,11 @@ def judge_port(role: str, address: str, reason: str | None) -> Finding:
     )
 
 
-def judge_delays(routes: list[Route]) -> Finding:
+def judge_delays(routes: list[Route]) -> CheckResult:
     names = ", ".join(route.broker_group for route in routes if route.kind == "delay")
     if names:
-        return Finding(level=Level.OK, what="delay servers", found=names)
-    return Finding(
+        return CheckResult(level=Level.OK, what="delay servers", found=names)
+    return CheckResult(
         level=Level.WARN,
         what="delay servers",
         found="none: messages for later (--delay, --at) cannot be sent",
@@ -197,13 +197,13 @@ def judge_delays(routes: list[Route]) -> Finding:
     )
 
 
-def judge_routes(routes: list[Route]) -> Finding:
+def judge_routes(routes: list[Route]) -> CheckResult:
     masters = [route for route in routes if route.role == "master"]
     brokers = {route.broker_group for route in masters if route.kind == "realtime"}
     if brokers:
         names = ", ".join(sorted(brokers))
-        return Finding(level=Level.OK, what="routes", found=f"broker groups: {names}")
-    return Finding(
+        return CheckResult(level=Level.OK, what="routes", found=f"broker groups: {names}")
+    return CheckResult(
         level=Level.FAIL,
         what="routes",
         found="the meta server knows no broker",
@@ -211,7 +211,7 @@ def judge_routes(routes: list[Route]) -> Finding:
     )
 
 
-def judge_standing(standing: Standing) -> Finding:
+def judge_standing(standing: Standing) -> CheckResult:
     """Who leads a group of several members, and who could."""
     group, count = standing.broker_group, len(standing.members)
     what = f"members of {group}"
@@ -219,58 +219,60 @@ def judge_standing(standing: Standing) -> Finding:
     found = f"{count - len(behind)} of {count} in sync, epoch {standing.epoch}"
     if not standing.master:
         advice = f"start a member that is in sync, or: tern broker promote {group} MEMBER"
-        return Finding(level=Level.FAIL, what=what, found=f"nobody leads; {found}", advice=advice)
+        return CheckResult(
+            level=Level.FAIL, what=what, found=f"nobody leads; {found}", advice=advice
+        )
     if behind:
         advice = f"tern broker list says why; one that is gone for good: tern broker forget {group}"
         found = f"{found}; behind: {', '.join(behind)}"
-        return Finding(level=Level.WARN, what=what, found=found, advice=advice)
-    return Finding(level=Level.OK, what=what, found=found)
+        return CheckResult(level=Level.WARN, what=what, found=found, advice=advice)
+    return CheckResult(level=Level.OK, what=what, found=found)
 
 
-def judge_aside(name: str, state: str) -> Finding:
+def judge_aside(name: str, state: str) -> CheckResult:
     """A replica that began anew keeps what it had."""
     advice = "it is of no use to this server: delete it when nobody wants to look at it"
-    return Finding(level=Level.WARN, what=f"member {name}", found=state, advice=advice)
+    return CheckResult(level=Level.WARN, what=f"member {name}", found=state, advice=advice)
 
 
-def judge_advertised(route: Route, asked: list[str], reason: str | None) -> Finding:
+def judge_advertised(route: Route, asked: list[str], reason: str | None) -> CheckResult:
     """Reaching the address by luck is not enough: loopback leads elsewhere on another machine."""
     kind = "delay server " if route.kind == "delay" else ""
     what = f"advertised address of {kind}{route.broker_group}"
     remote = not all(address.startswith(LOOPBACK) for address in asked)
     if remote and route.address.startswith(LOOPBACK):
-        return Finding(
+        return CheckResult(
             level=Level.FAIL,
             what=what,
             found=f"{route.address} is this machine, but the node is on another one",
             advice="set advertised_host on the node to a name that clients can reach",
         )
     if reason is not None:
-        return Finding(
+        return CheckResult(
             level=Level.FAIL,
             what=what,
             found=f"{route.address}: {reason}",
             advice="set advertised_host on the node to a name that clients can reach",
         )
-    return Finding(level=Level.OK, what=what, found=f"{route.address} is reachable from here")
+    return CheckResult(level=Level.OK, what=what, found=f"{route.address} is reachable from here")
 
 
-def judge_registry(status: Status) -> Finding:
+def judge_registry(status: Status) -> CheckResult:
     found = f"{status.registry or 'registry'} answers, meta is {status.state}"
     if status.state == "ok":
-        return Finding(level=Level.OK, what="registry", found=found)
-    return Finding(
+        return CheckResult(level=Level.OK, what="registry", found=found)
+    return CheckResult(
         level=Level.FAIL, what="registry", found=found, advice="look at the log of the meta server"
     )
 
 
-def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> Finding:
+def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> CheckResult:
     """The node answered somewhere between `before` and `after`; only what lies outside counts."""
     ahead = max(0, node_ms - after_ms) - max(0, before_ms - node_ms)
     found = f"the node's clock is {abs(ahead)} ms {'ahead' if ahead >= 0 else 'behind'}"
     if abs(ahead) < CLOCK_WARN_MS:
-        return Finding(level=Level.OK, what="clock", found=found)
-    return Finding(
+        return CheckResult(level=Level.OK, what="clock", found=found)
+    return CheckResult(
         level=Level.FAIL if abs(ahead) >= CLOCK_FAIL_MS else Level.WARN,
         what="clock",
         found=found,
@@ -278,7 +280,7 @@ def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> Finding:
     )
 
 
-def judge_jumps(clock: Finding, status: Status) -> Finding:
+def judge_jumps(clock: CheckResult, status: Status) -> CheckResult:
     """Messages for later are due by this clock: one that was set is worth knowing."""
     if not status.clock_jumps:
         return clock
@@ -291,12 +293,12 @@ def judge_jumps(clock: Finding, status: Status) -> Finding:
     )
 
 
-def judge_state(status: Status) -> Finding:
+def judge_state(status: Status) -> CheckResult:
     what = f"{'delay server' if status.role == 'delay' else 'broker'} {status.node}"
     if status.state == "ok":
         found = f"ok, {status.connections} connections, {size(status.memory)} memory"
-        return Finding(level=Level.OK, what=what, found=found)
-    return Finding(
+        return CheckResult(level=Level.OK, what=what, found=found)
+    return CheckResult(
         level=Level.FAIL,
         what=what,
         found=status.state,
@@ -304,7 +306,7 @@ def judge_state(status: Status) -> Finding:
     )
 
 
-def judge_disk(status: Status) -> Finding:
+def judge_disk(status: Status) -> CheckResult:
     what = f"disk of {'delay server ' if status.role == 'delay' else ''}{status.node}"
     found = f"{size(status.disk_free)} free of {size(status.disk_size)} at {status.data_dir}"
     part = status.disk_free / max(1, status.disk_size)
@@ -313,8 +315,8 @@ def judge_disk(status: Status) -> Finding:
     elif part < DISK_WARN_PART:
         level = Level.WARN
     else:
-        return Finding(level=Level.OK, what=what, found=found)
-    return Finding(
+        return CheckResult(level=Level.OK, what=what, found=found)
+    return CheckResult(
         level=level,
         what=what,
         found=found,
@@ -322,8 +324,8 @@ def judge_disk(status: Status) -> Finding:
     )
 
 
-def _silent(what: str, found: str) -> Finding:
-    return Finding(
+def _silent(what: str, found: str) -> CheckResult:
+    return CheckResult(
         level=Level.FAIL, what=what, found=found, advice="look at the node's log on stderr"
     )
 

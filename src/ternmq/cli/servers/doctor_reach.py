@@ -11,7 +11,7 @@ import socket
 import time
 from dataclasses import dataclass, replace
 
-from ternmq.cli.terminal.report import Finding, Level
+from ternmq.cli.terminal.report import CheckResult, Level
 from ternmq.core.errors import TernError
 from ternmq.rpc.address import split_address
 from ternmq.rpc.connection import Connection, request
@@ -32,7 +32,7 @@ LOOPBACK = ("127.", "localhost", "[::1]", "0.0.0.0", "[::]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ReachTarget:
     """A server, and the address that clients are told for it."""
 
     name: str
@@ -54,10 +54,10 @@ class Tried:
     took_ms: float = 0.0
 
 
-def target_of(route: Route) -> Target:
+def target_of(route: Route) -> ReachTarget:
     kind = "delay server" if route.kind == "delay" else "broker group"
     replica = " (replica)" if route.role == "replica" else ""
-    return Target(
+    return ReachTarget(
         name=f"{kind} {route.broker_group}{replica}",
         address=route.address,
         role="delay" if route.kind == "delay" else "broker",
@@ -65,15 +65,15 @@ def target_of(route: Route) -> Target:
     )
 
 
-async def examine(metas: list[str], hello: Hello) -> list[Finding]:
+async def examine(metas: list[str], hello: Hello) -> list[CheckResult]:
     """Everything that is advertised, gone to from here."""
     here = socket.gethostname()
-    findings = [Finding(level=Level.OK, what="client", found=f"this machine is {here}")]
+    findings = [CheckResult(level=Level.OK, what="client", found=f"this machine is {here}")]
     routes: dict[str, Route] = {}
     clusters: dict[str, str] = {}
     for address in metas:
         tried = await try_address(address, hello)
-        findings.append(judge(Target(name="meta server", address=address, role="meta"), tried))
+        findings.append(judge(ReachTarget(name="meta server", address=address, role="meta"), tried))
         if tried.trouble:
             continue
         try:
@@ -84,7 +84,7 @@ async def examine(metas: list[str], hello: Hello) -> list[Finding]:
         clusters[address] = status.cluster
         routes |= {f"{route.kind} {route.address}": route for route in told.servers}
         if status.address not in metas:
-            own = Target(name=OWN_NAME, address=status.address, role="meta")
+            own = ReachTarget(name=OWN_NAME, address=status.address, role="meta")
             found = judge(own, await try_address(own.address, hello), asked=metas)
             # Clients go by their url; others may be shown this one.
             level = Level.OK if found.level is Level.OK else Level.WARN
@@ -133,43 +133,43 @@ async def try_address(address: str, hello: Hello) -> Tried:
     return Tried(welcome=welcome, took_ms=1000 * (time.monotonic() - begun))
 
 
-def judge(target: Target, tried: Tried, asked: list[str] | None = None) -> Finding:
+def judge(target: ReachTarget, tried: Tried, asked: list[str] | None = None) -> CheckResult:
     """What was found at an address, and what to change where it is wrong."""
     what = f"{target.name} at {target.address}"
     remote = bool(asked) and not all(each.startswith(LOOPBACK) for each in asked or [])
     if remote and target.address.startswith(LOOPBACK):
-        return Finding(
+        return CheckResult(
             level=Level.FAIL,
             what=what,
             found="that is the client's own machine, whoever the client is",
             advice=f"set advertised_host of {target.name} to a name that clients can look up",
         )
     if tried.trouble:
-        return Finding(
+        return CheckResult(
             level=Level.FAIL, what=what, found=tried.said, advice=_advice(target, tried.trouble)
         )
     assert tried.welcome is not None
     other = _stranger(target, tried.welcome)
     if other:
-        return Finding(
+        return CheckResult(
             level=Level.FAIL,
             what=what,
             found=f"{other} answers there",
             advice=f"two servers advertise one address, or it leads elsewhere from here: give "
             f"{target.name} an advertised_host or advertised_ports of its own",
         )
-    return Finding(
+    return CheckResult(
         level=Level.OK, what=what, found=f"reached from here, answered in {tried.took_ms:.0f} ms"
     )
 
 
-def judge_clusters(clusters: dict[str, str]) -> list[Finding]:
+def judge_clusters(clusters: dict[str, str]) -> list[CheckResult]:
     """Meta servers of one url share one registry."""
     if len(set(clusters.values())) < 2:
         return []
     said = ", ".join(f"{address} is of {cluster}" for address, cluster in clusters.items())
     return [
-        Finding(
+        CheckResult(
             level=Level.FAIL,
             what="meta servers",
             found=f"they are of different clusters: {said}",
@@ -178,7 +178,7 @@ def judge_clusters(clusters: dict[str, str]) -> list[Finding]:
     ]
 
 
-def _stranger(target: Target, welcome: Welcome) -> str:
+def _stranger(target: ReachTarget, welcome: Welcome) -> str:
     """Who answered, if it is somebody else."""
     if welcome.role != target.role:
         return f"a {welcome.role} server"
@@ -187,7 +187,7 @@ def _stranger(target: Target, welcome: Welcome) -> str:
     return ""
 
 
-def _advice(target: Target, trouble: str) -> str:
+def _advice(target: ReachTarget, trouble: str) -> str:
     host, port = split_address(target.address)
     if target.role == "meta" and target.name == "meta server":
         return "start a meta server there, or name another one with --url or TERN_URL"
@@ -213,7 +213,7 @@ def _advice(target: Target, trouble: str) -> str:
             return f"set advertised_host of {target.name} to an address that is routed from here"
 
 
-def _failed(what: str, found: str) -> Finding:
-    return Finding(
+def _failed(what: str, found: str) -> CheckResult:
+    return CheckResult(
         level=Level.FAIL, what=what, found=found, advice="look at the log of that server"
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ternmq.cli.terminal.options import URL, Json, Kind, KindFlag, Url, use
+from ternmq.cli.terminal.options import URL, Json, KindFlag, ServerFlag, Url, use
 from ternmq.cli.terminal.output import note, say, show_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ EVERY_S = 0.5
 
 def drain(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
-    kind: KindFlag = Kind.realtime,
+    kind: KindFlag = ServerFlag.realtime,
     undo: Annotated[bool, typer.Option("--undo", help="Let producers come back.")] = False,
     wait: Annotated[
         bool, typer.Option(help="Wait until it is empty; else say what is left.")
@@ -33,7 +33,7 @@ def drain(
     """
     last = use(url, lambda mq: _drain(mq, group, kind, undo=undo, wait=wait and not undo))
     safe = last.empty and wait
-    what = "delay server" if kind is Kind.delay else "broker group"
+    what = "delay server" if kind is ServerFlag.delay else "broker group"
     if as_json:
         show_json(_fields(last) | {"safe_to_stop": safe})
     elif undo:
@@ -46,7 +46,7 @@ def drain(
 
 
 async def _drain(
-    mq: "Client", group: str, kind: Kind, *, undo: bool, wait: bool
+    mq: "Client", group: str, kind: ServerFlag, *, undo: bool, wait: bool
 ) -> "DrainProgress":
     said = ""
     before: DrainProgress | None = None

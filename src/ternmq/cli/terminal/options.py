@@ -49,14 +49,14 @@ LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on s
 T = TypeVar("T")
 
 
-class Kind(StrEnum):
+class ServerFlag(StrEnum):
     """Of a group."""
 
     realtime = "realtime"
     delay = "delay"
 
 
-KindFlag = Annotated[Kind, typer.Option("--kind", help="Of brokers, or a delay server.")]
+KindFlag = Annotated[ServerFlag, typer.Option("--kind", help="Of brokers, or a delay server.")]
 
 
 def use(

@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One line of the report."""
 
     level: Level
@@ -27,7 +27,7 @@ class Finding:
     advice: str = ""
 
 
-def show_report(findings: Sequence[Finding], *, as_json: bool) -> None:
+def show_report(findings: Sequence[CheckResult], *, as_json: bool) -> None:
     """All lines; one that failed makes the exit code 1."""
     if as_json:
         show_json([asdict(finding) for finding in findings])

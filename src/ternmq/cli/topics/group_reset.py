@@ -54,7 +54,7 @@ def reset(
         raise BadRequest("say either --to PLACE, or --failed, --waiting or --dead")
     if to is None:
         chosen = {"waiting": failed or waiting, "dead": failed or dead_letters}
-        how = dead.How(rate=RESEND_RATE, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
+        how = dead.DeadOptions(rate=RESEND_RATE, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
         _bring_back(topic, group, chosen, how)
         return
     now = datetime.now(UTC)
@@ -110,7 +110,7 @@ def _consequences(done: "ResetDone", opening: str) -> list[str]:
     ]
 
 
-def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.How) -> None:
+def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.DeadOptions) -> None:
     """What failed, by choice."""
     rows = 0
     if chosen["waiting"]:

@@ -20,8 +20,8 @@ from ternmq.client.admin.replay import Replay, ReplayProgress, run_replay
 from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.start import make_start
 from ternmq.client.transactions.half_sender import HalfWanted, half_id, make_half_find
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.fan_out import Everyone, Missing, named, not_answered
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fan_out import FanOut, Missing, named, not_answered
 from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
 from ternmq.discovery.hidden_topics import REFUSED_PREFIX
 from ternmq.wire.messages.commands import (
@@ -55,7 +55,7 @@ from ternmq.wire.messages.commands import (
 )
 from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
 from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
 from ternmq.wire.messages.replay import GroupRetried, GroupRetry
 from ternmq.wire.messages.standings import GroupDrain, GroupKind, HandedOver, Standing
@@ -97,9 +97,9 @@ def sessions_of(group: Group, prefix: str) -> set[str]:
 class Admin:
     """`mq.admin`."""
 
-    def __init__(self, links: Links, missing: Missing | None = None) -> None:
+    def __init__(self, links: Cluster, missing: Missing | None = None) -> None:
         self._links = links
-        self._everyone = Everyone(links, missing)
+        self._everyone = FanOut(links, missing)
 
     def tolerant(self) -> "Admin":
         """The same calls, with the answers of those broker groups that answer; see `missing`."""
@@ -145,27 +145,29 @@ class Admin:
 
     async def placement(self) -> Placement:
         """Which broker group has which order-key slots, and the weights of broker groups."""
-        return await self._place(Place())
+        return await self._place(PlaceChange())
 
     async def move_slots(
         self, group: str, slots: Sequence[int], *, force: bool = False
     ) -> Placement:
         """Give order-key slots to a broker group; the servers finish what this begins."""
-        return await self._place(Place(action="move", group=group, slots=list(slots), force=force))
+        return await self._place(
+            PlaceChange(action="move", group=group, slots=list(slots), force=force)
+        )
 
     async def balance_slots(self, *, leaving: Sequence[str] = ()) -> Placement:
         """Share all slots out by weight; the broker groups `leaving` shall have none."""
-        return await self._place(Place(action="balance", leaving=list(leaving)))
+        return await self._place(PlaceChange(action="balance", leaving=list(leaving)))
 
     async def release_slots(self, group: str) -> Placement:
         """Do not wait any more for rows of moved slots that are not settled on this group."""
-        return await self._place(Place(action="release", group=group))
+        return await self._place(PlaceChange(action="release", group=group))
 
     async def set_weight(self, group: str, weight: int) -> Placement:
         """How much a broker group takes of what is shared out by weight; 0: nothing new."""
-        return await self._place(Place(action="weight", group=group, weight=weight))
+        return await self._place(PlaceChange(action="weight", group=group, weight=weight))
 
-    async def _place(self, wanted: Place) -> Placement:
+    async def _place(self, wanted: PlaceChange) -> Placement:
         return (await self._links.ask_meta(Command.PLACE, wanted, Placed)).placement
 
     async def set_limit(self, app: str, **changes: Any) -> AppLimit:

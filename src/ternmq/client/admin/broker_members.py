@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, NotInSync, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.commands import Command, Route, Status, StatusQuery
@@ -65,7 +65,7 @@ class BrokerState:
 class BrokerMembers:
     """The members of all broker groups of one cluster."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Cluster) -> None:
         self._links = links
 
     async def standings(self) -> list[Standing]:

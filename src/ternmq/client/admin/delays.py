@@ -14,7 +14,7 @@ from enum import StrEnum
 from ternmq.client.model.due import make_due, time_ms
 from ternmq.client.model.receipt import Receipt
 from ternmq.client.model.times import shown
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.wire.messages.commands import Command, Empty, Record, Route, Status, StatusQuery, T
@@ -56,7 +56,7 @@ class CancelResult(StrEnum):
 class Delays:
     """`mq.cancel`, `mq.reschedule`, `mq.fire_now` and `mq.admin.delays`."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Cluster) -> None:
         self._links = links
 
     async def change(

@@ -9,7 +9,7 @@ of topics without groups, and dead letters, which are counted.
 
 from dataclasses import dataclass, field
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import AWAY, Missing
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
 from ternmq.wire.messages.commands import (
@@ -72,7 +72,7 @@ class DrainProgress:
         return before is not None and before.empty and self.empty and before.log_end == self.log_end
 
 
-async def look(links: Links, broker_group: str) -> DrainProgress:
+async def look(links: Cluster, broker_group: str) -> DrainProgress:
     """Ask the broker group, and every delay server."""
     await links.refresh()
     routes = [route for route in links.routes() if route.kind == "realtime"]
@@ -116,7 +116,7 @@ async def look(links: Links, broker_group: str) -> DrainProgress:
     )
 
 
-async def look_delay(links: Links, name: str) -> DrainProgress:
+async def look_delay(links: Cluster, name: str) -> DrainProgress:
     """The same of a delay server: what it still has to send."""
     await links.refresh()
     routes = [route for route in links.routes() if route.kind == "delay"]
@@ -138,7 +138,7 @@ async def look_delay(links: Links, name: str) -> DrainProgress:
     )
 
 
-def _slots(links: Links, broker_group: str) -> int:
+def _slots(links: Cluster, broker_group: str) -> int:
     placement = links.placement()
     if placement is None or broker_group not in placement.groups:
         return 0
@@ -146,7 +146,7 @@ def _slots(links: Links, broker_group: str) -> int:
     return placement.owners.count(here) + list(placement.behind.values()).count(here)
 
 
-async def _delayed(links: Links, broker_group: str, missing: Missing) -> int:
+async def _delayed(links: Cluster, broker_group: str, missing: Missing) -> int:
     total = 0
     for name in links.masters("delay"):
         try:
@@ -158,7 +158,7 @@ async def _delayed(links: Links, broker_group: str, missing: Missing) -> int:
     return total
 
 
-async def _dead_letters(links: Links, broker_group: str) -> int:
+async def _dead_letters(links: Cluster, broker_group: str) -> int:
     find = TopicFind(prefix=DEAD_PREFIX)
     topics = await links.ask_meta(Command.TOPIC_LIST, find, Topics)
     total = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ternmq.wire.messages.commands import Group, GroupResetDone, LedgerLine, Member
+from ternmq.wire.messages.commands import ConsumerInfo, Group, GroupResetDone, LedgerLine
 from ternmq.wire.messages.stats import GroupFigures, Rates
 
 COUNTS = (
@@ -81,9 +81,9 @@ def merged_group(groups: Sequence[Group]) -> Group:
     )
 
 
-def merged_members(members: Iterable[Member]) -> list[Member]:
+def merged_members(members: Iterable[ConsumerInfo]) -> list[ConsumerInfo]:
     """A consumer joins every broker group; it is one consumer all the same."""
-    found: dict[str, Member] = {}
+    found: dict[str, ConsumerInfo] = {}
     for member in members:
         before = found.get(member.session)
         if before is not None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ternmq.client.model.start import StartLike, make_start
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.fan_out import Everyone
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fan_out import FanOut
 from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, OverLimit
@@ -61,7 +61,7 @@ class ReplayProgress:
 
 
 async def run_replay(
-    links: Links, wanted: Replay, told: Callable[[ReplayProgress], None]
+    links: Cluster, wanted: Replay, told: Callable[[ReplayProgress], None]
 ) -> ReplayProgress:
     if wanted.rate < 0:
         raise BadRequest("the rate of a replay must be 0 (no limit) or more messages a second")
@@ -89,16 +89,16 @@ async def run_replay(
     return progress
 
 
-async def replay_total(links: Links, wanted: Replay) -> int:
+async def replay_total(links: Cluster, wanted: Replay) -> int:
     """How many messages lie between its start and its end, on all broker groups it is about."""
     found = [links.broker(group) for group in await _groups(links, wanted)]
     places = [await _bounds(links, link, wanted) for link in found]
     return sum(max(0, end - first) for first, end in places)
 
 
-async def _groups(links: Links, wanted: Replay) -> list[str]:
+async def _groups(links: Cluster, wanted: Replay) -> list[str]:
     """Broker groups to copy from; one that is away is an error before anything is copied."""
-    everyone = Everyone(links)
+    everyone = FanOut(links)
     ends = [make_start(wanted.start), make_start(wanted.end)]
     lone = [place for place in ends if place.at == "sequence"]
     groups = await everyone.chosen(lone[0] if lone else ends[0], wanted.broker_group)
@@ -106,7 +106,7 @@ async def _groups(links: Links, wanted: Replay) -> list[str]:
     return groups
 
 
-async def _bounds(links: Links, link: Link, wanted: Replay) -> tuple[int, int]:
+async def _bounds(links: Cluster, link: Link, wanted: Replay) -> tuple[int, int]:
     places = []
     for start in (wanted.start, wanted.end):
         seek = Seek(topic=wanted.topic, start=make_start(start))
@@ -114,7 +114,7 @@ async def _bounds(links: Links, link: Link, wanted: Replay) -> tuple[int, int]:
     return places[0], places[1]
 
 
-async def _step(links: Links, link: Link, wanted: Replay, at: int, end: int) -> GroupReplayed:
+async def _step(links: Cluster, link: Link, wanted: Replay, at: int, end: int) -> GroupReplayed:
     rows = min(STEP_ROWS, max(1, wanted.rate // 10)) if wanted.rate else STEP_ROWS
     asked = GroupReplay(
         topic=wanted.topic, into=wanted.into, first=at, end=end, replay=wanted.name,

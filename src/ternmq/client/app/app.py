@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
-from ternmq.client.app.handler_loop import Feed
+from ternmq.client.app.handler_loop import HandlerLoop
 from ternmq.client.app.handler_pool import make_pool
 from ternmq.client.app.loop_watch import watch_lag
 from ternmq.client.app.subscriber import Feeding, Subscriber
@@ -48,7 +48,7 @@ class App:
         self._drain_timeout = drain_timeout
         self._subscribers: list[Subscriber] = []
         self._stack: AsyncExitStack | None = None
-        self._feeds: list[Feed] = []
+        self._feeds: list[HandlerLoop] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._mq: Client | None = None
@@ -131,7 +131,7 @@ class App:
                 await stack.enter_async_context(consumer)
                 pool = make_pool(subscriber)
                 stack.callback(pool.close)
-                self._feeds.append(Feed(consumer, subscriber, pool))
+                self._feeds.append(HandlerLoop(consumer, subscriber, pool))
             for feed, subscriber in zip(self._feeds, self._subscribers, strict=True):
                 self._tasks.append(asyncio.create_task(feed.run(), name=f"tern-{subscriber.group}"))
             self._stack = stack.pop_all()

@@ -11,7 +11,7 @@ At most `concurrency` units are in hand. `drain` takes no more and waits for tho
 import asyncio
 
 from ternmq.client.app.failure_log import FailureLog
-from ternmq.client.app.handler_pool import Pool, TimedOut
+from ternmq.client.app.handler_pool import HandlerPool, TimedOut
 from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.consuming.consumer import Consumer
 from ternmq.client.model.last_error import writable
@@ -25,10 +25,10 @@ NOT_SETTLED = "the handler returned without settling it"
 log = get_logger()
 
 
-class Feed:
+class HandlerLoop:
     """Feeds one handler from one consumer."""
 
-    def __init__(self, consumer: Consumer, subscriber: Subscriber, pool: Pool) -> None:
+    def __init__(self, consumer: Consumer, subscriber: Subscriber, pool: HandlerPool) -> None:
         self._consumer = consumer
         self._subscriber = subscriber
         self._pool = pool

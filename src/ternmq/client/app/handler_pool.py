@@ -26,7 +26,7 @@ class TimedOut(Exception):
         """Done when the thread is free again; None when nothing runs any more."""
 
 
-class Pool(Protocol):
+class HandlerPool(Protocol):
     """Runs a handler."""
 
     async def call(self, unit: Unit) -> None: ...
@@ -128,7 +128,7 @@ def _finish(done: "asyncio.Future[None]", error: Exception | None) -> None:
         done.set_exception(error)
 
 
-def make_pool(subscriber: Subscriber) -> Pool:
+def make_pool(subscriber: Subscriber) -> HandlerPool:
     """The pool that a subscriber asked for."""
     if subscriber.pool == "tasks":
         return Tasks(subscriber.handler, subscriber.timeout)

@@ -10,8 +10,8 @@ one event loop.
 import asyncio
 from functools import partial
 
-from ternmq.client.consuming.pending_acks import Dones
-from ternmq.client.model.delivery import Verdict
+from ternmq.client.consuming.pending_acks import PendingAcks
+from ternmq.client.model.delivery import Outcome
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
@@ -27,7 +27,7 @@ ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for
 log = get_logger()
 
 
-class Teller:
+class AckSender:
     """What one subscription has to tell."""
 
     def __init__(self, group: str, *, timeout: float, at_once: bool = False) -> None:
@@ -44,7 +44,7 @@ class Teller:
         self._timer: asyncio.TimerHandle | None = None
         self._urgent_timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self.dones = Dones()
+        self.dones = PendingAcks()
         """Settled and not yet told; the hot path of acks extends its open range."""
 
     def joined(self, connection: Connection, subscription: int) -> None:
@@ -80,14 +80,14 @@ class Teller:
     # Going alone.
 
     def settled(
-        self, ranges: list[tuple[int, int, int]], verdict: Verdict, *, at_once: bool = False
+        self, ranges: list[tuple[int, int, int]], verdict: Outcome, *, at_once: bool = False
     ) -> None:
         """(lease, first sequence, end) have a verdict."""
         for lease, first, end in ranges:
             self.dones.add(lease, first, end, verdict)
         self._tell_soon(at_once=at_once)
 
-    def settled_one(self, lease: int, sequence: int, verdict: Verdict) -> None:
+    def settled_one(self, lease: int, sequence: int, verdict: Outcome) -> None:
         """The same for one row: the way of single failures."""
         self.dones.add(lease, sequence, sequence + 1, verdict)
         if self._urgent_timer is None or self.dones.urgent or self._at_once:

@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypedDict
 
-from ternmq.client.consuming.subscription_plan import Plan
-from ternmq.client.consuming.subscriptions import Memberships
+from ternmq.client.consuming.subscription_plan import SubscriptionPlan
+from ternmq.client.consuming.subscriptions import Subscriptions
 from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import BACK, Delivery
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.start import StartLike, make_start
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.errors import BadRequest, Closed, TernError
 from ternmq.core.ids import check_name
@@ -46,7 +46,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 def make_plan(
     topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
-) -> Plan:
+) -> SubscriptionPlan:
     """Check what a consumer is asked for."""
     check_options("consumer", options, ConsumerOptions.__annotations__)
     names = [topics] if isinstance(topics, str) else list(topics)
@@ -57,7 +57,7 @@ def make_plan(
         raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
     if not 0 < prefetch <= PREFETCH_MAX:
         raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
-    return Plan(
+    return SubscriptionPlan(
         group=check_name("group", group),
         topics=[check_name("topic", name) for name in names],
         start=make_start(options.get("start", "earliest")),
@@ -75,10 +75,10 @@ def make_plan(
 class Consumer:
     """One member of a group. Use it in `async with`, or `start` and `close` it."""
 
-    def __init__(self, links: Links, plan: Plan) -> None:
+    def __init__(self, links: Cluster, plan: SubscriptionPlan) -> None:
         self._plan = plan
         self._life = life.number
-        self._subscriptions = Memberships(links, plan, self)
+        self._subscriptions = Subscriptions(links, plan, self)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None

@@ -8,7 +8,7 @@ limit would not hold. So it first looks how the group is set elsewhere, and make
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import AlreadyExists, GroupNotFound, Unavailable
 from ternmq.wire.messages.commands import (
     Command,
@@ -28,7 +28,7 @@ CARRIED = tuple(
 
 
 async def carry_settings(
-    links: Links, named: tuple[str, str], target: str, known: Sequence[str]
+    links: Cluster, named: tuple[str, str], target: str, known: Sequence[str]
 ) -> None:
     """`named` is topic and group; `known` are broker groups that may have it."""
     topic, group = named
@@ -42,7 +42,7 @@ async def carry_settings(
                 return
 
 
-async def _settings(links: Links, at: str, topic: str, group: str) -> GroupSettings | None:
+async def _settings(links: Cluster, at: str, topic: str, group: str) -> GroupSettings | None:
     find = GroupFind(topic=topic, group=group)
     try:
         answer = await links.ask(links.broker(at), Command.GROUP_LIST, find, Groups)
@@ -52,7 +52,7 @@ async def _settings(links: Links, at: str, topic: str, group: str) -> GroupSetti
     return found[0] if found else None
 
 
-async def _set(links: Links, at: str, named: tuple[str, str], settings: GroupSettings) -> None:
+async def _set(links: Cluster, at: str, named: tuple[str, str], settings: GroupSettings) -> None:
     changed = {
         name: getattr(settings, name)
         for name in CARRIED

@@ -15,7 +15,7 @@ LOST_KEPT_MAX = 256
 STARTED_MAX = 10_000  # Ranges reported in one request; they only help to find a culprit sooner.
 
 
-class Holding:
+class HeldRows:
     """Deliveries whose rows are not all settled."""
 
     __slots__ = ("_held", "_lost", "rows", "size")

@@ -9,7 +9,7 @@ from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
-from ternmq.client.model.delivery import Verdict
+from ternmq.client.model.delivery import Outcome
 from ternmq.wire.messages.commands import Done
 
 TAKEN_MAX = 10_000  # Acks in one request.
@@ -17,7 +17,7 @@ TAKEN_OTHERS_MAX = 500  # Other verdicts: a broker has some microseconds of work
 TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to fit a frame.
 
 
-class Dones:
+class PendingAcks:
     """Settled rows, as ranges."""
 
     __slots__ = ("_acks", "_others", "_urgent", "end", "first", "lease")
@@ -53,7 +53,7 @@ class Dones:
         self._close()
         self.lease, self.first, self.end = lease, first, end
 
-    def add(self, lease: int, first: int, end: int, verdict: Verdict) -> None:
+    def add(self, lease: int, first: int, end: int, verdict: Outcome) -> None:
         """Rows with a verdict of any kind."""
         if verdict.kind == "ack":
             self.ack(lease, first, end)

@@ -18,7 +18,7 @@ import msgspec
 
 from ternmq.batch.envelope import Envelope, pack_errors, read_envelopes
 from ternmq.batch.expiry import expired_rows
-from ternmq.client.reading.range_reader import Pieces
+from ternmq.client.reading.range_reader import RangeReader
 from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import ProtocolError, TernError
@@ -45,7 +45,7 @@ class Whole(NamedTuple):
 Took = Callable[["Whole | TernError"], None]
 
 
-class LeftOuts:
+class ReplicaFetch:
     """Of one subscription."""
 
     def __init__(self, reader: Link) -> None:
@@ -121,7 +121,7 @@ class LeftOuts:
 
     async def _read(self, lane: int, first: int, end: int) -> list[Envelope]:
         found: list[Envelope] = []
-        pieces = Pieces(self._reader, self.topics.get(lane, ""))
+        pieces = RangeReader(self._reader, self.topics.get(lane, ""))
         while first < end:
             piece = await pieces.read(first, end)
             if piece.following <= first:

@@ -3,7 +3,7 @@
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
    so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
    something.
-2. What became of rows is told by the `Teller`.
+2. What became of rows is told by the `AckSender`.
 3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
    holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
    it has in hand are not shown a second time when they are delivered again (D5).
@@ -19,11 +19,11 @@ from threading import get_ident
 from typing import Any
 
 from ternmq.batch.envelope import Envelope, read_envelopes
-from ternmq.client.consuming.ack_sender import Teller
-from ternmq.client.consuming.held_rows import Holding
-from ternmq.client.consuming.replica_fetch import LeftOuts, Whole
-from ternmq.client.consuming.subscription_plan import Plan, Sink
-from ternmq.client.model.delivery import ACK, BACK, Delivery, Verdict, retry_verdict
+from ternmq.client.consuming.ack_sender import AckSender
+from ternmq.client.consuming.held_rows import HeldRows
+from ternmq.client.consuming.replica_fetch import ReplicaFetch, Whole
+from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
+from ternmq.client.model.delivery import ACK, BACK, Delivery, Outcome, retry_verdict
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -68,10 +68,12 @@ class Flushing:
 class Subscription:
     """The part of a consumer that one broker group knows."""
 
-    def __init__(self, link: Link, plan: Plan, sink: Sink, *, reader: Link) -> None:
+    def __init__(
+        self, link: Link, plan: SubscriptionPlan, sink: DeliverySink, *, reader: Link
+    ) -> None:
         """`reader` leads to a replica, for bytes that the master leaves out."""
         self._link = link
-        self._left_outs = LeftOuts(reader)
+        self._left_outs = ReplicaFetch(reader)
         self._plan = plan
         self._sink = sink
         self._loop = asyncio.get_running_loop()
@@ -87,16 +89,16 @@ class Subscription:
         self._stopping = False
         self._ebbing = False  # The broker is about to stop.
         self._resting = False
-        self._teller = Teller(plan.group, timeout=plan.timeout, at_once=plan.ordered)
+        self._teller = AckSender(plan.group, timeout=plan.timeout, at_once=plan.ordered)
         self._at_once = plan.ordered
         self._dones = self._teller.dones
-        self._holding = Holding()
+        self._holding = HeldRows()
         self._pulls = 0
         self._asked = 0
         self._flowing = False
         self._pull_at = -1
         self._renew_timer: asyncio.TimerHandle | None = None
-        self._elsewhere: deque[tuple[Delivery, tuple[int, int], Verdict]] = deque()
+        self._elsewhere: deque[tuple[Delivery, tuple[int, int], Outcome]] = deque()
         self._woken = False
 
     # Being there.
@@ -388,7 +390,7 @@ class Subscription:
         if holding.rows <= self._pull_at:
             self._pump()
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
         """Rows have a verdict; those that had one before keep it."""
         first, end = rows
         if end - first == 1 and not (delivery.lost or delivery.alone or delivery.settled[first]):
@@ -405,7 +407,7 @@ class Subscription:
         if self._holding.rows <= self._pull_at:
             self._pump()
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
         """The same from another thread; one wake-up for many calls."""
         self._elsewhere.append((delivery, rows, verdict))
         if not self._woken:

@@ -10,7 +10,7 @@ from ternmq.wire.messages.commands import Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SubscriptionPlan:
     """What a consumer wants."""
 
     group: str
@@ -27,7 +27,7 @@ class Plan:
     attempts_max: int | None = None
 
 
-class Sink(Protocol):
+class DeliverySink(Protocol):
     """Where deliveries go."""
 
     def arrived(self, deliveries: list[Delivery]) -> None: ...

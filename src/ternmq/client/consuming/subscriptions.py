@@ -14,8 +14,8 @@ from functools import partial
 
 from ternmq.client.consuming.group_settings import carry_settings
 from ternmq.client.consuming.subscription import Subscription
-from ternmq.client.consuming.subscription_plan import Plan, Sink
-from ternmq.client.transport.cluster import Links
+from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
@@ -27,10 +27,10 @@ START_S = 60.0
 log = get_logger()
 
 
-class Memberships:
+class Subscriptions:
     """Belongs to one consumer and one event loop."""
 
-    def __init__(self, links: Links, plan: Plan, sink: Sink) -> None:
+    def __init__(self, links: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
         self._links = links
         self._plan = plan
         self._sink = sink
@@ -106,7 +106,7 @@ class Memberships:
     def _came(self, group: str, _task: "asyncio.Task[None]") -> None:
         self._joining.pop(group, None)
 
-    async def _keep_joining(self, group: str, plan: Plan) -> None:
+    async def _keep_joining(self, group: str, plan: SubscriptionPlan) -> None:
         failures = 0
         while True:
             try:
@@ -132,7 +132,7 @@ class Memberships:
                 if error.retryable:
                     raise  # What is wrong for good is told by joining.
 
-    async def _join(self, group: str, plan: Plan) -> None:
+    async def _join(self, group: str, plan: SubscriptionPlan) -> None:
         broker, reader = self._links.broker(group), self._links.reader(group)
         subscription = Subscription(broker, plan, self._sink, reader=reader)
         try:

@@ -21,7 +21,7 @@ class Settlement(Protocol):
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
-class Source(Protocol):
+class DeliverySource(Protocol):
     """Who delivered, and takes back what became of the rows."""
 
     @property
@@ -38,17 +38,17 @@ class Source(Protocol):
     def started(self, delivery: "Delivery") -> None:
         """A row that was handed out alone is about to be shown."""
 
-    def settle(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
+    def settle(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Outcome") -> None:
         """A range of rows has a verdict."""
 
-    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Verdict") -> None:
+    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Outcome") -> None:
         """The same, from any thread."""
 
 
 REASON_SIZE_MAX = 1024
 
 
-class Verdict:
+class Outcome:
     """What became of rows: 'ack', 'retry' after some time, 'reject' for good, 'back'."""
 
     __slots__ = ("after_ms", "error", "kind", "reason")
@@ -68,30 +68,30 @@ class Verdict:
         self.error = report(error, self.reason if kind == "retry" else "")
 
 
-ACK = Verdict("ack")
-BACK = Verdict("back")  # Not looked at: ready for others at once, and no attempt was made.
-BY_POLICY = Verdict("retry", -1)
+ACK = Outcome("ack")
+BACK = Outcome("back")  # Not looked at: ready for others at once, and no attempt was made.
+BY_POLICY = Outcome("retry", -1)
 
 
 @lru_cache(maxsize=64)
-def _plain(after_ms: int) -> Verdict:
+def _plain(after_ms: int) -> Outcome:
     """A retry without a reason: most handlers know a few delays."""
-    return Verdict("retry", after_ms)
+    return Outcome("retry", after_ms)
 
 
-def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Verdict:
+def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Outcome:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
     silent = error is None and isinstance(reason, str) and not reason
     if after is None:
-        return BY_POLICY if silent else Verdict("retry", -1, reason, error)
+        return BY_POLICY if silent else Outcome("retry", -1, reason, error)
     if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
         raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
     after_ms = int(after * 1000)
-    return _plain(after_ms) if silent else Verdict("retry", after_ms, reason, error)
+    return _plain(after_ms) if silent else Outcome("retry", after_ms, reason, error)
 
 
-def reject_verdict(reason: str, error: BaseException | None = None) -> Verdict:
-    return Verdict("reject", 0, reason, error)
+def reject_verdict(reason: str, error: BaseException | None = None) -> Outcome:
+    return Outcome("reject", 0, reason, error)
 
 
 class Fence(NamedTuple):
@@ -128,7 +128,7 @@ class Delivery:
     def __init__(
         self,
         envelope: Envelope,
-        source: Source,
+        source: DeliverySource,
         codec: Codec | None,
         epoch: int = 0,
         broker_group: str = "",
@@ -212,10 +212,10 @@ class NotLeased:
     def started(self, delivery: Delivery) -> None:
         """Nobody waits for it."""
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
         raise _not_leased()
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Verdict) -> None:
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
         raise _not_leased()
 
 

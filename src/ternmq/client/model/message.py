@@ -12,8 +12,8 @@ from ternmq.client.model.delivery import (
     ACK,
     Delivery,
     Fence,
+    Outcome,
     Settlement,
-    Verdict,
     reject_verdict,
     retry_verdict,
 )
@@ -139,7 +139,7 @@ class Message:
         """Never deliver it to this group again; it is kept as a dead letter."""
         return self._settle(reject_verdict(reason, error))
 
-    def _settle(self, verdict: Verdict) -> Settlement:
+    def _settle(self, verdict: Outcome) -> Settlement:
         source = self._delivery.source
         rows = (self._row, self._row + 1)
         if get_ident() == source.thread:
@@ -173,7 +173,7 @@ class HeldMessage(Message):
         """Nothing yet: whoever holds the message acks it after the commit."""
         return self._delivery.source.flushing
 
-    def _settle(self, verdict: Verdict) -> Settlement:
+    def _settle(self, verdict: Outcome) -> Settlement:
         self.given_back = True
         return super()._settle(verdict)
 
@@ -273,7 +273,7 @@ class MessageBatch:
         """Keep all that are not settled yet as dead letters."""
         return self._settle(reject_verdict(reason, error))
 
-    def _settle(self, verdict: Verdict) -> Settlement:
+    def _settle(self, verdict: Outcome) -> Settlement:
         source = self._parts[0][0].source
         here = get_ident() == source.thread
         for delivery, first, end in self._parts:

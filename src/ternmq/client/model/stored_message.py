@@ -17,7 +17,7 @@ from ternmq.core.ids import id_from_text
 VERSION = 1
 
 
-class Content(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class StoredMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The fields of `Outgoing`; new ones go to the end and have a default."""
 
     version: int = VERSION
@@ -34,7 +34,7 @@ class Content(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Content)
+_decoder = msgspec.msgpack.Decoder(StoredMessage)
 
 
 def pack(message: Outgoing) -> bytes:
@@ -43,7 +43,7 @@ def pack(message: Outgoing) -> bytes:
         (name, *value_to_text(value)) for name, value in (message.properties or {}).items()
     ]
     return _encoder.encode(
-        Content(
+        StoredMessage(
             body=message.body,
             key=message.key,
             tag=message.tag,
@@ -76,7 +76,7 @@ def unpack(data: bytes, message_id: str) -> Outgoing:
     )
 
 
-def read(data: bytes, message_id: str) -> Content:
+def read(data: bytes, message_id: str) -> StoredMessage:
     """Everything in the column; `Corrupt` when these bytes are not ours."""
     try:
         content = _decoder.decode(data)

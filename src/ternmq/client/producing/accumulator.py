@@ -11,7 +11,7 @@ from typing import Any
 
 from ternmq.batch.encoder import Due, Outgoing
 from ternmq.client.model.receipt import Published
-from ternmq.client.producing.share import Share
+from ternmq.client.producing.share import BatchShare
 from ternmq.core.errors import TernError
 
 CHUNK_AGE_MAX_S = 0.02
@@ -55,7 +55,7 @@ def _text_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-class Chunk:
+class OpenBatch:
     """The rows of one batch to be."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Chunk:
         """Somebody waits for the receipt of at least one of the rows."""
         self.rows: list[Row] = []
         self.waiters: list[Waiter] = []
-        self.shares: list[tuple[Share, int]] = []
+        self.shares: list[tuple[BatchShare, int]] = []
         """Lists that lie in this chunk, each with the row at which its first row lies (or lay)."""
         self.size = 0
 
@@ -91,13 +91,13 @@ class Chunk:
             row, end = max(0, at), min(len(self.rows), at + share.count)
             share.answered(row - at, end - row, published, row, error)
 
-    def halves(self) -> "tuple[Chunk, Chunk]":
+    def halves(self) -> "tuple[OpenBatch, OpenBatch]":
         """The same rows in two chunks."""
         middle = len(self.rows) // 2
         assert middle > 0
         first, second = (
-            Chunk(self.opened_at, self.born_at_ms),
-            Chunk(self.opened_at, self.born_at_ms),
+            OpenBatch(self.opened_at, self.born_at_ms),
+            OpenBatch(self.opened_at, self.born_at_ms),
         )
         first.rows, second.rows = self.rows[:middle], self.rows[middle:]
         first.waiters, second.waiters = self.waiters[:middle], self.waiters[middle:]
@@ -113,7 +113,7 @@ class Chunk:
         return first, second
 
 
-class Waiting:
+class Accumulator:
     """One line's chunks, oldest first, and how many of its batches are not yet answered."""
 
     __slots__ = ("chunks", "delayed", "scheduled", "topic", "under_way")
@@ -122,7 +122,7 @@ class Waiting:
         self.topic = topic
         self.delayed = delayed
         """For delay servers."""
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[OpenBatch] = deque()
         self.under_way = 0
         self.scheduled = False
 
@@ -132,7 +132,7 @@ class Waiting:
 
     def fitting(
         self, size: int, rows_max: int, size_max: int, now: float, count: int = 1
-    ) -> Chunk | None:
+    ) -> OpenBatch | None:
         """The open chunk, if one more row (or `count`) of `size` bytes may still join it."""
         if not self.chunks:
             return None

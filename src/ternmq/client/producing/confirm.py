@@ -9,7 +9,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from ternmq.client.model.receipt import BatchReceipt, Receipt
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import BadRequest, GroupNotFound, NotConfirmed, TernError
 from ternmq.core.ids import check_name
@@ -34,14 +34,14 @@ class Span(NamedTuple):
     end: int
 
 
-class Wish(NamedTuple):
+class ConfirmRequest(NamedTuple):
     """Whose acks to wait for, and how long."""
 
     group: str
     timeout: float
 
 
-def make_wish(group: object, timeout: object) -> Wish:
+def make_wish(group: object, timeout: object) -> ConfirmRequest:
     """Check `confirm_group` and `timeout`."""
     if not isinstance(group, str):
         raise BadRequest(f"confirm_group is {group!r}; it is the name of a group")
@@ -50,10 +50,10 @@ def make_wish(group: object, timeout: object) -> Wish:
         raise BadRequest(f"timeout is {timeout!r}; it is a number of seconds")
     if not 0 <= seconds <= TIMEOUT_MAX_S:
         raise BadRequest(f"timeout is {timeout!r}; it can be 0 to {TIMEOUT_MAX_S:g} seconds")
-    return Wish(check_name("group", group), float(seconds))
+    return ConfirmRequest(check_name("group", group), float(seconds))
 
 
-def take_wish(options: dict[str, Any]) -> Wish | None:
+def take_wish(options: dict[str, Any]) -> ConfirmRequest | None:
     """Take the wish out of the keywords of a send; None when there is none."""
     group, timeout = options.pop("confirm_group", None), options.pop("timeout", None)
     if group is not None:
@@ -65,7 +65,7 @@ def take_wish(options: dict[str, Any]) -> Wish | None:
     return None
 
 
-async def check_group(links: Links, topic: str, group: str) -> None:
+async def check_group(links: Cluster, topic: str, group: str) -> None:
     """Raise before anything is sent if the topic or the group is not there."""
     check_name("topic", topic)
     for broker_group in await links.some_masters():
@@ -73,7 +73,7 @@ async def check_group(links: Links, topic: str, group: str) -> None:
         await links.ask(links.broker(broker_group), Command.CONFIRM, asked, Confirmed)
 
 
-async def confirm(links: Links, receipt: Receipt | BatchReceipt, wish: Wish) -> None:
+async def confirm(links: Cluster, receipt: Receipt | BatchReceipt, wish: ConfirmRequest) -> None:
     """Return when the group has acked everything; else raise `NotConfirmed`."""
     until = asyncio.get_running_loop().time() + wish.timeout
     spans = spans_of(receipt)
@@ -121,7 +121,7 @@ def spans_of(receipt: Receipt | BatchReceipt) -> list[Span]:
 
 
 async def _wait(
-    links: Links, span: Span, group: str, until: float, reasons: list[str]
+    links: Cluster, span: Span, group: str, until: float, reasons: list[str]
 ) -> Confirmed:
     """The answer about one span; with rows still open only when time is up, and with a reason where
     the broker could not answer."""
@@ -170,7 +170,7 @@ def _what(receipt: Receipt | BatchReceipt) -> str:
 
 
 def _not_confirmed(
-    receipt: Receipt | BatchReceipt, wish: Wish, missing: list[tuple[Span, int, int, str]]
+    receipt: Receipt | BatchReceipt, wish: ConfirmRequest, missing: list[tuple[Span, int, int, str]]
 ) -> NotConfirmed:
     states = {state: 0 for _, _, _, state in missing}
     for _, first, end, state in missing:

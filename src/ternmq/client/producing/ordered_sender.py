@@ -19,16 +19,16 @@ from typing import Protocol
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.config import ClientConfig
-from ternmq.client.producing.accumulator import Chunk, Row, Waiter, Waiting, row_size
-from ternmq.client.producing.producer_batch import OnDone, Parcel, Window
-from ternmq.client.producing.producer_id import Incarnation
-from ternmq.client.transport.cluster import Links
+from ternmq.client.producing.accumulator import Accumulator, OpenBatch, Row, Waiter, row_size
+from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
+from ternmq.client.producing.producer_id import ProducerIdentity
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
 from ternmq.core.slots import slot_of
 from ternmq.wire.messages.commands import Command
-from ternmq.wire.messages.placement import Place, Placed, Placement
+from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
 
 PAUSE_S = 0.1
 """Until a slot is tried again that a broker says it does not have."""
@@ -44,17 +44,21 @@ class Sends(Protocol):
     config: ClientConfig
 
     def parcel(
-        self, topic: str, chunk: Chunk, on_done: OnDone, incarnation: Incarnation | None = None
-    ) -> Parcel: ...
+        self,
+        topic: str,
+        chunk: OpenBatch,
+        on_done: OnDone,
+        incarnation: ProducerIdentity | None = None,
+    ) -> ProducerBatch: ...
 
-    def window(self, chunk: Chunk) -> Window: ...
+    def window(self, chunk: OpenBatch) -> SendWindow: ...
 
-    def post_to(self, parcel: Parcel, broker_group: str) -> None: ...
+    def post_to(self, parcel: ProducerBatch, broker_group: str) -> None: ...
 
-    def answer(self, parcel: Parcel, error: TernError | None) -> None: ...
+    def answer(self, parcel: ProducerBatch, error: TernError | None) -> None: ...
 
 
-class Queue(Waiting):
+class Queue(Accumulator):
     """Rows of one topic that wait for one broker group; without one, aside."""
 
     __slots__ = ("group", "lines")
@@ -70,7 +74,7 @@ class Lines:
 
     __slots__ = ("aside", "flying", "incarnation", "paused", "queues", "topic", "waiting")
 
-    def __init__(self, topic: str, incarnation: Incarnation) -> None:
+    def __init__(self, topic: str, incarnation: ProducerIdentity) -> None:
         self.topic = topic
         self.incarnation = incarnation
         self.queues: dict[str, Queue] = {}
@@ -91,10 +95,10 @@ class Lines:
         return all(queue.idle for queue in self.all)
 
 
-class Ordered:
+class OrderedSender:
     """Everything with order keys that one client sends."""
 
-    def __init__(self, producer: Sends, links: Links) -> None:
+    def __init__(self, producer: Sends, links: Cluster) -> None:
         self._producer = producer
         self._links = links
         self._loop = producer.loop
@@ -112,7 +116,7 @@ class Ordered:
             if len(self._lines) >= self._forget_at:
                 self._lines = {name: kept for name, kept in self._lines.items() if not kept.idle}
                 self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._lines))
-            lines = self._lines[topic] = Lines(topic, Incarnation(self._producer.clock))
+            lines = self._lines[topic] = Lines(topic, ProducerIdentity(self._producer.clock))
         self._look()
         return self._place(lines, slot_of(topic, order_key))
 
@@ -163,7 +167,7 @@ class Ordered:
         for queue in lines.queues.values():
             self.cut(queue)
 
-    def _append(self, queue: Queue, before: Chunk, row: Row, waiter: Waiter) -> None:
+    def _append(self, queue: Queue, before: OpenBatch, row: Row, waiter: Waiter) -> None:
         """Without changing since when it waits."""
         config, size = self._producer.config, row_size(row)
         chunk = queue.chunks[-1] if queue.chunks else None
@@ -173,7 +177,7 @@ class Ordered:
             or len(chunk.rows) >= config.batch_rows_max
             or chunk.size + size > config.batch_size_max
         ):
-            chunk = Chunk(before.opened_at, before.born_at_ms)
+            chunk = OpenBatch(before.opened_at, before.born_at_ms)
             chunk.plain = False
             queue.chunks.append(chunk)
         chunk.rows.append(row)
@@ -184,7 +188,7 @@ class Ordered:
     # Answers.
 
     def _settled(
-        self, queue: Queue, slots: set[int], parcel: Parcel, error: TernError | None
+        self, queue: Queue, slots: set[int], parcel: ProducerBatch, error: TernError | None
     ) -> None:
         lines = queue.lines
         queue.under_way -= 1
@@ -201,7 +205,7 @@ class Ordered:
             self._sort(lines, [lines.aside])
         self.cut(queue)
 
-    def _moved(self, lines: Lines, slots: set[int], chunk: Chunk, error: Moved) -> None:
+    def _moved(self, lines: Lines, slots: set[int], chunk: OpenBatch, error: Moved) -> None:
         """Not stored: these rows go first to wherever their slots are found to be."""
         for slot in slots:
             lines.paused[slot] = lines.paused.get(slot, 0) + 1
@@ -238,7 +242,7 @@ class Ordered:
         if any(lines.aside.chunks for lines in self._lines.values()):
             self._watch()
 
-    def _give_up(self, lines: Lines, chunk: Chunk, error: TernError) -> None:
+    def _give_up(self, lines: Lines, chunk: OpenBatch, error: TernError) -> None:
         done = partial(self._producer.parcel, lines.topic, chunk, lambda parcel, error: None)
         self._producer.answer(done(lines.incarnation), error)
 
@@ -255,7 +259,7 @@ class Ordered:
         ):
             try:
                 if not self._placement.owners:
-                    await self._links.ask_meta(Command.PLACE, Place(action="assign"), Placed)
+                    await self._links.ask_meta(Command.PLACE, PlaceChange(action="assign"), Placed)
                 await self._links.refresh()
                 self._look()
             except TernError as error:
@@ -281,7 +285,7 @@ class Ordered:
         self._refuse_all(Closed("the client was closed before the message was sent"))
 
 
-def order_keys(chunk: Chunk) -> list[str]:
+def order_keys(chunk: OpenBatch) -> list[str]:
     """Of its rows, which all have one."""
     return [row.order_key or "" for row in chunk.rows if isinstance(row, Outgoing)]
 

@@ -7,7 +7,7 @@ no delay, and many senders get large batches by themselves, without a linger set
 later (`delay`, `at`) have lines of their own, because they go to delay servers.
 
 Message ids are decided when a batch is cut and stay the same in every repeat. What is accepted and
-not yet answered is bounded (`Room`). One event loop, no task per message.
+not yet answered is bounded (`SendBuffer`). One event loop, no task per message.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ from ternmq.client.model.receipt import Published, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.accumulator import (
     ROW_COST,
-    Chunk,
+    Accumulator,
     Line,
+    OpenBatch,
     Row,
     Waiter,
-    Waiting,
     line_of,
     row_size,
 )
-from ternmq.client.producing.ordered_sender import Ordered, Queue
-from ternmq.client.producing.producer_batch import OnDone, Parcel, Window
-from ternmq.client.producing.producer_id import Incarnation
-from ternmq.client.producing.send_buffer import Room
-from ternmq.client.producing.senders import Outlets
-from ternmq.client.producing.share import Share
-from ternmq.client.transport.balancing import Stretch
-from ternmq.client.transport.cluster import Links
+from ternmq.client.producing.ordered_sender import OrderedSender, Queue
+from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
+from ternmq.client.producing.producer_id import ProducerIdentity
+from ternmq.client.producing.send_buffer import SendBuffer
+from ternmq.client.producing.senders import Senders
+from ternmq.client.producing.share import BatchShare
+from ternmq.client.transport.balancing import Affinity
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
@@ -74,19 +74,21 @@ class Stats:
 class Producer:
     """Everything one client sends."""
 
-    def __init__(self, links: Links, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
         self.config = config
-        self.room = Room(messages_max=config.buffer_messages_max, size_max=config.buffer_size_max)
+        self.room = SendBuffer(
+            messages_max=config.buffer_messages_max, size_max=config.buffer_size_max
+        )
         self.codec = find_codec(config.codec)
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.closed = False
-        self._incarnation = Incarnation(clock)
-        self._waiting: dict[Line, Waiting] = {}
+        self._incarnation = ProducerIdentity(clock)
+        self._waiting: dict[Line, Accumulator] = {}
         self._forget_at = TOPICS_KEPT_MAX
-        self._brokers = Outlets(links, "realtime", config, self._renewed)
-        self._delays = Outlets(links, "delay", config, self._renewed)
-        self.ordered = Ordered(self, links)
+        self._brokers = Senders(links, "realtime", config, self._renewed)
+        self._delays = Senders(links, "delay", config, self._renewed)
+        self.ordered = OrderedSender(self, links)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -139,7 +141,7 @@ class Producer:
         row: Row = make_outgoing(made, options, self.clock.now_ms()) if options else made
         return row, row_size(row)
 
-    def _line(self, topic: str, row: Row) -> Waiting:
+    def _line(self, topic: str, row: Row) -> Accumulator:
         if isinstance(row, bytes):
             line: Line = topic
         else:
@@ -149,21 +151,21 @@ class Producer:
                 return self.ordered.queue(topic, row.order_key)
         return self._waiting.get(line) or self._open(line)
 
-    def _open(self, line: Line) -> Waiting:
+    def _open(self, line: Line) -> Accumulator:
         topic = line if isinstance(line, str) else line[0]
         check_name("topic", topic)
         if len(self._waiting) >= self._forget_at:
             self._waiting = {each: kept for each, kept in self._waiting.items() if not kept.idle}
             self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._waiting))
-        waiting = self._waiting[line] = Waiting(topic, delayed=isinstance(line, tuple))
+        waiting = self._waiting[line] = Accumulator(topic, delayed=isinstance(line, tuple))
         return waiting
 
-    def _add(self, waiting: Waiting, row: Row, size: int, waiter: Waiter) -> None:
+    def _add(self, waiting: Accumulator, row: Row, size: int, waiter: Waiter) -> None:
         config = self.config
         now = self.loop.time()
         chunk = waiting.fitting(size, config.batch_rows_max, config.batch_size_max, now)
         if chunk is None:
-            chunk = Chunk(now, self.clock.now_ms())
+            chunk = OpenBatch(now, self.clock.now_ms())
             waiting.chunks.append(chunk)
         chunk.rows.append(row)
         chunk.waiters.append(waiter)
@@ -174,13 +176,13 @@ class Producer:
             chunk.plain = False
         self._cut_soon(waiting)
 
-    def add_list(self, topic: str, rows: Sequence[Row], size: int, share: Share) -> None:
+    def add_list(self, topic: str, rows: Sequence[Row], size: int, share: BatchShare) -> None:
         """Let a short list join the open chunk; its room is taken already."""
         config, now, count = self.config, self.loop.time(), len(rows)
         waiting = self._waiting.get(topic) or self._open(topic)
         chunk = waiting.fitting(size, config.batch_rows_max, config.batch_size_max, now, count)
         if chunk is None:
-            chunk = Chunk(now, self.clock.now_ms())
+            chunk = OpenBatch(now, self.clock.now_ms())
             waiting.chunks.append(chunk)
         chunk.shares.append((share, len(chunk.rows)))
         chunk.rows.extend(rows)
@@ -190,12 +192,12 @@ class Producer:
         chunk.plain = chunk.plain and set(map(type, rows)) <= {bytes}
         self._cut_soon(waiting)
 
-    def _cut_soon(self, waiting: Waiting) -> None:
+    def _cut_soon(self, waiting: Accumulator) -> None:
         if not waiting.scheduled and (waiting.under_way < PARTIAL_MAX or len(waiting.chunks) > 1):
             waiting.scheduled = True
             self.loop.call_soon(self._cut, waiting)
 
-    def _cut(self, waiting: Waiting) -> None:
+    def _cut(self, waiting: Accumulator) -> None:
         """Turn chunks into batches, as many as may be under way."""
         waiting.scheduled = False
         if isinstance(waiting, Queue):
@@ -218,49 +220,55 @@ class Producer:
         while waiting.chunks and self.outlets(waiting.delayed).known:
             self._dispatch(waiting, waiting.chunks.popleft())
 
-    def _dispatch(self, waiting: Waiting, chunk: Chunk) -> None:
+    def _dispatch(self, waiting: Accumulator, chunk: OpenBatch) -> None:
         waiting.under_way += 1
         parcel = self.parcel(waiting.topic, chunk, partial(self._settled, waiting))
         self.post(parcel, self.outlets(waiting.delayed))
 
     def parcel(
-        self, topic: str, chunk: Chunk, on_done: OnDone, incarnation: Incarnation | None = None
-    ) -> Parcel:
+        self,
+        topic: str,
+        chunk: OpenBatch,
+        on_done: OnDone,
+        incarnation: ProducerIdentity | None = None,
+    ) -> ProducerBatch:
         """Number the rows of a chunk: from here on their ids are decided."""
         producer, first = (incarnation or self._incarnation).take(len(chunk.rows))
         published = Published(topic, producer, first, len(chunk.rows))
-        return Parcel(chunk, published, window=self.window(chunk), on_done=on_done)
+        return ProducerBatch(chunk, published, window=self.window(chunk), on_done=on_done)
 
-    def _renewed(self, before: Parcel) -> Parcel:
+    def _renewed(self, before: ProducerBatch) -> ProducerBatch:
         """The same rows under new numbers: another group may have forgotten such low ones."""
         made = self.parcel(before.published.topic, before.chunk, before.on_done)
         made.take_over(before)
         made.encode(app=self.config.app, encoding=self.config.encoding)
         return made
 
-    def window(self, chunk: Chunk) -> Window:
+    def window(self, chunk: OpenBatch) -> SendWindow:
         """How long it is tried. What nobody waits for has the longer breath (D3)."""
         config = self.config
         if chunk.awaited:
-            return Window(chunk.opened_at + config.delivery_timeout, config.request_timeout)
+            return SendWindow(chunk.opened_at + config.delivery_timeout, config.request_timeout)
         tried_s = config.resend_after * (config.resend_times + 1)
-        return Window(min(chunk.opened_at + tried_s, self._closing_until), config.resend_after)
+        return SendWindow(min(chunk.opened_at + tried_s, self._closing_until), config.resend_after)
 
-    def outlets(self, delayed: bool) -> Outlets:
+    def outlets(self, delayed: bool) -> Senders:
         """Where messages for now go, or those for later."""
         return self._delays if delayed else self._brokers
 
-    def post(self, parcel: Parcel, outlets: Outlets, stretch: Stretch | None = None) -> None:
+    def post(
+        self, parcel: ProducerBatch, outlets: Senders, stretch: Affinity | None = None
+    ) -> None:
         """Encode and send; whatever goes wrong is told to who waits for these rows."""
         if self._encoded(parcel):
             outlets.next(parcel.published.topic, stretch).put(parcel)
 
-    def post_to(self, parcel: Parcel, broker_group: str) -> None:
+    def post_to(self, parcel: ProducerBatch, broker_group: str) -> None:
         """The same to one broker group and no other."""
         if self._encoded(parcel):
             self._brokers.of(broker_group).put(parcel)
 
-    def _encoded(self, parcel: Parcel) -> bool:
+    def _encoded(self, parcel: ProducerBatch) -> bool:
         try:
             parcel.encode(app=self.config.app, encoding=self.config.encoding)
         except TernError as error:
@@ -272,7 +280,9 @@ class Producer:
             return True
         return False
 
-    def _settled(self, waiting: Waiting, parcel: Parcel, error: TernError | None) -> None:
+    def _settled(
+        self, waiting: Accumulator, parcel: ProducerBatch, error: TernError | None
+    ) -> None:
         waiting.under_way -= 1
         if parcel.divisible(error):
             for half in parcel.halves():
@@ -284,7 +294,7 @@ class Producer:
             waiting.scheduled = True  # Behind the senders just woken: their next rows join.
             self.loop.call_soon(self._cut, waiting)
 
-    def answer(self, parcel: Parcel, error: TernError | None) -> None:
+    def answer(self, parcel: ProducerBatch, error: TernError | None) -> None:
         """Tell everybody who waits for a row of this batch."""
         chunk, published = parcel.chunk, parcel.published
         if error is None:
@@ -325,12 +335,12 @@ class Producer:
         except Exception:
             log.exception("on_error failed", topic=topic)
 
-    def _look_for(self, outlets: Outlets) -> None:
+    def _look_for(self, outlets: Senders) -> None:
         """There are no routes: ask for them, and cut then."""
         if outlets.finding is None:
             outlets.finding = self.loop.create_task(self._find(outlets), name="tern-routes")
 
-    async def _find(self, outlets: Outlets) -> None:
+    async def _find(self, outlets: Senders) -> None:
         failures = 0
         try:
             while any(self._waiting_for(outlets)) or not failures:
@@ -347,14 +357,14 @@ class Producer:
             if outlets.known:
                 self._cut(waiting)
 
-    def _waiting_for(self, outlets: Outlets) -> list[Waiting]:
+    def _waiting_for(self, outlets: Senders) -> list[Accumulator]:
         return [
             waiting
             for waiting in self._waiting.values()
             if waiting.chunks and self.outlets(waiting.delayed) is outlets
         ]
 
-    def _expire(self, outlets: Outlets, error: TernError) -> None:
+    def _expire(self, outlets: Senders, error: TernError) -> None:
         """Nobody is known: give up what waited too long, or all if waiting cannot help."""
         now = self.loop.time()
         for waiting in self._waiting_for(outlets):

@@ -10,20 +10,20 @@ from typing import NamedTuple
 from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
 from ternmq.batch.layout import Encoding
 from ternmq.client.model.receipt import Dues, Published
-from ternmq.client.producing.accumulator import Chunk
+from ternmq.client.producing.accumulator import OpenBatch
 from ternmq.core.errors import BadRequest, SendUnknown, TernError, TooLarge, Unavailable
 
-OnDone = Callable[["Parcel", TernError | None], None]
+OnDone = Callable[["ProducerBatch", TernError | None], None]
 
 
-class Window(NamedTuple):
+class SendWindow(NamedTuple):
     """Until when a batch is tried, and after how many seconds without an answer it goes again."""
 
     deadline: float
     again_after: float
 
 
-class Parcel:
+class ProducerBatch:
     """A batch, its place in line, and what happens when it is answered."""
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Parcel:
     )
 
     def __init__(
-        self, chunk: Chunk, published: Published, *, window: Window, on_done: OnDone
+        self, chunk: OpenBatch, published: Published, *, window: SendWindow, on_done: OnDone
     ) -> None:
         self.chunk = chunk
         self.published = published
@@ -119,15 +119,15 @@ class Parcel:
             return True  # One of them is too far ahead.
         return self.unencoded or isinstance(error, TooLarge)
 
-    def halves(self) -> "tuple[Parcel, Parcel]":
+    def halves(self) -> "tuple[ProducerBatch, ProducerBatch]":
         """The same rows with the same ids in two batches, not yet encoded."""
         first, second = self.chunk.halves()
         whole, middle = self.published, len(first.rows)
         made = [
-            Parcel(
+            ProducerBatch(
                 chunk,
                 Published(whole.topic, whole.producer, whole.first_sequence + at, len(chunk.rows)),
-                window=Window(self.deadline, self.again_after),
+                window=SendWindow(self.deadline, self.again_after),
                 on_done=self.on_done,
             )
             for at, chunk in ((0, first), (middle, second))
@@ -135,12 +135,12 @@ class Parcel:
         made[0].origin = made[1].origin = self.origin
         return made[0], made[1]
 
-    def again(self) -> "Parcel":
+    def again(self) -> "ProducerBatch":
         """The same bytes for another group, though this one may have stored them."""
-        made = Parcel(
+        made = ProducerBatch(
             self.chunk,
             self.published,
-            window=Window(self.deadline, self.again_after),
+            window=SendWindow(self.deadline, self.again_after),
             on_done=self.on_done,
         )
         made.data = bytearray(self.data)
@@ -149,7 +149,7 @@ class Parcel:
         made.take_over(self)
         return made
 
-    def take_over(self, before: "Parcel") -> None:
+    def take_over(self, before: "ProducerBatch") -> None:
         """It takes the place of one that another group had."""
         self.deadline, self.again_after = before.deadline, before.again_after
         self.tried, self.refusals = before.tried, before.refusals + 1

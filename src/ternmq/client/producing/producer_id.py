@@ -10,7 +10,7 @@ from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, ProducerId, new_producer_id
 from ternmq.core.units import HOUR_MS
 
 
-class Incarnation:
+class ProducerIdentity:
     """Hands out runs of message numbers."""
 
     __slots__ = ("_clock", "_next", "_renewed_at_s", "producer")

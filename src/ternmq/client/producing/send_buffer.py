@@ -11,7 +11,7 @@ from collections import deque
 from ternmq.core.errors import BufferFull
 
 
-class Room:
+class SendBuffer:
     """Counts messages and bytes against their limits."""
 
     __slots__ = ("_line", "messages", "messages_max", "size", "size_max")

@@ -3,7 +3,7 @@
 Lists of bare bodies take the encoder's fast path: nothing here runs Python per message, only C
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's
 list is the only large thing in memory, and the loop gets a turn after every batch. Several batches
-in a row go to one broker group (`choosing.Stretch`), which stores them together. Short lists share
+in a row go to one broker group (`choosing.Affinity`), which stores them together. Short lists share
 batches with what other coroutines send (`share.py`).
 """
 
@@ -22,19 +22,19 @@ from ternmq.client.model.outgoing import (
     make_outgoing,
 )
 from ternmq.client.model.receipt import BatchReceipt
-from ternmq.client.producing.accumulator import Chunk, Line, Row, line_of, row_size
+from ternmq.client.producing.accumulator import Line, OpenBatch, Row, line_of, row_size
 from ternmq.client.producing.producer import Producer, copy_error
-from ternmq.client.producing.producer_batch import Parcel
-from ternmq.client.producing.senders import Outlets
-from ternmq.client.producing.share import SHARED_ROWS_MAX, SHARED_SIZE_PART, Countdown, Share
-from ternmq.client.transport.balancing import Stretch
+from ternmq.client.producing.producer_batch import ProducerBatch
+from ternmq.client.producing.senders import Senders
+from ternmq.client.producing.share import SHARED_ROWS_MAX, SHARED_SIZE_PART, BatchShare, Countdown
+from ternmq.client.transport.balancing import Affinity
 from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
 
 TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
 
 
-class Bulk:
+class SendMany:
     """One call of `send_many` under way."""
 
     def __init__(self, producer: Producer, topic: str, options: SendOptions) -> None:
@@ -46,7 +46,7 @@ class Bulk:
         self._due = make_due(options.get("delay"), options.get("at"))
         self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
         self._receipt = BatchReceipt(0)
-        self._stretch = Stretch()
+        self._stretch = Affinity()
         self._under_way = 0
         self._answered: asyncio.Future[None] | None = None
 
@@ -126,7 +126,7 @@ class Bulk:
         if not producer.room.take(len(rows), size):
             await producer.wait_for_room(len(rows), size)
         told: asyncio.Future[None] = producer.loop.create_future()
-        producer.add_list(self._topic, rows, size, Share(self._receipt, told))
+        producer.add_list(self._topic, rows, size, BatchShare(self._receipt, told))
         await told
 
     async def _rows(self, bodies: Sequence[Any]) -> Sequence[Row]:
@@ -158,9 +158,9 @@ class Bulk:
             at += count
         return runs
 
-    def _chunk(self, rows: Sequence[Row]) -> Chunk:
+    def _chunk(self, rows: Sequence[Row]) -> OpenBatch:
         producer = self._producer
-        chunk = Chunk(producer.loop.time(), producer.clock.now_ms())
+        chunk = OpenBatch(producer.loop.time(), producer.clock.now_ms())
         chunk.rows = list(rows)
         chunk.awaited = True
         chunk.plain = self._plain or all(type(row) is bytes for row in rows)
@@ -168,7 +168,7 @@ class Bulk:
         chunk.size = sum(map(len if chunk.plain else row_size, rows))  # type: ignore[arg-type]
         return chunk
 
-    def _split(self, chunk: Chunk) -> Iterator[tuple[int, Chunk]]:
+    def _split(self, chunk: OpenBatch) -> Iterator[tuple[int, OpenBatch]]:
         """Parts that fit one request each, with their first rows; one, unless bodies are large."""
         size_max = self._producer.config.batch_size_max
         if chunk.size <= size_max:
@@ -176,7 +176,7 @@ class Bulk:
             return
         sizes = [row_size(row) for row in chunk.rows]
         for start, end in split_rows(sizes, rows_max=len(sizes), size_max=size_max):
-            part = Chunk(chunk.opened_at, chunk.born_at_ms)
+            part = OpenBatch(chunk.opened_at, chunk.born_at_ms)
             part.rows, part.plain, part.due = chunk.rows[start:end], chunk.plain, chunk.due
             part.size, part.awaited = sum(sizes[start:end]), True
             yield start, part
@@ -189,7 +189,7 @@ class Bulk:
         made = make_body(body, self._codec)
         return make_outgoing(made, self._options, now_ms) if self._has_options else made
 
-    async def _part(self, first: int, chunk: Chunk, outlets: Outlets) -> None:
+    async def _part(self, first: int, chunk: OpenBatch, outlets: Senders) -> None:
         """Send one batch as soon as there is room for it."""
         producer = self._producer
         while self._under_way >= producer.config.inflight_max:
@@ -211,7 +211,7 @@ class Bulk:
         await asyncio.sleep(0)
 
     def _settled(
-        self, first: int, parcel: Parcel, error: TernError | None, outlets: Outlets
+        self, first: int, parcel: ProducerBatch, error: TernError | None, outlets: Senders
     ) -> None:
         rows = len(parcel.chunk.rows)
         if parcel.divisible(error):
@@ -227,7 +227,7 @@ class Bulk:
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
 
-    def _halve(self, first: int, parcel: Parcel, outlets: Outlets) -> None:
+    def _halve(self, first: int, parcel: ProducerBatch, outlets: Senders) -> None:
         """The rows do not fit one batch, or one cannot be sent: find out which."""
         before, after = parcel.halves()
         middle = first + len(before.chunk.rows)

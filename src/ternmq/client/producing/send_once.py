@@ -14,9 +14,9 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.model.outgoing import adopt_outgoing
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.producing.accumulator import row_size
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import Link
-from ternmq.client.transport.retrying import Patience
+from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import check_name, explicit_id_text, new_producer_id
@@ -46,7 +46,7 @@ class OnceReceipt:
 class OnceSender:
     """Sends rows that have ids."""
 
-    def __init__(self, links: Links, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
         self._links = links
         self._config = config
         self._clock = clock
@@ -100,7 +100,7 @@ class OnceSender:
                 await self._send_part(link, group, topic, messages[:middle], found)
                 messages = messages[middle:]
                 continue
-            patience = Patience(self._config, f"send_once to {topic!r}")
+            patience = RetryingRequest(self._config, f"send_once to {topic!r}")
             answer = await patience.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
             places = {known.row: (known.sequence, known.stored_at_ms) for known in answer.known}
             if not places:

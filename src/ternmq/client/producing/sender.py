@@ -23,8 +23,8 @@ from collections import deque
 from functools import partial
 from typing import Protocol
 
-from ternmq.client.producing.producer_batch import Parcel
-from ternmq.client.transport.circuit_breaker import Health
+from ternmq.client.producing.producer_batch import ProducerBatch
+from ternmq.client.transport.circuit_breaker import CircuitBreaker
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import (
     BufferFull,
@@ -58,23 +58,25 @@ log = get_logger()
 class Elsewhere(Protocol):
     """Gives a parcel to another group, as a new one; False where there is none."""
 
-    def __call__(self, parcel: Parcel, *, stored: bool) -> bool: ...
+    def __call__(self, parcel: ProducerBatch, *, stored: bool) -> bool: ...
 
 
-class Outlet:
+class Sender:
     """The line of parcels to one broker group."""
 
-    def __init__(self, broker_group: str, link: Link, health: Health, elsewhere: Elsewhere) -> None:
+    def __init__(
+        self, broker_group: str, link: Link, health: CircuitBreaker, elsewhere: Elsewhere
+    ) -> None:
         self.broker_group = broker_group
         self.health = health
         self.allow_duplicates = False
         """What may be stored here goes to another group too, when this one does not answer."""
         self._link = link
         self._elsewhere = elsewhere
-        self._waiting: deque[Parcel] = deque()
-        self._under_way: dict[int, Parcel] = {}
-        self._later: dict[Parcel, None] = {}  # In order: repeats leave as they came.
-        self._held: dict[str, list[Parcel]] = {}
+        self._waiting: deque[ProducerBatch] = deque()
+        self._under_way: dict[int, ProducerBatch] = {}
+        self._later: dict[ProducerBatch, None] = {}  # In order: repeats leave as they came.
+        self._held: dict[str, list[ProducerBatch]] = {}
         """By topic: those of `_later` that wait until there is room below a limit."""
         self._open: dict[int, int] = {}
         """Unanswered parcels by origin, oldest first: origins only grow."""
@@ -97,7 +99,7 @@ class Outlet:
     def under_way(self) -> int:
         return len(self._under_way)
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, parcel: ProducerBatch) -> None:
         """Send it as soon as its turn comes."""
         self._serial += 1
         parcel.serial = self._serial
@@ -153,7 +155,7 @@ class Outlet:
             if not parcel.transmitted or self.allow_duplicates:
                 self._move(parcel)
 
-    def _move(self, parcel: Parcel) -> bool:
+    def _move(self, parcel: ProducerBatch) -> bool:
         """To another group, if there is one; it is no more ours then."""
         parcel.finished = self._elsewhere(parcel, stored=parcel.unanswered > 0)
         if parcel.finished:
@@ -161,7 +163,7 @@ class Outlet:
             self._close(parcel)
         return parcel.finished
 
-    def _transmit(self, connection: Connection, parcel: Parcel) -> None:
+    def _transmit(self, connection: Connection, parcel: ProducerBatch) -> None:
         self.repeats += parcel.transmitted
         parcel.transmitted = True
         parcel.unanswered += 1
@@ -176,7 +178,7 @@ class Outlet:
         answer.add_done_callback(partial(self._answered, parcel, connection))
 
     def _answered(
-        self, parcel: Parcel, connection: Connection, answer: "asyncio.Future[bytearray]"
+        self, parcel: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
     ) -> None:
         if answer.cancelled():
             error: BaseException | None = Unavailable("the request was cancelled")
@@ -196,7 +198,7 @@ class Outlet:
         else:
             self._finish(parcel, TernError(f"sending failed inside the client: {error!r}"))
 
-    def _stored(self, parcel: Parcel, connection: Connection, payload: bytearray) -> None:
+    def _stored(self, parcel: ProducerBatch, connection: Connection, payload: bytearray) -> None:
         published = parcel.published
         if len(payload) < PUBLISHED.size:
             self._finish(parcel, ProtocolError("the broker's receipt is cut off"))
@@ -213,7 +215,7 @@ class Outlet:
         self.health.worked()
         self._finish(parcel, None)
 
-    def _again(self, parcel: Parcel, connection: Connection, error: BaseException) -> None:
+    def _again(self, parcel: ProducerBatch, connection: Connection, error: BaseException) -> None:
         """Indefinite: back into line, at its old place."""
         parcel.trouble = error.message if isinstance(error, TernError) else ""
         if isinstance(error, ProtocolError):
@@ -228,7 +230,7 @@ class Outlet:
         else:
             self._put_later(parcel)
 
-    def _refused(self, parcel: Parcel, error: TernError) -> None:
+    def _refused(self, parcel: ProducerBatch, error: TernError) -> None:
         """Definite: this broker has not stored it."""
         over = isinstance(error, OverLimit) and error.retryable
         if isinstance(error, OF_THE_GROUP):
@@ -254,7 +256,7 @@ class Outlet:
         del self._under_way[parcel.serial]
         self._put_later(parcel)
 
-    def _hold(self, parcel: Parcel, wait: float) -> None:
+    def _hold(self, parcel: ProducerBatch, wait: float) -> None:
         """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
         topic = parcel.published.topic
         del self._under_way[parcel.serial]
@@ -271,17 +273,17 @@ class Outlet:
         self._waiting = deque(sorted((*held, *self._waiting), key=_serial))
         self._pump()
 
-    def _put_later(self, parcel: Parcel) -> None:
+    def _put_later(self, parcel: ProducerBatch) -> None:
         self._later[parcel] = None
         self._loop.call_later(back_off(parcel.refusals), self._put_back, parcel)
 
-    def _put_back(self, parcel: Parcel) -> None:
+    def _put_back(self, parcel: ProducerBatch) -> None:
         if parcel in self._later:
             del self._later[parcel]
             self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
             self._pump()
 
-    def _finish(self, parcel: Parcel, error: TernError | None) -> None:
+    def _finish(self, parcel: ProducerBatch, error: TernError | None) -> None:
         self._under_way.pop(parcel.serial, None)
         parcel.finished = True
         parcel.on_done(parcel, error)  # May put halves of it, so its origin stays open until now.
@@ -289,7 +291,7 @@ class Outlet:
         if self._waiting:
             self._pump()
 
-    def _close(self, parcel: Parcel) -> None:
+    def _close(self, parcel: ProducerBatch) -> None:
         self._open[parcel.origin] -= 1
         if not self._open[parcel.origin]:
             del self._open[parcel.origin]
@@ -311,7 +313,7 @@ class Outlet:
                     self._transmit(connection, parcel)
         self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _drop(self, parcel: Parcel) -> None:
+    def _drop(self, parcel: ProducerBatch) -> None:
         self._later.pop(parcel, None)
         self._under_way.pop(parcel.serial, None)
         if parcel in self._waiting:
@@ -345,5 +347,5 @@ def _definite(error: TernError, connection: Connection) -> bool:
     return not connection.closed and not unsure
 
 
-def _serial(parcel: Parcel) -> int:
+def _serial(parcel: ProducerBatch) -> int:
     return parcel.serial

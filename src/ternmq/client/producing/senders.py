@@ -11,24 +11,24 @@ import random
 from collections.abc import Callable, Iterator
 
 from ternmq.client.config import ClientConfig
-from ternmq.client.producing.producer_batch import Parcel
-from ternmq.client.producing.sender import REFUSALS_MAX, Outlet
-from ternmq.client.transport.balancing import Chooser, Stretch, able, at_home
-from ternmq.client.transport.circuit_breaker import Health
-from ternmq.client.transport.cluster import Kind, Links
+from ternmq.client.producing.producer_batch import ProducerBatch
+from ternmq.client.producing.sender import REFUSALS_MAX, Sender
+from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
+from ternmq.client.transport.circuit_breaker import CircuitBreaker
+from ternmq.client.transport.cluster import Cluster, Kind
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import TernError
 
 
-class Outlets:
+class Senders:
     """One line of parcels per server."""
 
     def __init__(
         self,
-        links: Links,
+        links: Cluster,
         kind: Kind,
         config: ClientConfig,
-        renewed: Callable[[Parcel], Parcel],
+        renewed: Callable[[ProducerBatch], ProducerBatch],
     ) -> None:
         self.kind: Kind = kind
         self.finding: asyncio.Task[None] | None = None
@@ -36,13 +36,13 @@ class Outlets:
         self._links = links
         self._config = config
         self._renewed = renewed
-        self._outlets: dict[str, Outlet] = {}
+        self._outlets: dict[str, Sender] = {}
         self._groups: list[str] = []
         self._routes: object = None
-        self._chooser = Chooser(config.choose, random.random)
+        self._chooser = Balancer(config.choose, random.random)
         self._loop = asyncio.get_running_loop()
 
-    def __iter__(self) -> Iterator[Outlet]:
+    def __iter__(self) -> Iterator[Sender]:
         return iter(self._outlets.values())
 
     @property
@@ -52,7 +52,7 @@ class Outlets:
             self._groups, self._routes = self._links.takers(self.kind), self._links.version
         return bool(self._groups)
 
-    def next(self, topic: str, stretch: Stretch | None = None) -> Outlet:
+    def next(self, topic: str, stretch: Affinity | None = None) -> Sender:
         """The server that gets the next batch; of several in a row, perhaps where the last went."""
         self._look()
         groups = self._homes(topic)
@@ -62,7 +62,7 @@ class Outlets:
         home = self._links.home(topic) if self.kind == "realtime" else None
         return self._groups if home is None else at_home(topic, self._groups, home)
 
-    def elsewhere(self, parcel: Parcel, *, stored: bool) -> bool:
+    def elsewhere(self, parcel: ProducerBatch, *, stored: bool) -> bool:
         """Give a parcel to a server that did not have it yet; False where there is none.
 
         `stored` says that it may be stored already: then the same bytes go, so that whoever
@@ -79,12 +79,12 @@ class Outlets:
             self._pick(left).put(parcel.again() if stored else self._renewed(parcel))
         return bool(left)
 
-    def of(self, group: str) -> Outlet:
+    def of(self, group: str) -> Sender:
         """The line to one server."""
         outlet = self._outlets.get(group)
         if outlet is None:
             link = self._links.server(group, self.kind)
-            outlet = self._outlets[group] = Outlet(group, link, Health(), self.elsewhere)
+            outlet = self._outlets[group] = Sender(group, link, CircuitBreaker(), self.elsewhere)
             outlet.allow_duplicates = self._config.allow_duplicates
         return outlet
 
@@ -93,7 +93,7 @@ class Outlets:
             self._routes = self._links.version
             self._groups = self._links.takers(self.kind) or self._groups
 
-    def _pick(self, groups: list[str], stretch: Stretch | None = None) -> Outlet:
+    def _pick(self, groups: list[str], stretch: Affinity | None = None) -> Sender:
         """One that is well if there is one, else the one that has rested longest."""
         now, weights = self._loop.time(), self._links.weights()
         staying = [group for group in groups if not self.of(group).ebbing] or groups

@@ -14,7 +14,7 @@ SHARED_ROWS_MAX = 256  # Longer lists are batches of their own.
 SHARED_SIZE_PART = 4  # As are those that fill more than this part of a batch.
 
 
-class Share:
+class BatchShare:
     """One list, the rows of which are not all answered yet."""
 
     __slots__ = ("_left", "_receipt", "_told", "count")

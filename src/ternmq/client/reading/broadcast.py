@@ -22,8 +22,8 @@ from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.message import Message
 from ternmq.client.reading.reader import Reader, ReadOptions
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.fan_out import Everyone, not_answered
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fan_out import FanOut, not_answered
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.commands import Start
@@ -43,7 +43,7 @@ class Broadcast:
     """One instance that reads along. Use it in `async with`."""
 
     def __init__(
-        self, links: Links, topic: str, options: BroadcastOptions, config: ClientConfig
+        self, links: Cluster, topic: str, options: BroadcastOptions, config: ClientConfig
     ) -> None:
         check_options("broadcast", options, BroadcastOptions.__annotations__)
         self._links = links
@@ -106,7 +106,7 @@ class Broadcast:
                 raise BadRequest(f"{self._file} is the position in {kept['topic']!r}")
             if "sequence" in kept:  # Of a release that knew one broker group.
                 wanted = self._options.get("broker_group", "")
-                only = await Everyone(self._links).only("the position in it", wanted)
+                only = await FanOut(self._links).only("the position in it", wanted)
                 return {only: int(kept["sequence"])}
             return {str(group): int(at) for group, at in kept["sequences"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -17,9 +17,9 @@ from ternmq.client.model.codec import find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.message import Message
 from ternmq.client.model.start import milliseconds
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.fan_out import AWAY, Everyone, Missing
-from ternmq.client.transport.retrying import Patience
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fan_out import AWAY, FanOut, Missing
+from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
@@ -86,14 +86,14 @@ def make_find(topic: str | None, options: FindOptions) -> Find:
 class FindCall:
     """One question to all broker groups."""
 
-    def __init__(self, links: Links, config: ClientConfig) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig) -> None:
         self._links = links
         self._config = config
         self._codec = find_codec(config.codec)
 
     async def run(self, find: Find, missing: Missing | None = None) -> list[Finding]:
         """What was found, stored last first."""
-        everyone = Everyone(self._links, missing)
+        everyone = FanOut(self._links, missing)
         groups = await everyone.groups()
         answers = await asyncio.gather(*(self._ask(group, find) for group in groups))
         found: list[tuple[int, Finding]] = []
@@ -117,7 +117,7 @@ class FindCall:
                 return Unavailable(AWAY)
             link = self._links.broker(group)
             await link.get()  # Who cannot be reached now is told so now.
-            patience = Patience(self._config, "find")
+            patience = RetryingRequest(self._config, "find")
             answer = await patience.ask_record(link, Command.FIND, find, FoundPlaces)
             messages = await asyncio.gather(*(self._read(group, one) for one in answer.places))
         except TernError as error:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from ternmq.client.model.message import MessageBatch
 
 
-class Feed:
+class MergeSource:
     """What one broker group has: lists of batches, each with the sequence that follows it."""
 
     def __init__(
@@ -70,17 +70,17 @@ class Feed:
             await self._pieces.aclose()
 
 
-class Merged:
+class MergeByTime:
     """All feeds of one reader."""
 
     def __init__(self) -> None:
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, MergeSource] = {}
         self._woken = asyncio.Event()
 
     def __contains__(self, name: str) -> bool:
         return name in self._feeds
 
-    def add(self, feed: Feed) -> None:
+    def add(self, feed: MergeSource) -> None:
         self._feeds[feed.name] = feed
         self._woken.set()
 

@@ -23,7 +23,7 @@ RETRIES_S = 60.0
 ENDLESS = 2**63
 
 
-class Piece(NamedTuple):
+class Page(NamedTuple):
     """What one READ answered."""
 
     envelopes: list[Envelope]
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     """Where the next read goes on."""
 
 
-class Pieces:
+class RangeReader:
     """Reads of one topic from one broker group."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Pieces:
         self._rows_max = rows_max
         self._retries_s = math.inf if for_ever else RETRIES_S
 
-    async def walk(self, sequence: int, end: int) -> AsyncGenerator[Piece, None]:
+    async def walk(self, sequence: int, end: int) -> AsyncGenerator[Page, None]:
         """Pieces until `end`, or for ever where that is `ENDLESS`."""
         ahead = self._ask(sequence, end) if sequence < end else None
         try:
@@ -72,10 +72,10 @@ class Pieces:
                 ahead.cancel()
                 await asyncio.wait([ahead])
 
-    def _ask(self, sequence: int, end: int) -> "asyncio.Task[Piece]":
+    def _ask(self, sequence: int, end: int) -> "asyncio.Task[Page]":
         return asyncio.create_task(self.read(sequence, end), name="tern-read")
 
-    async def read(self, sequence: int, end: int) -> Piece:
+    async def read(self, sequence: int, end: int) -> Page:
         """One piece from `sequence` on."""
         read = Read(
             topic=self._topic,
@@ -93,7 +93,7 @@ class Pieces:
         envelopes = read_envelopes(payload, count, DELIVERED.size)
         for envelope in envelopes:
             envelope.batch.check()
-        return Piece(envelopes, following)
+        return Page(envelopes, following)
 
     async def _call(self, request: bytes) -> memoryview:
         loop = asyncio.get_running_loop()

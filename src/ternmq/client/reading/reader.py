@@ -20,10 +20,10 @@ from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.start import StartLike, make_start
-from ternmq.client.reading.merge_by_time import Feed, Merged
-from ternmq.client.reading.range_reader import ENDLESS, Piece, Pieces
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.fan_out import Everyone, Missing, not_answered
+from ternmq.client.reading.merge_by_time import MergeByTime, MergeSource
+from ternmq.client.reading.range_reader import ENDLESS, Page, RangeReader
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fan_out import FanOut, Missing, not_answered
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
@@ -57,7 +57,7 @@ class Reader:
     """Messages in order: iterate over it, or over `.batches()`."""
 
     def __init__(
-        self, links: Links, topic: str, options: ReadOptions, config: ClientConfig
+        self, links: Cluster, topic: str, options: ReadOptions, config: ClientConfig
     ) -> None:
         check_options("read", options, ReadOptions.__annotations__)
         self._links = links
@@ -70,7 +70,7 @@ class Reader:
         if self._follow and self._end is not None:
             raise BadRequest("read() goes either to an end or follows, not both")
         # Who follows goes on without those that are away: they are tried again and again.
-        self._everyone = Everyone(links, {} if self._follow else options.get("missing"))
+        self._everyone = FanOut(links, {} if self._follow else options.get("missing"))
         self._broker_group = options.get("broker_group", "")
         source = options.get("from_", "master")
         if source not in ("master", "replica"):
@@ -97,9 +97,9 @@ class Reader:
                 for batch in batches:
                     yield batch
             return
-        merged = Merged()
+        merged = MergeByTime()
         for group, (first, end, here) in bounds.items():
-            merged.add(Feed(group, self._pieces(group, first, end), end=here))
+            merged.add(MergeSource(group, self._pieces(group, first, end), end=here))
         if self._follow:
             self._links.on_routes.append(merged.wake)
         try:
@@ -129,12 +129,12 @@ class Reader:
                 piece.following,
             )
 
-    async def _walk(self, group: str, first: int, end: int) -> AsyncIterator[Piece]:
+    async def _walk(self, group: str, first: int, end: int) -> AsyncIterator[Page]:
         """From a replica, if so wanted, and what it does not have from the master."""
         for_ever = self._follow and not self._broker_group
         if self._from_replica:
             # Where to stop is asked of the master: a replica may need a moment to have that.
-            pieces = Pieces(
+            pieces = RangeReader(
                 self._links.reader(group), self._topic, wait_ms=WAIT_MS, for_ever=for_ever,
                 stalls=not self._follow,
             )  # fmt: skip
@@ -144,14 +144,14 @@ class Reader:
             if first >= end:
                 return
             log.warning("a replica has not all of it", broker_group=group, topic=self._topic)
-        pieces = Pieces(
+        pieces = RangeReader(
             self._links.broker(group), self._topic, wait_ms=WAIT_MS if self._follow else 0,
             for_ever=for_ever,
         )  # fmt: skip
         async for piece in pieces.walk(first, end):
             yield piece
 
-    async def _add_new(self, merged: Merged, begun_ms: int) -> None:
+    async def _add_new(self, merged: MergeByTime, begun_ms: int) -> None:
         """Broker groups that came since, or were away."""
         start = self.late_start or self._late(begun_ms)
         for group in [group for group in self._links.masters() if group not in merged]:
@@ -163,7 +163,7 @@ class Reader:
                 asyncio.get_running_loop().call_later(AGAIN_S, merged.wake)
                 continue
             pieces = self._pieces(group, sought.sequence, ENDLESS)
-            merged.add(Feed(group, pieces, end=sought.end))
+            merged.add(MergeSource(group, pieces, end=sought.end))
 
     def _late(self, begun_ms: int) -> Start:
         """Where this reader would have begun on a broker group that it did not see."""

@@ -24,9 +24,9 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.model.receipt import BatchReceipt, Published, Receipt
 from ternmq.client.model.stored_message import pack, read, unpack
 from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
-from ternmq.client.producing.producer_id import Incarnation
+from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_once import OnceReceipt
-from ternmq.client.spool.spool_file import Entry, SpoolLog
+from ternmq.client.spool.spool_file import SpoolEntry, SpoolFile
 from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, BufferFull, Closed, Moved, TernError
@@ -44,10 +44,10 @@ OnFailure = Callable[[str, TernError], None]
 
 
 @dataclass(slots=True)
-class Waiting:
+class SpooledMessage:
     """A spooled message and who waits for it; nobody, if it is an earlier process's."""
 
-    entry: Entry
+    entry: SpoolEntry
     published: Published | None = None
     future: "asyncio.Future[Receipt] | None" = None
 
@@ -67,15 +67,15 @@ class Spool:
     ) -> None:
         self._mq = mq
         self._on_error = on_error
-        self._file = SpoolLog(directory, size_max=size_max)
-        self._incarnation = Incarnation(clock)
-        self._line: deque[Waiting] = deque()
+        self._file = SpoolFile(directory, size_max=size_max)
+        self._incarnation = ProducerIdentity(clock)
+        self._line: deque[SpooledMessage] = deque()
         self._turn = 0
         self._news = asyncio.Event()
         self._progress = asyncio.Event()
         self.sent = 0
         try:
-            self._line.extend(Waiting(entry) for entry in self._file.recover())
+            self._line.extend(SpooledMessage(entry) for entry in self._file.recover())
         except BaseException:
             self._file.close()
             raise
@@ -89,7 +89,7 @@ class Spool:
 
     # Accepting.
 
-    def put(self, topic: str, message: Outgoing, *, waits: bool) -> Waiting:
+    def put(self, topic: str, message: Outgoing, *, waits: bool) -> SpooledMessage:
         """Write one message into the file; from here on it will be sent, whatever happens."""
         check_name("topic", topic)
         if self._draining.done():
@@ -101,12 +101,12 @@ class Spool:
         id = producer.message_id(number).to_bytes(16, "big")
         entry = self._file.put(topic, id, pack(message))
         future = asyncio.get_running_loop().create_future() if waits else None
-        waiting = Waiting(entry, Published(topic, producer, number, 1), future)
+        waiting = SpooledMessage(entry, Published(topic, producer, number, 1), future)
         self._line.append(waiting)
         self._news.set()
         return waiting
 
-    async def put_patiently(self, topic: str, message: Outgoing, timeout: float) -> Waiting:
+    async def put_patiently(self, topic: str, message: Outgoing, timeout: float) -> SpooledMessage:
         """The same; a full spool is waited for, at most so many seconds."""
         give_up = asyncio.get_running_loop().time() + timeout
         while True:
@@ -164,7 +164,7 @@ class Spool:
             self._file.give(batch[0].entry.offset, batch[-1].entry.end, group)
             for waiting in batch:
                 waiting.entry.broker_group = group
-        topics: dict[str, list[Waiting]] = {}
+        topics: dict[str, list[SpooledMessage]] = {}
         for waiting in batch:
             topics.setdefault(waiting.entry.topic, []).append(waiting)
         results = await asyncio.gather(
@@ -172,9 +172,9 @@ class Spool:
         )
         return self._settle(batch, set().union(*results))
 
-    def _head(self) -> list[Waiting]:
+    def _head(self) -> list[SpooledMessage]:
         """As many as fit one request and go to the same place."""
-        batch: list[Waiting] = []
+        batch: list[SpooledMessage] = []
         size = 0
         for waiting in islice(self._line, BATCH_ROWS_MAX):
             size += len(waiting.entry.content)
@@ -185,7 +185,9 @@ class Spool:
             batch.append(waiting)
         return batch
 
-    def _for_one_group(self, batch: list[Waiting], turn: str) -> tuple[str, list[Waiting]]:
+    def _for_one_group(
+        self, batch: list[SpooledMessage], turn: str
+    ) -> tuple[str, list[SpooledMessage]]:
         """As many as can go to the same group: order keys lie where their slots do."""
         group: str | None = None
         for at, waiting in enumerate(batch):
@@ -199,7 +201,7 @@ class Spool:
             group = owner
         return group or turn, batch
 
-    async def _deliver(self, group: str, topic: str, some: list[Waiting]) -> set[int]:
+    async def _deliver(self, group: str, topic: str, some: list[SpooledMessage]) -> set[int]:
         """Send rows of one topic and tell their senders; offsets of those that are settled."""
         rows: list[Outgoing] = []
         for waiting in some:
@@ -212,7 +214,7 @@ class Spool:
                 settled.add(waiting.entry.offset)
         return settled
 
-    def _told(self, waiting: Waiting, outcome: Outcome) -> bool:
+    def _told(self, waiting: SpooledMessage, outcome: Outcome) -> bool:
         """Does this end the message's stay? Then its sender hears of it."""
         future = waiting.future
         if isinstance(outcome, Moved):
@@ -232,7 +234,7 @@ class Spool:
                 future.set_result(Receipt(waiting.published, 0))
         return True
 
-    def _settle(self, batch: Sequence[Waiting], settled: set[int]) -> bool:
+    def _settle(self, batch: Sequence[SpooledMessage], settled: set[int]) -> bool:
         """Forget the settled ones; those that stay keep their places."""
         line = self._line
         for _ in batch:

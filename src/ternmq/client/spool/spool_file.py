@@ -44,7 +44,7 @@ RESERVE_SIZE = 256 * KIB
 
 
 @dataclass(slots=True)
-class Entry:
+class SpoolEntry:
     """One spooled message."""
 
     offset: int
@@ -55,7 +55,7 @@ class Entry:
     broker_group: str | None = None
 
 
-class SpoolLog:
+class SpoolFile:
     """What one process has accepted and not yet got stored."""
 
     def __init__(self, directory: Path, *, size_max: int, disk: Disk | None = None) -> None:
@@ -76,7 +76,7 @@ class SpoolLog:
 
     # Writing.
 
-    def put(self, topic: str, id: bytes, content: bytes) -> Entry:
+    def put(self, topic: str, id: bytes, content: bytes) -> SpoolEntry:
         """Accept one message; `BufferFull` when the spool is."""
         record = _record(MESSAGE, [topic, id, content])
         if self.size + len(record) > self.size_max and self.size:
@@ -85,7 +85,7 @@ class SpoolLog:
                 "spool_size_max, or wait until a broker is back"
             )
         offset = self._append(record)
-        return Entry(offset, offset + len(record), topic, id, content)
+        return SpoolEntry(offset, offset + len(record), topic, id, content)
 
     def give(self, first: int, end: int, broker_group: str) -> None:
         """Where the messages in between go; before they are sent for the first time."""
@@ -135,14 +135,14 @@ class SpoolLog:
 
     # Starting and ending.
 
-    def recover(self) -> list[Entry]:
+    def recover(self) -> list[SpoolEntry]:
         """What an earlier process left, in order; cuts a torn tail."""
-        entries: deque[Entry] = deque()
+        entries: deque[SpoolEntry] = deque()
         given: deque[tuple[int, int, str]] = deque()
         for offset, end, kind, payload in self._records():
             if kind == MESSAGE:
                 topic, id, content = payload
-                entries.append(Entry(offset, end, topic, id, content))
+                entries.append(SpoolEntry(offset, end, topic, id, content))
             elif kind == GIVEN:
                 given.append(tuple(payload))
             elif kind == DONE:

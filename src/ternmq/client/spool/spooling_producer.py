@@ -18,8 +18,8 @@ from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.producing.accumulator import Row
 from ternmq.client.producing.producer import Producer, Stats
 from ternmq.client.producing.send_once import OnceReceipt, OnceSender
-from ternmq.client.spool.spool import Spool, Waiting, joined
-from ternmq.client.transport.cluster import Links
+from ternmq.client.spool.spool import Spool, SpooledMessage, joined
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TernError
 
@@ -27,7 +27,7 @@ from ternmq.core.errors import BadRequest, TernError
 class SpoolingProducer(Producer):
     """Everything one client sends, through a spool."""
 
-    def __init__(self, links: Links, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
         assert config.spool is not None
         super().__init__(links, config, clock)
         self._spool = Spool(
@@ -71,13 +71,13 @@ class SpoolingProducer(Producer):
             return row
         return Outgoing(body=row, born_at_ms=self.clock.now_ms())
 
-    async def _accept(self, topic: str, row: Row) -> Waiting:
+    async def _accept(self, topic: str, row: Row) -> SpooledMessage:
         message = self._message(row)
         if self.config.on_full == "raise":
             return self._spool.put(topic, message, waits=True)
         return await self._spool.put_patiently(topic, message, self.config.delivery_timeout)
 
-    async def _wait(self, waiting: Waiting) -> Receipt:
+    async def _wait(self, waiting: SpooledMessage) -> Receipt:
         assert waiting.future is not None
         return await asyncio.shield(waiting.future)
 
@@ -110,7 +110,7 @@ class SpoolingProducer(Producer):
 class _Once:
     """`send_once` on this client's connections."""
 
-    def __init__(self, links: Links, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
         self._links = links
         self._sender = OnceSender(links, config, clock)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.times import time_from_ms
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.retrying import Patience
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
@@ -61,7 +61,7 @@ CheckFunction = Callable[[TransactionCheck], Verdict | str | Awaitable[Verdict |
 class Checker:
     """Keeps the client ready to be asked, and answers."""
 
-    def __init__(self, links: Links, config: ClientConfig, function: CheckFunction) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig, function: CheckFunction) -> None:
         self._links = links
         self._config = config
         self.function = function
@@ -122,7 +122,7 @@ class Checker:
         )
         link = self._links.broker(group)
         try:
-            patience = Patience(self._config, "an answer about a transaction")
+            patience = RetryingRequest(self._config, "an answer about a transaction")
             await patience.ask_record(link, Command.HALF_END, end, HalfEnded)
         except TernError as error:
             log.warning(

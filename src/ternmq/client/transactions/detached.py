@@ -44,7 +44,7 @@ class EndOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedRows:
     """Columns that are safe and seen by nobody."""
 
     rows: int
@@ -120,7 +120,7 @@ class Detached:
             await self._sender.known(self._wanted)
             self._wanted = None  # Asked once.
 
-    async def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> Staged:
+    async def send_columns(self, topic: str, columns: Columns, *, later: str = "") -> StagedRows:
         """Stage one batch of columns; several calls may be under way, and keep their order.
 
         Rows with due times (a DUE column) need `later`: the delay server that takes them after the
@@ -131,7 +131,7 @@ class Detached:
         stored = await self._sender.store_columns(self.broker_group, topic, columns, info)
         rows = 0 if stored.committed else columns.count
         self.rows += rows
-        return Staged(rows=rows, committed=stored.committed)
+        return StagedRows(rows=rows, committed=stored.committed)
 
 
 async def end_detached(

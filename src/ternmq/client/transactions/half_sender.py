@@ -34,9 +34,9 @@ from ternmq.client.model.outgoing import (
     make_outgoing,
 )
 from ternmq.client.producing.accumulator import row_size
-from ternmq.client.transport.cluster import Links
-from ternmq.client.transport.fan_out import Everyone
-from ternmq.client.transport.retrying import Patience
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fan_out import FanOut
+from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Moved, TooLarge, Unavailable
 from ternmq.core.ids import check_name, new_producer_id
@@ -61,7 +61,7 @@ class HalfTarget(NamedTuple):
 class HalfSender:
     """Stores half batches on one broker group."""
 
-    def __init__(self, links: Links, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
         self._links = links
         self.config = config
         self._clock = clock
@@ -92,7 +92,7 @@ class HalfSender:
         if len(groups) == 1:
             return groups[0]
         find = HalfFind(name=name, limit=1)
-        answers = await Everyone(self._links, {}).ask(Command.HALF_LIST, find, HalfOpens, groups)
+        answers = await FanOut(self._links, {}).ask(Command.HALF_LIST, find, HalfOpens, groups)
         there = [group for group, answer in answers.items() if answer.total]
         if len(there) > 1:
             raise BadRequest(
@@ -103,7 +103,7 @@ class HalfSender:
 
     async def ask(self, group: str, command: int, record: Record, answer: type[T]) -> T:
         """Ask until it is answered; only for what may be asked again."""
-        patience = Patience(self.config, f"{Command(command).name} to {group!r}", heals=True)
+        patience = RetryingRequest(self.config, f"{Command(command).name} to {group!r}", heals=True)
         return await patience.ask_record(self._links.broker(group), command, record, answer)
 
     def rows(self, bodies: Sequence[Any], options: SendOptions) -> Rows:
@@ -200,7 +200,7 @@ class HalfSender:
             await self._store(target, rows[middle:], receipts)
             return
         self._number += len(rows)
-        patience = Patience(self.config, f"a half message to {topic!r}")
+        patience = RetryingRequest(self.config, f"a half message to {topic!r}")
         await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
         receipts.add(stored)
 
@@ -237,7 +237,7 @@ class HalfSender:
             transaction=pack_info(info),
         )
         self._number += columns.count
-        patience = Patience(self.config, f"a half message to {topic!r}")
+        patience = RetryingRequest(self.config, f"a half message to {topic!r}")
         return await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
 
 

@@ -1,7 +1,7 @@
 """Which of several servers gets the next batch: in turn, by chance, or by chance and weight.
 
 In turn means: whoever got the fewest batches while there was the same choice, so that calls which
-give several in a row to one server (`Stretch`) leave nobody behind, and one that was away does not
+give several in a row to one server (`Affinity`) leave nobody behind, and one that was away does not
 catch up.
 
 Pure. What has an order key does not come here: its slot says where it goes (`client.ordered`). A
@@ -27,7 +27,7 @@ CHOICES_MAX = 64
 """Sets of servers that are remembered: topics have their own, and who rests is missing in some."""
 
 
-class Stretch:
+class Affinity:
     """Where one call sends, and how many more batches go there."""
 
     __slots__ = ("left", "name")
@@ -37,7 +37,7 @@ class Stretch:
         self.left = 0
 
 
-class Chooser:
+class Balancer:
     """Picks one name of several."""
 
     def __init__(self, way: Choosing, chance: Callable[[], float]) -> None:
@@ -47,7 +47,7 @@ class Chooser:
         self._given: dict[tuple[str, ...], dict[str, int]] = {}
         """Batches of each, by those there were to choose from."""
 
-    def stay(self, stretch: Stretch, names: Sequence[str]) -> str | None:
+    def stay(self, stretch: Affinity, names: Sequence[str]) -> str | None:
         """Where a call goes on sending; None: `pick`, the next has its turn."""
         if stretch.left <= 0 or stretch.name not in names:
             return None
@@ -56,7 +56,7 @@ class Chooser:
         return stretch.name
 
     def pick(
-        self, names: Sequence[str], weights: Mapping[str, int], stretch: Stretch | None = None
+        self, names: Sequence[str], weights: Mapping[str, int], stretch: Affinity | None = None
     ) -> str:
         """One of `names`, which are not empty; where a stretch begins, if there is one."""
         name = self._next(names) if self._way == "round_robin" else self._drawn(names, weights)

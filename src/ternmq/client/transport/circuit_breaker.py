@@ -13,7 +13,7 @@ REST_MAX_S = 30.0
 TRIAL_S = 5.0
 
 
-class Health:
+class CircuitBreaker:
     """The state of one server."""
 
     __slots__ = ("_failures", "_rests_until", "_tried_at")

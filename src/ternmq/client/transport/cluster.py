@@ -44,7 +44,7 @@ _NONE_KNOWN: dict[Kind, str] = {
 log = get_logger()
 
 
-class Links:
+class Cluster:
     """Meta and brokers, each with its one connection."""
 
     def __init__(self, url: str, *, app: str, timeout: float) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, GroupNotFound, TernError, TopicNotFound, Unavailable
 from ternmq.wire.messages.commands import Command, Record, Start, T
 
@@ -29,10 +29,10 @@ Missing = dict[str, str]
 """Broker groups that did not answer, and why."""
 
 
-class Everyone:
+class FanOut:
     """The broker groups of a cluster, asked together."""
 
-    def __init__(self, links: Links, missing: Missing | None = None) -> None:
+    def __init__(self, links: Cluster, missing: Missing | None = None) -> None:
         self._links = links
         self.missing = missing
 

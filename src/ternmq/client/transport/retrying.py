@@ -29,7 +29,7 @@ R = TypeVar("R")
 REFUSALS_MAX = 3  # Answers "not now" in a row; being unreachable does not count.
 
 
-class Patience:
+class RetryingRequest:
     """How long one call goes on, and what it has seen."""
 
     def __init__(self, config: ClientConfig, what: str, *, heals: bool = False) -> None:

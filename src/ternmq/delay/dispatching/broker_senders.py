@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ternmq.client.transport.cluster import Links
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -57,7 +57,7 @@ Told = Callable[[int, Decision, TernError | None], None]
 
 
 @dataclass(slots=True)
-class _Parcel:
+class _DispatchBatch:
     hour: int
     intent: Decision
     batch: bytearray
@@ -68,10 +68,10 @@ class _Parcel:
     """The group answers, and does not want it; an earlier try got no answer."""
 
 
-class Line:
+class BrokerSender:
     """What goes to one broker group."""
 
-    def __init__(self, group: str, links: Links, clock: Clock) -> None:
+    def __init__(self, group: str, links: Cluster, clock: Clock) -> None:
         self.group = group
         self._link = links.broker(group)
         self._clock = clock
@@ -81,7 +81,7 @@ class Line:
         self._refusals = 0
         self._rests_until = 0.0
         self._serial = 0
-        self._open: dict[int, _Parcel] = {}
+        self._open: dict[int, _DispatchBatch] = {}
         self._size = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -118,7 +118,7 @@ class Line:
 
     def send(self, hour: int, intent: Decision, batch: bytearray, told: Told) -> None:
         """Send until answered."""
-        parcel = _Parcel(hour, intent, batch, self._serial, told)
+        parcel = _DispatchBatch(hour, intent, batch, self._serial, told)
         self._serial += 1
         self._open[parcel.serial] = parcel
         self._size += len(batch)
@@ -126,7 +126,7 @@ class Line:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, parcel: _Parcel) -> None:
+    async def _deliver(self, parcel: _DispatchBatch) -> None:
         error: TernError | None = None
         while True:
             try:
@@ -158,7 +158,7 @@ class Line:
         self._size -= len(parcel.batch)
         parcel.told(parcel.hour, parcel.intent, error)
 
-    async def _try(self, parcel: _Parcel) -> None:
+    async def _try(self, parcel: _DispatchBatch) -> None:
         connection = await self._link.get()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
@@ -196,20 +196,20 @@ class Line:
             await asyncio.wait(self._tasks)
 
 
-class Brokers:
+class BrokerSenders:
     """All lines; new groups are found, lost ones kept while something is under way to them."""
 
     def __init__(self, url: str, *, clock: Clock, timeout: float = 5.0) -> None:
-        self._links = Links(url, app=DISPATCHER, timeout=timeout)
+        self._links = Cluster(url, app=DISPATCHER, timeout=timeout)
         self._clock = clock
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, BrokerSender] = {}
         self._turn = 0
         self.changed = asyncio.Event()
 
-    def line(self, group: str) -> Line:
+    def line(self, group: str) -> BrokerSender:
         """The line of a group, also of one that is away."""
         if group not in self._lines:
-            self._lines[group] = Line(group, self._links, self._clock)
+            self._lines[group] = BrokerSender(group, self._links, self._clock)
         return self._lines[group]
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
@@ -227,7 +227,7 @@ class Brokers:
         placement = self._links.placement()
         return placement is not None and len(set(placement.owners)) > 1
 
-    def pick(self, wanted: str | None = None) -> Line | None:
+    def pick(self, wanted: str | None = None) -> BrokerSender | None:
         """A group that takes messages now, in turn or the one wanted; None while there is none."""
         takers = {*self._links.takers(), wanted}
         able = [line for line in self._lines.values() if line.has_room and line.group in takers]

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ternmq.batch.encoder import Origin
-from ternmq.batch.layout import Column, Part
-from ternmq.batch.rows.merge import Chosen, merge, take
+from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
-from ternmq.delay.timing.engine import Place
+from ternmq.delay.timing.engine import RowPlace
 from ternmq.wire.messages.commands import DISPATCHER
 
 log = get_logger()
@@ -51,14 +51,14 @@ class Destination(NamedTuple):
 
 def collect(
     store: DelayStore,
-    places: Sequence[Place],
+    places: Sequence[RowPlace],
     producer: ProducerId,
     first_sequence: int,
     size_max: int | None = BODIES_SIZE,
     destination: Destination | None = None,
 ) -> Collected:
     """One batch, about `size_max` bytes of bodies; None takes all rows whatever their size."""
-    chosen: list[Chosen] = []
+    chosen: list[ChosenRows] = []
     taken: list[np.ndarray] = []
     left: list[np.ndarray] = []
     unreadable: list[np.ndarray] = []
@@ -76,7 +76,7 @@ def collect(
                       rows=len(place.rows), reason=problem.message)  # fmt: skip
             unreadable.append(place.rows)
             continue
-        if destination is not None and view.buffer(Column.ORDER_KEY, Part.DATA) is not None:
+        if destination is not None and view.buffer(Column.ORDER_KEY, ColumnPart.DATA) is not None:
             here, wanted = _sorted_out(view, place, destination, wanted)
             if not here.all():
                 elsewhere.append(place.rows[~here])
@@ -84,7 +84,7 @@ def collect(
             if not len(place.rows):
                 continue
         rows = place.rows.astype(np.int64) - place.first_row
-        packed = view.buffer(Column.BODY, Part.OFFSETS)
+        packed = view.buffer(Column.BODY, ColumnPart.OFFSETS)
         assert packed is not None
         offsets = np.frombuffer(packed, "<i4")
         ends = np.cumsum(offsets[rows + 1].astype(np.int64) - offsets[rows])
@@ -96,7 +96,7 @@ def collect(
         else:
             room -= int(ends[-1])
         if fits:
-            chosen.append(Chosen(view, rows))
+            chosen.append(ChosenRows(view, rows))
             taken.append(place.rows[:fits])
     batch = None
     if chosen:
@@ -106,7 +106,7 @@ def collect(
 
 
 def _sorted_out(
-    view: BatchView, place: Place, destination: Destination, wanted: str | None
+    view: BatchView, place: RowPlace, destination: Destination, wanted: str | None
 ) -> tuple[np.ndarray, str | None]:
     """Which rows of a place may go to this group; where one of the others wants to go."""
     keys, topic = view.order_keys(), view.topic
@@ -120,9 +120,9 @@ def _sorted_out(
     return here, wanted
 
 
-def _merged(chosen: Sequence[Chosen], origin: Origin, first_sequence: int) -> bytearray:
+def _merged(chosen: Sequence[ChosenRows], origin: Origin, first_sequence: int) -> bytearray:
     """One batch in the order of `chosen`; each record is gone through once."""
-    by_view: dict[int, list[tuple[int, Chosen]]] = {}
+    by_view: dict[int, list[tuple[int, ChosenRows]]] = {}
     at = 0
     for each in chosen:
         by_view.setdefault(id(each.view), []).append((at, each))
@@ -130,7 +130,7 @@ def _merged(chosen: Sequence[Chosen], origin: Origin, first_sequence: int) -> by
     if len(by_view) == len(chosen):
         return merge(chosen, origin=origin, first_sequence=first_sequence)
     grouped = [
-        Chosen(parts[0][1].view, np.concatenate([part.rows for _, part in parts]))
+        ChosenRows(parts[0][1].view, np.concatenate([part.rows for _, part in parts]))
         for parts in by_view.values()
     ]
     places = np.concatenate(

@@ -13,7 +13,7 @@ from ternmq.delay.formats.decision import Decision
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.timing.engine import Engine
-from ternmq.replication.commit_gate import Safety
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.wire.messages.replication import DECISIONS
 
 
@@ -28,7 +28,7 @@ class Decisions:
     number = DECISIONS
     in_turn = False
 
-    def __init__(self, engine: Engine, clock: Clock, safety: Safety | None = None) -> None:
+    def __init__(self, engine: Engine, clock: Clock, safety: CommitGate | None = None) -> None:
         self._engine = engine
         self._journal = engine.store.decisions
         self._clock = clock

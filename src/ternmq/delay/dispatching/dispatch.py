@@ -15,10 +15,10 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Moved, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
-from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, Brokers, Line
+from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, BrokerSenders
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.timing.engine import Engine, Work
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
@@ -34,7 +34,7 @@ class Dispatcher:
         self,
         engine: Engine,
         decisions: Decisions,
-        brokers: Brokers,
+        brokers: BrokerSenders,
         *,
         clock: Clock,
         workers: int,
@@ -82,7 +82,7 @@ class Dispatcher:
         except TimeoutError:
             pass
 
-    async def _dispatch(self, work: Work, line: Line) -> None:
+    async def _dispatch(self, work: Work, line: BrokerSender) -> None:
         engine = self._engine
         producer, first = line.producer, line.numbers(len(work.rows))
         destination = Destination(line.group, self._brokers.slot_owner)
@@ -105,7 +105,7 @@ class Dispatcher:
         if found.batch is None:
             return
         intent = Decision(
-            kind=Kind.INTENT, at_ms=self._clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
+            kind=DecisionKind.INTENT, at_ms=self._clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
             producer=(producer.start_ms, producer.random), first_sequence=first,
             group=line.group,
         )  # fmt: skip
@@ -143,14 +143,16 @@ class Dispatcher:
                 self.lateness.observe(max(0, now_ms - due_ms) / 1000, len(intent.rows))
             self.dispatched += len(intent.rows)
             self._engine.parked.taken(intent.topic_id)
-            done = Decision(kind=Kind.DONE, at_ms=now_ms, value=intent.offset)
+            done = Decision(kind=DecisionKind.DONE, at_ms=now_ms, value=intent.offset)
             self._note(hour, done)
         else:
             log.warning("a broker group refuses delayed messages", group=intent.group,
                         rows=len(intent.rows), reason=error.message)  # fmt: skip
             if not isinstance(error, (*OF_THE_GROUP, Moved)):
                 self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
-            self._note(hour, Decision(kind=Kind.RELEASED, at_ms=now_ms, value=intent.offset))
+            self._note(
+                hour, Decision(kind=DecisionKind.RELEASED, at_ms=now_ms, value=intent.offset)
+            )
         self._work.set()
 
     def _note(self, hour: int, decision: Decision) -> None:

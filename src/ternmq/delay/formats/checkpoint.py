@@ -3,7 +3,7 @@
     at  size  field
      0     4  magic     b"DCKP"
      4     4  crc       CRC-32C of bytes 8..
-     8     .  msgpack of `Checkpoint` (an array, fields in order)
+     8     .  msgpack of `DelayCheckpoint` (an array, fields in order)
 
 Replaced as a whole, and kept twice: without it the message log would be scheduled again, with what
 went out long ago. Losing both costs that, time, and the counts of hours that are gone; never a
@@ -46,7 +46,7 @@ class KnownTopic(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     cancelled: int
 
 
-class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class DelayCheckpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Marks, all of them true at the time of writing."""
 
     version: int = 1
@@ -76,12 +76,12 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """No hour of this length starts before this."""
 
 
-def encode(checkpoint: Checkpoint) -> bytes:
+def encode(checkpoint: DelayCheckpoint) -> bytes:
     body = msgspec.msgpack.encode(checkpoint)
     return _FRAME.pack(MAGIC, crc32c(body)) + body
 
 
-def decode(content: bytes) -> Checkpoint:
+def decode(content: bytes) -> DelayCheckpoint:
     """Raises `Corrupt` when this is not a whole checkpoint."""
     if len(content) < _FRAME.size:
         raise Corrupt("the delay checkpoint is too short")
@@ -90,7 +90,7 @@ def decode(content: bytes) -> Checkpoint:
     if magic != MAGIC or crc != crc32c(body):
         raise Corrupt("the delay checkpoint does not match its checksum")
     try:
-        found = msgspec.msgpack.decode(body, type=Checkpoint)
+        found = msgspec.msgpack.decode(body, type=DelayCheckpoint)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"the delay checkpoint cannot be read: {error}") from error
     if found.version != 1:

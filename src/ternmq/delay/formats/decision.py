@@ -60,7 +60,7 @@ RECORD_SIZE_MAX = 4 * MIB
 assert HEADER.size == 88
 
 
-class Kind(IntEnum):
+class DecisionKind(IntEnum):
     """What is decided."""
 
     INTENT = 1
@@ -80,7 +80,7 @@ def no_rows() -> np.ndarray:
 class Decision:
     """One record. `offset` is filled in when it is written."""
 
-    kind: Kind
+    kind: DecisionKind
     at_ms: int
     topic_id: int = 0
     rows: np.ndarray = field(default_factory=no_rows)
@@ -118,7 +118,7 @@ def decode(data: Buffer) -> Decision:
     if len(rows) != count:
         raise Corrupt(f"a dispatch record names {len(rows)} rows, not {count}")
     return Decision(
-        kind=Kind(kind), at_ms=at_ms, topic_id=topic_id, rows=rows,
+        kind=DecisionKind(kind), at_ms=at_ms, topic_id=topic_id, rows=rows,
         producer=(fields[10], fields[11]), first_sequence=fields[12], value=fields[13],
         group=bytes(memoryview(data)[group_at : group_at + group_size]).decode(), offset=offset,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from ternmq.core.errors import Corrupt
 from ternmq.delay.formats.decision import HEADER as DISPATCH
-from ternmq.delay.formats.decision import RECORD_SIZE_MAX, Decision, Kind, decode, encode
+from ternmq.delay.formats.decision import RECORD_SIZE_MAX, Decision, DecisionKind, decode, encode
 
 MAGIC = b"DJRN"
 FRAME = struct.Struct("<4sIII")
@@ -42,7 +42,7 @@ class Noted(NamedTuple):
     size: int
     hour: int
     scheduled: int
-    kind: Kind
+    kind: DecisionKind
     place: int
     """Where it goes in its hour's dispatch log."""
     record: memoryview
@@ -73,7 +73,7 @@ def parse(data: memoryview) -> Noted:
     _, _, size, offset, _, hour, scheduled = HEADER.unpack_from(data)
     record = data[HEADER.size : size]
     fields = DISPATCH.unpack_from(record)
-    return Noted(offset, size, hour, scheduled, Kind(fields[3]), fields[6], record)
+    return Noted(offset, size, hour, scheduled, DecisionKind(fields[3]), fields[6], record)
 
 
 class JournalFormat:

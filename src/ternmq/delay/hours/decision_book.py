@@ -12,14 +12,14 @@ from collections import Counter
 
 import numpy as np
 
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 
 PENDING, BUSY, INTENDED, DISPATCHED, CANCELLED = range(5)
 MOVED = 0x80  # Its due time is in `moves`, not in the schedule log.
 STATE = 0x7F
 
 
-class IntentBook:
+class DecisionBook:
     """The rows of one hour."""
 
     def __init__(self) -> None:
@@ -90,23 +90,23 @@ class IntentBook:
         if len(rows):
             self.grow(int(rows.max()) + 1)
         match decision.kind:
-            case Kind.INTENT:
+            case DecisionKind.INTENT:
                 self._mark(rows, INTENDED)
                 self.intents[decision.offset] = decision
-            case Kind.DONE:
+            case DecisionKind.DONE:
                 intent = self.intents.pop(decision.value, None)
                 if intent is not None:
                     self._settle(intent.rows, DISPATCHED)
                     self.dispatched[intent.topic_id] += len(intent.rows)
-            case Kind.RELEASED:
+            case DecisionKind.RELEASED:
                 intent = self.intents.pop(decision.value, None)
                 if intent is not None:
                     self._mark(intent.rows, PENDING)
-            case Kind.CANCELLED:
+            case DecisionKind.CANCELLED:
                 fresh = rows[(self._states[rows] & STATE) != CANCELLED]
                 self._settle(fresh, CANCELLED)
                 self.cancelled[decision.topic_id] += len(fresh)
-            case Kind.MOVED:
+            case DecisionKind.MOVED:
                 for row in rows.tolist():
                     self.moves[row] = (decision.value, decision.topic_id)
                 self._states[rows] = PENDING | MOVED

@@ -1,7 +1,7 @@
 """Every hour that has messages, loaded or not. Plain memory: some hundred bytes an hour.
 
 An hour is known by the UTC millisecond it starts at. Loaded, it also has its `HourIndex` (where
-rows lie) and `IntentBook` (what became of them). `next_due` is never later than the first row that
+rows lie) and `DecisionBook` (what became of them). `next_due` is never later than the first row that
 is not settled, so an hour that is loaded by it is loaded in time, whatever moved in it or is
 released by its broker group.
 """
@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ternmq.delay.formats.checkpoint import KnownHour
-from ternmq.delay.hours.decision_book import IntentBook
-from ternmq.delay.hours.hour_index import Entry, HourIndex
+from ternmq.delay.hours.decision_book import DecisionBook
+from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
 
 NEVER = 2**62
 
@@ -42,7 +42,7 @@ class Hour:
     aside: int = 0
     """Rows that are due and could not be read; tried again after a restart."""
     index: HourIndex | None = None
-    book: IntentBook | None = None
+    book: DecisionBook | None = None
     loading: bool = False
     deciding: int = 0
     """Decisions about its rows that are on their way to the disk."""
@@ -65,7 +65,7 @@ class Hour:
     def pending_of(self, topic_id: int) -> int:
         return self.topics[topic_id] - self.dispatched[topic_id] - self.cancelled[topic_id]
 
-    def grew(self, entry: Entry) -> None:
+    def grew(self, entry: IndexedRows) -> None:
         """A record was added to its schedule log."""
         same = entry.wal_offset == self.wal_offset
         self.wal_pieces = self.wal_pieces + 1 if same else 1
@@ -87,14 +87,14 @@ class Hour:
         )  # fmt: skip
         return self.last_known
 
-    def take_book(self, book: IntentBook) -> None:
+    def take_book(self, book: DecisionBook) -> None:
         """What the start found, or a replica that comes to lead. With open intents it is kept: it
         is wanted at once."""
         self.take_counts(book)
         self.next_due = min([self.next_due, *(due for due, _ in book.moves.values())])
         self.book = book if book.intents else None
 
-    def take_counts(self, book: IntentBook) -> None:
+    def take_counts(self, book: DecisionBook) -> None:
         """Count by this book from now on, also when the hour is not loaded any more."""
         self.dispatched = book.dispatched
         self.cancelled = book.cancelled

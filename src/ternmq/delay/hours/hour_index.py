@@ -14,7 +14,7 @@ import numpy as np
 from crc32c import crc32c
 
 from ternmq.batch.due import due_times
-from ternmq.batch.layout import Attribute, Column, Part
+from ternmq.batch.layout import Attribute, Column, ColumnPart
 from ternmq.batch.rows.merge import ids_of
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS
@@ -23,7 +23,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 BLOCK_ROWS = 2**16
 
 
-class Entry(NamedTuple):
+class IndexedRows(NamedTuple):
     """One record of a schedule log, as loading or scheduling saw it."""
 
     offset: int
@@ -39,21 +39,24 @@ class Entry(NamedTuple):
     """Of the ids, where they do not follow from producer and first sequence."""
 
 
-def entry_of(data: memoryview | bytes | bytearray) -> Entry:
+def entry_of(data: memoryview | bytes | bytearray) -> IndexedRows:
     """Read what the index wants of a placed piece."""
     view = BatchView(data)
     stamped = view.stamp
     hashes = None
-    if view.attributes & Attribute.MERGED or view.buffer(Column.EXPLICIT_ID, Part.DATA) is not None:
+    if (
+        view.attributes & Attribute.MERGED
+        or view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is not None
+    ):
         hashes = hash_ids(*ids_of(view, np.arange(view.count)))
-    return Entry(
+    return IndexedRows(
         stamped.offset, view.size, view.count, stamped.base_sequence, stamped.topic_id,
         stamped.epoch, (view.producer.start_ms, view.producer.random), view.first_sequence,
         np.array(due_times(view, stamped.received_at_ms)), hashes,
     )  # fmt: skip
 
 
-def by_due(entries: Sequence[Entry]) -> tuple[np.ndarray, np.ndarray]:
+def by_due(entries: Sequence[IndexedRows]) -> tuple[np.ndarray, np.ndarray]:
     """(rows, due times) of some records, sorted by due time; in order of rows where it is one."""
     if not entries:
         return np.zeros(0, np.uint32), np.zeros(0, np.int64)
@@ -107,7 +110,7 @@ class HourIndex:
         self.end = 0
         """Bytes of the file that are in here."""
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: IndexedRows) -> None:
         """The next record."""
         if entry.topic_id not in self._topic_numbers:
             self._topic_numbers[entry.topic_id] = len(self.topic_ids)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.due import due_times
-from ternmq.batch.layout import BATCH_SIZE_MAX, STORED_SIZE_MAX, Column, Part, Stamp
+from ternmq.batch.layout import BATCH_SIZE_MAX, STORED_SIZE_MAX, Column, ColumnPart, Stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -30,9 +30,9 @@ from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.replication.commit_gate import Safety
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.rpc.peer import Peer
-from ternmq.storage.log.append import Append, Staged
+from ternmq.storage.log.append import Append, StagedBatches
 from ternmq.storage.messages.message_log import MessageLog
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import (
@@ -52,7 +52,7 @@ SIZE_MAX = BATCH_SIZE_MAX - DISPATCH_ROOM
 Key = tuple[tuple[int, int], int]
 
 
-class Pending:
+class PendingAccept:
     """A batch on its way to the disk, and who waits for it."""
 
     __slots__ = ("append", "done", "key", "size", "waiting")
@@ -78,7 +78,7 @@ class Acceptor:
         max_days: int,
         auto_create: bool,
         on_safe: Callable[[], None],
-        safety: Safety | None = None,
+        safety: CommitGate | None = None,
     ) -> None:
         self._store = store
         self._wal = store.wal
@@ -87,9 +87,9 @@ class Acceptor:
         self._max_days = max_days
         self._auto_create = auto_create
         self._on_safe = on_safe
-        self._pending: dict[Key, Pending] = {}
+        self._pending: dict[Key, PendingAccept] = {}
         self._making: set[asyncio.Task[None]] = set()
-        self.rounds: Rounds[Pending, Staged] = Rounds(
+        self.rounds: Rounds[PendingAccept, StagedBatches] = Rounds(
             "tern-delay-wal", _Arriving(store.wal.messages, self._told), safety
         )
 
@@ -172,7 +172,7 @@ class Acceptor:
             first_sequence=incoming.first_sequence,
         )  # fmt: skip
         self._store.names[topic.id] = topic.name
-        pending = Pending(append, key, peer, frame.correlation)
+        pending = PendingAccept(append, key, peer, frame.correlation)
         self._pending[key] = pending
         peer.hold(pending.size)
         self.rounds.put(pending)
@@ -188,7 +188,7 @@ class Acceptor:
             first_sequence=incoming.first_sequence,
         )  # fmt: skip
         self._store.names[topic.id] = topic.name
-        pending = Pending(append, (incoming.producer, incoming.first_sequence), None)
+        pending = PendingAccept(append, (incoming.producer, incoming.first_sequence), None)
         pending.done = asyncio.get_running_loop().create_future()
         self.rounds.put(pending)
         await asyncio.shield(pending.done)
@@ -200,13 +200,13 @@ class Acceptor:
             topic = await self._directory.create_topic(name, TopicSettings())
         return topic
 
-    def _told(self, items: list[Pending], error: TernError | None) -> None:
+    def _told(self, items: list[PendingAccept], error: TernError | None) -> None:
         for item in items:
             self._tell(item, error)
         if error is None:
             self._on_safe()
 
-    def _tell(self, item: Pending, error: TernError | None) -> None:
+    def _tell(self, item: PendingAccept, error: TernError | None) -> None:
         self._pending.pop(item.key, None)
         if item.waiting:
             item.waiting[0][0].release(item.size)
@@ -237,15 +237,15 @@ class _Arriving:
     in_turn = True
 
     def __init__(
-        self, messages: MessageLog, told: Callable[[list[Pending], TernError | None], None]
+        self, messages: MessageLog, told: Callable[[list[PendingAccept], TernError | None], None]
     ) -> None:
         self._messages = messages
         self._told = told
 
-    def stage(self, items: list[Pending]) -> Staged:
+    def stage(self, items: list[PendingAccept]) -> StagedBatches:
         return self._messages.stage([item.append for item in items])
 
-    def write(self, staged: Staged, passing: Pass) -> Written:
+    def write(self, staged: StagedBatches, passing: Pass) -> Written:
         passing(staged.plan, True)
         self._messages.write(staged)
         return Written(staged.plan.end, sync=True)
@@ -259,7 +259,9 @@ class _Arriving:
     def advance(self, mark: int) -> None:
         """Committing does it."""
 
-    def finish(self, items: list[Pending], staged: Staged | None, error: TernError | None) -> None:
+    def finish(
+        self, items: list[PendingAccept], staged: StagedBatches | None, error: TernError | None
+    ) -> None:
         if staged is not None:
             if error is None:
                 self._messages.commit(staged)
@@ -280,7 +282,7 @@ def _check_topic(
             "ask its owner to add it"
         )
     if incoming.body_size > settings.body_size_max < BATCH_SIZE_MAX:
-        offsets = BatchView(batch).buffer(Column.BODY, Part.OFFSETS)
+        offsets = BatchView(batch).buffer(Column.BODY, ColumnPart.OFFSETS)
         largest = int(np.diff(np.frombuffer(offsets or b"", dtype="<i4")).max())
         if largest > settings.body_size_max:
             raise TooLarge(

@@ -17,11 +17,11 @@ import hashlib
 import numpy as np
 
 from ternmq.batch.envelope import Envelope
-from ternmq.batch.layout import BATCH_SIZE_MAX, Column, Part
-from ternmq.batch.rows.merge import Chosen, adopt
+from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
+from ternmq.batch.rows.merge import ChosenRows, adopt
 from ternmq.batch.view import BatchView
-from ternmq.client.reading.range_reader import ENDLESS, Pieces
-from ternmq.client.transport.cluster import Links
+from ternmq.client.reading.range_reader import ENDLESS, RangeReader
+from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import Closed, TernError
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
@@ -52,14 +52,14 @@ def producer_of(topic_id: int, broker_group: str) -> ProducerId:
     return ProducerId(durable_start(start), random)
 
 
-class Taker:
+class CommittedTaker:
     """One reader for each broker group."""
 
     def __init__(
         self,
         name: str,
         *,
-        links: Links,
+        links: Cluster,
         directory: TopicDirectory,
         acceptor: Acceptor,
         store: DelayStore,
@@ -126,7 +126,7 @@ class Taker:
     async def _take_all(self, topic: Topic, group: str) -> None:
         """Until the topic is another one, or something fails."""
         producer = producer_of(topic.id, group)
-        pieces = Pieces(self._links.broker(group), topic.name, wait_ms=WAIT_MS)
+        pieces = RangeReader(self._links.broker(group), topic.name, wait_ms=WAIT_MS)
         at = self.position(producer)
         while self._directory.topic(self._topic) == topic:
             piece = await pieces.read(at, ENDLESS)
@@ -150,7 +150,7 @@ class Taker:
 
     async def _topic_of(self, view: BatchView) -> Topic | None:
         """What the rows are for; None where it was deleted since, or where there is no due time."""
-        if view.buffer(Column.DUE, Part.VALUES) is None:
+        if view.buffer(Column.DUE, ColumnPart.VALUES) is None:
             return None
         for _ in range(GONE_AFTER):
             topic = await self._acceptor.topic_of(view.topic)
@@ -165,7 +165,7 @@ def _batches(
 ) -> list[tuple[bytearray, int]]:
     """These rows, which follow each other, with the sequence behind each batch."""
     first = view.base_sequence + int(rows[0])
-    batch = adopt(Chosen(view, rows), producer=producer, first_sequence=first)
+    batch = adopt(ChosenRows(view, rows), producer=producer, first_sequence=first)
     if len(batch) <= SIZE_FINE or len(rows) == 1:
         return [(batch, first + len(rows))]
     middle = len(rows) // 2

@@ -15,13 +15,13 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.units import DAY_MS
 from ternmq.delay.dispatching.decide import Decisions
-from ternmq.delay.formats.decision import Decision, Kind
-from ternmq.delay.hours.decision_book import BUSY, CANCELLED, INTENDED, PENDING, IntentBook
+from ternmq.delay.formats.decision import Decision, DecisionKind
+from ternmq.delay.hours.decision_book import BUSY, CANCELLED, INTENDED, PENDING, DecisionBook
 from ternmq.delay.hours.hour import NEVER, Hour
-from ternmq.delay.operations.find import Finder, Found
-from ternmq.delay.operations.listing import Row
+from ternmq.delay.operations.find import DelayFinder, FoundRow
+from ternmq.delay.operations.listing import ListedRow
 from ternmq.delay.timing.engine import Engine
-from ternmq.delay.timing.scheduler import Loader
+from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import DelayChange, DelayChanged, DelayResult
 
 LOOK_AGAIN_S = 0.005
@@ -38,9 +38,9 @@ class Changes:
     def __init__(
         self,
         engine: Engine,
-        loader: Loader,
+        loader: Scheduler,
         decisions: Decisions,
-        finder: Finder,
+        finder: DelayFinder,
         *,
         clock: Clock,
         max_days: int,
@@ -83,7 +83,7 @@ class Changes:
         return due_ms
 
     async def _decide(
-        self, found: Found, request: DelayChange, new_due_ms: int
+        self, found: FoundRow, request: DelayChange, new_due_ms: int
     ) -> DelayChanged | None:
         """None: its hour was cleaned up in this moment."""
         hour, row = found
@@ -107,12 +107,12 @@ class Changes:
             self._loader.let_go(hour)
 
     async def _write(
-        self, hour: Hour, book: IntentBook, row: Row, request: DelayChange, due_ms: int
+        self, hour: Hour, book: DecisionBook, row: ListedRow, request: DelayChange, due_ms: int
     ) -> DelayChanged:
         rows = book.hold(np.array([row.row], np.uint32), NEVER)
         cancel = request.action == "cancel"
         decision = Decision(
-            kind=Kind.CANCELLED if cancel else Kind.MOVED, at_ms=self._clock.now_ms(),
+            kind=DecisionKind.CANCELLED if cancel else DecisionKind.MOVED, at_ms=self._clock.now_ms(),
             topic_id=row.topic_id, rows=rows, value=0 if cancel else due_ms,
         )  # fmt: skip
         error = await self._decisions.put(hour.start, decision)

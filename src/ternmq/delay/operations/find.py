@@ -17,9 +17,16 @@ import numpy as np
 from ternmq.batch.due import due_times
 from ternmq.core.errors import BadRequest, Corrupt, TernError
 from ternmq.delay.hours.hour import Hour
-from ternmq.delay.operations.listing import Hold, Row, Searched, Wanted, first_rows, search
+from ternmq.delay.operations.listing import (
+    Hold,
+    ListedRow,
+    ListingFilter,
+    Searched,
+    first_rows,
+    search,
+)
 from ternmq.delay.timing.engine import Engine
-from ternmq.delay.timing.scheduler import Loader
+from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import (
     DelayCountQuery,
     DelayCounts,
@@ -36,22 +43,22 @@ _CURSOR = struct.Struct("<qqq")  # hour, due, row
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class FoundRow(NamedTuple):
     hour: Hour
-    row: Row
+    row: ListedRow
 
 
-class Finder:
+class DelayFinder:
     """Looks, never changes."""
 
-    def __init__(self, engine: Engine, loader: Loader) -> None:
+    def __init__(self, engine: Engine, loader: Scheduler) -> None:
         self._engine = engine
         self._loader = loader
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
 
     # By id
 
-    async def by_id(self, message_id: bytes, topic: str, hint_ms: int) -> AsyncIterator[Found]:
+    async def by_id(self, message_id: bytes, topic: str, hint_ms: int) -> AsyncIterator[FoundRow]:
         """All rows with this id, those of the hinted hour first."""
         if not message_id:
             raise BadRequest("which message? its id is missing")
@@ -72,7 +79,7 @@ class Finder:
             for row in here.rows:
                 if not topic or self._engine.names.get(row.topic_id) == topic:
                     found = True
-                    yield Found(hour, row)
+                    yield FoundRow(hour, row)
         if damaged and not found:
             raise Corrupt(
                 f"it is not in what can be read, but {damaged} bytes of the schedule logs cannot "
@@ -86,7 +93,7 @@ class Finder:
                 hour, Searched([], 0), search, self._engine.store, hour.start, hour.length,
                 message_id,
             )  # fmt: skip
-        found: list[Row] = []
+        found: list[ListedRow] = []
         for row in index.find(message_id):
             record = int(index.records_of(np.array([row], np.uint32))[0])
             offset, size, first_row = index.place(record)
@@ -94,7 +101,7 @@ class Finder:
             inside = row - first_row  # May lie behind its end, where the next record is damaged.
             if inside < view.count and view.id_bytes(inside) == message_id:
                 due_ms = int(due_times(view, view.stamp.received_at_ms)[inside])
-                found.append(Row(row, due_ms, view.topic_id))
+                found.append(ListedRow(row, due_ms, view.topic_id))
         return Searched(found, hour.damaged)
 
     # Lists
@@ -103,7 +110,7 @@ class Finder:
         """One page of what is not dispatched."""
         await self._loader.scheduled()
         limit = max(1, min(query.limit, LIMIT_MAX))
-        wanted = Wanted(
+        wanted = ListingFilter(
             topic_id=self._topic_id(query.topic), key=query.key, message_id=query.id,
             from_ms=query.from_ms, to_ms=query.to_ms or 2**62, limit=limit + 1,
         )  # fmt: skip
@@ -138,7 +145,7 @@ class Finder:
             more = _CURSOR.pack(start, what.due_at_ms, row)
         return DelayRows(rows=[what for _, _, what in page], next=more)
 
-    def _overlaps(self, hour: Hour, wanted: Wanted) -> bool:
+    def _overlaps(self, hour: Hour, wanted: ListingFilter) -> bool:
         if hour.pending <= 0:
             return False
         inside = hour.start < wanted.to_ms and wanted.from_ms < hour.start + self._engine.hour_ms

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.delay.hours.decision_book import INTENDED, STATE
-from ternmq.delay.hours.hour_index import Entry, HourIndex
+from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
 from ternmq.delay.store.store import DelayStore
 from ternmq.wire.messages.delays import DelayRow
 
 
-class Row(NamedTuple):
+class ListedRow(NamedTuple):
     """One row of an hour, by the schedule log."""
 
     row: int
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 class Searched(NamedTuple):
     """The rows with an id."""
 
-    rows: list[Row]
+    rows: list[ListedRow]
     damaged: int
     """Bytes that cannot be read: there may be more rows in them."""
 
@@ -44,7 +44,7 @@ class Hold:
 
 
 @dataclass(slots=True, kw_only=True)
-class Wanted:
+class ListingFilter:
     """Which rows to list."""
 
     topic_id: int = 0
@@ -59,7 +59,7 @@ class Wanted:
 
 def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Searched:
     """The rows that have this id, whatever became of them."""
-    found: list[Row] = []
+    found: list[ListedRow] = []
     at, damaged = 0, 0
     while at < length:
         step = store.schedule_log.read(start, at, length)
@@ -69,7 +69,7 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Sea
             if rows := index.find(message_id):
                 view = store.record(start, entry.offset, entry.size)
                 found += [
-                    Row(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id)
+                    ListedRow(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id)
                     for row in rows
                     if view.id_bytes(row - entry.first_row) == message_id
                 ]
@@ -78,7 +78,7 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Sea
     return Searched(found, damaged)
 
 
-def first_rows(store: DelayStore, hour: Hold, wanted: Wanted) -> list[tuple[int, DelayRow]]:
+def first_rows(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[tuple[int, DelayRow]]:
     """(row, what it is) of the first pending rows by due time."""
     best = np.zeros(0, _PLACE)
     at = 0
@@ -95,7 +95,9 @@ _PLACE = np.dtype(
 )
 
 
-def _matching(store: DelayStore, hour: Hold, entry: Entry, wanted: Wanted) -> np.ndarray:
+def _matching(
+    store: DelayStore, hour: Hold, entry: IndexedRows, wanted: ListingFilter
+) -> np.ndarray:
     """Places of the rows of a record that are asked for."""
     first, count = entry.first_row, entry.row_count
     if wanted.topic_id and entry.topic_id != wanted.topic_id:
@@ -120,7 +122,7 @@ def _matching(store: DelayStore, hour: Hold, entry: Entry, wanted: Wanted) -> np
     return places
 
 
-def _is_it(view: BatchView, row: int, wanted: Wanted) -> bool:
+def _is_it(view: BatchView, row: int, wanted: ListingFilter) -> bool:
     if wanted.key and view.key(row) != wanted.key:
         return False
     return not wanted.message_id or view.id_bytes(row) == wanted.message_id
@@ -137,7 +139,7 @@ def _row(store: DelayStore, hour: Hold, place: np.void) -> DelayRow:
     row = int(place["row"])
     view = store.record(hour.start, int(place["at"]), int(place["size"]))
     inside = row - int(place["first"])
-    packed = view.buffer(Column.BODY, Part.OFFSETS)
+    packed = view.buffer(Column.BODY, ColumnPart.OFFSETS)
     assert packed is not None
     offsets = packed.cast("i")
     state = int(hour.states[row]) & STATE if row < len(hour.states) else 0

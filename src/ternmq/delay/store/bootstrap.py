@@ -1,6 +1,6 @@
 """What a new replica needs of what is no longer in its master's logs: checkpoint, producers, hours.
 
-A `Base` names the files of every hour as far as the last checkpoint says that they are on disk.
+A `BootstrapFiles` names the files of every hour as far as the last checkpoint says that they are on disk.
 They only grow, so those bytes stay as they are and can be read piece by piece for as long as it
 takes; meanwhile no hour is removed and no log trimmed, until `close`. The logs of the replica begin
 where that checkpoint has them: the message log at what is scheduled, the journal at what lies in
@@ -13,24 +13,24 @@ from ternmq.batch.layout import read_stamp
 from ternmq.core.errors import ProtocolError
 from ternmq.core.units import MIB
 from ternmq.delay.formats import checkpoint as checkpoint_file
-from ternmq.delay.formats.checkpoint import Checkpoint, KnownTopic
+from ternmq.delay.formats.checkpoint import DelayCheckpoint, KnownTopic
 from ternmq.delay.store.bootstrap_install import (
     DISPATCH,
     SCHEDULE,
     BaseFile,
-    Installing,
+    BootstrapInstall,
     Manifest,
     encode,
 )
 from ternmq.delay.store.store import DelayStore
 from ternmq.storage.consume.batch_scan import MessageFormat
 
-__all__ = ["Base", "BaseFile", "Installing"]
+__all__ = ["BaseFile", "BootstrapFiles", "BootstrapInstall"]
 
 READ_SIZE = 4 * MIB
 
 
-class Base:
+class BootstrapFiles:
     """A master's files while somebody copies them. Made on the scheduling thread."""
 
     def __init__(self, store: DelayStore) -> None:
@@ -68,7 +68,7 @@ class Base:
         self._store.holding.pop(id(self), None)
 
 
-def _begin_with(store: DelayStore, known: Checkpoint) -> Checkpoint:
+def _begin_with(store: DelayStore, known: DelayCheckpoint) -> DelayCheckpoint:
     """The checkpoint of a replica whose message log begins at what is scheduled here."""
     ends = dict(store.wal.counts.ends)  # Before the log is read: it has what came meanwhile.
     counted: set[int] = set()

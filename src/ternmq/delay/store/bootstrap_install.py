@@ -1,6 +1,6 @@
 """A base on its way to a replica: the manifest, the files, and how they become its directory.
 
-`Installing` writes the files of a base (see `base_files`) into a folder `base/` of an empty
+`BootstrapInstall` writes the files of a base (see `base_files`) into a folder `base/` of an empty
 directory. `finish` syncs them, writes the manifest there as `complete`, and moves everything to its
 place; killed behind `complete` the next start goes on with it, killed before, it throws the folder
 away. Blocks.
@@ -66,7 +66,7 @@ def decode(content: bytes) -> Manifest:
     return found
 
 
-class Installing:
+class BootstrapInstall:
     """A base on its way to an empty directory, on which no store is open."""
 
     def __init__(self, disk: Disk, paths: DelayPaths, manifest: bytes) -> None:

@@ -8,19 +8,19 @@ is derived from what is not safe, a cut concerns nothing but both logs. Blocks.
 from ternmq.core.clock import Clock
 from ternmq.core.errors import DiskFailed, DiskFull, Diverged, TernError
 from ternmq.core.log import get_logger
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.store.journal import Deciding, Journal
 from ternmq.delay.store.wal import Wal
-from ternmq.storage.log.epoch_history import History
+from ternmq.storage.log.epoch_history import EpochHistory
 from ternmq.storage.log.leader_epochs import Starts
 
 log = get_logger()
 
 
-class Membership:
+class DelayEpochs:
     """Who wrote which part of the message log and of the journal."""
 
-    def __init__(self, history: History, wal: Wal, decisions: Journal) -> None:
+    def __init__(self, history: EpochHistory, wal: Wal, decisions: Journal) -> None:
         self._history = history
         self._source = wal.source
         self._messages = wal.messages
@@ -37,7 +37,7 @@ class Membership:
         self._history.begin(epoch, messages.end, decisions.end)
         messages.epoch = epoch
         begun = Decision(
-            kind=Kind.BEGUN, at_ms=clock.now_ms(), value=hour_ms, first_sequence=epoch
+            kind=DecisionKind.BEGUN, at_ms=clock.now_ms(), value=hour_ms, first_sequence=epoch
         )  # fmt: skip
         staged = decisions.stage([Deciding(0, begun)], scheduled=messages.end, sync=True)
         try:

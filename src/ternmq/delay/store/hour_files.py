@@ -1,6 +1,6 @@
 """One log file per hour, thousands of hours, few of them open: append, sync, read, recover, drop.
 
-The schedule logs are one `HourLog`, the dispatch logs another. Rules:
+The schedule logs are one `HourFiles`, the dispatch logs another. Rules:
 
 1. A failed write is undone (cut back and synced) before the next; if that fails too, or a sync
    fails, the whole log has `failed` until a restart: a failed sync is never tried again.
@@ -23,7 +23,7 @@ from ternmq.delay.formats.paths import hour_name, hours_in
 from ternmq.storage.files.disk import Buffer, Disk, File, removed, write_all
 from ternmq.storage.files.paths import Paths
 from ternmq.storage.log import recovery
-from ternmq.storage.log.recovery import Format, Gap, Visit
+from ternmq.storage.log.recovery import Gap, LogFormat, Visit
 from ternmq.storage.log.recovery_report import RecoveryReport
 
 log = get_logger()
@@ -39,7 +39,7 @@ def one_by_one(work: Callable[[File], None], files: Sequence[File]) -> None:
         work(file)
 
 
-class HourLog:
+class HourFiles:
     """The files of one directory."""
 
     def __init__(
@@ -204,7 +204,7 @@ class HourLog:
     # Recovery
 
     def recover(
-        self, hour: int, *, start: int, durable: int, form: Format, visit: Visit,
+        self, hour: int, *, start: int, durable: int, form: LogFormat, visit: Visit,
         story: tuple[Paths, RecoveryReport],
     ) -> list[Gap]:  # fmt: skip
         """Read one file from `start`; cut a torn tail, keep what was safe: the first `durable`

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import HEADER as DISPATCH
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.journal_record import HEADER, JournalFormat, Noted, pack, parse
-from ternmq.delay.store.hour_files import HourLog
+from ternmq.delay.store.hour_files import HourFiles
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.replica_input import Received
-from ternmq.storage.log.replicated_log import FollowedLog
+from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
-from ternmq.storage.log.write_plan import Plan
+from ternmq.storage.log.write_plan import WritePlan
 
 SEGMENT_SIZE = 32 * MIB
 READ_SIZE = 4 * MIB
-NOT_FOR_HOURS = (Kind.GONE, Kind.BEGUN)
+NOT_FOR_HOURS = (DecisionKind.GONE, DecisionKind.BEGUN)
 
 
 @dataclass(slots=True)
@@ -43,18 +43,18 @@ class StagedDecisions:
     """A group of decisions with their places."""
 
     items: list[Deciding]
-    plan: Plan
+    plan: WritePlan
     places: dict[int, int]
     """Where hours went on before."""
     sync: bool
     written: bool = False
 
 
-class Journal(FollowedLog):
+class Journal(ReplicatedLog):
     """Appends decisions, gives back what is safe."""
 
     def __init__(
-        self, source: SegmentedLog, files: HourLog, *, safe_offset: int | None = None
+        self, source: SegmentedLog, files: HourFiles, *, safe_offset: int | None = None
     ) -> None:
         """Without `safe_offset` everything in the log is safe."""
         super().__init__(source, JournalFormat(), safe_offset)
@@ -89,7 +89,7 @@ class Journal(FollowedLog):
             )  # fmt: skip
             plan.place(record)
             decision.offset = place
-            sync |= decision.kind is not Kind.DONE
+            sync |= decision.kind is not DecisionKind.DONE
             if decision.kind not in NOT_FOR_HOURS:
                 places[hour] = place + len(record) - HEADER.size
         self._in_flight = StagedDecisions(items, plan, before, sync)

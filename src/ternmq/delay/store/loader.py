@@ -17,22 +17,22 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.log import get_logger
 from ternmq.delay.formats import checkpoint as checkpoint_file
-from ternmq.delay.formats.checkpoint import Checkpoint
+from ternmq.delay.formats.checkpoint import DelayCheckpoint
 from ternmq.delay.formats.decision import Decision, DispatchFormat, decode
 from ternmq.delay.formats.journal_record import JournalFormat, parse
 from ternmq.delay.formats.paths import DelayPaths, hour_name
-from ternmq.delay.hours.decision_book import IntentBook
+from ternmq.delay.hours.decision_book import DecisionBook
 from ternmq.delay.hours.hour import Hour
-from ternmq.delay.hours.hour_index import Entry, entry_of
+from ternmq.delay.hours.hour_index import IndexedRows, entry_of
 from ternmq.delay.store.bootstrap_install import finish_base
-from ternmq.delay.store.hour_files import HourLog
+from ternmq.delay.store.hour_files import HourFiles
 from ternmq.delay.store.journal import NOT_FOR_HOURS, SEGMENT_SIZE, Journal
-from ternmq.delay.store.wal import Marks, Wal, open_wal
+from ternmq.delay.store.wal import Wal, WalMarks, open_wal
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.batch_scan import MessageFormat
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log import recovery
-from ternmq.storage.log.epoch_history import History, redo_cut
+from ternmq.storage.log.epoch_history import EpochHistory, redo_cut
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.log.segmented_log import SegmentedLog
 
@@ -49,10 +49,10 @@ class Opened:
 
     disk: Disk
     paths: DelayPaths
-    schedule_files: HourLog
-    dispatch_files: HourLog
-    history: History
-    known: Checkpoint = field(default_factory=Checkpoint)
+    schedule_files: HourFiles
+    dispatch_files: HourFiles
+    history: EpochHistory
+    known: DelayCheckpoint = field(default_factory=DelayCheckpoint)
     report: RecoveryReport = field(default_factory=RecoveryReport)
     hours: dict[int, Hour] = field(default_factory=dict)
     undecided: dict[int, str] = field(default_factory=dict)
@@ -67,8 +67,8 @@ def open_files(disk: Disk, paths: DelayPaths) -> Opened:
         disk.sync_dir(directory)
     finish_base(disk, paths)
     found = Opened(
-        disk, paths, HourLog(disk, paths.schedule), HourLog(disk, paths.dispatch),
-        History(disk, paths.epochs),
+        disk, paths, HourFiles(disk, paths.schedule), HourFiles(disk, paths.dispatch),
+        EpochHistory(disk, paths.epochs),
     )  # fmt: skip
     _read_checkpoint(found)
     found.schedule_files.drop(found.known.dropping)
@@ -106,7 +106,7 @@ def _open_schedules(found: Opened) -> None:
             hour.wal_offset, hour.wal_pieces = before.wal_offset, before.wal_pieces
             hour.next_due = before.next_due
             hour.topics.update(dict(before.topics))
-        entries: _Whole[Entry] = _Whole(entry_of)
+        entries: _Whole[IndexedRows] = _Whole(entry_of)
         lost = files.recover(
             start, start=hour.length, durable=hour.length, form=MessageFormat(),
             visit=entries.visit, story=(found.paths.for_recovery(), found.report),
@@ -129,7 +129,7 @@ def _open_dispatches(found: Opened) -> None:
             start, start=0, durable=known.get(start, 0), form=DispatchFormat(),
             visit=decisions.visit, story=(found.paths.for_recovery(), found.report),
         )  # fmt: skip
-        book = IntentBook()
+        book = DecisionBook()
         book.grow(hour.rows)
         for decision in decisions.below(files.ends[start]):
             book.apply(decision)
@@ -151,7 +151,7 @@ def unknown(what: str) -> str:
 
 def open_messages(found: Opened, *, clock: Clock, config: StorageConfig, suffix: bool) -> Wal:
     """The message log. With a suffix all that lies in schedule logs is safe, the rest as known."""
-    marks = Marks(
+    marks = WalMarks(
         found.known, found.history.epochs, suffix,
         derived=max((hour.wal_offset for hour in found.hours.values()), default=-1),
     )  # fmt: skip

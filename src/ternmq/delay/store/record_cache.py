@@ -9,15 +9,15 @@ from collections import OrderedDict
 from ternmq.batch.layout import check_whole
 from ternmq.batch.view import BatchView
 from ternmq.core.units import MIB
-from ternmq.delay.store.hour_files import HourLog
+from ternmq.delay.store.hour_files import HourFiles
 
 SIZE_MAX = 64 * MIB
 
 
-class KeptRecords:
+class RecordCache:
     """Records by hour and offset."""
 
-    def __init__(self, files: HourLog) -> None:
+    def __init__(self, files: HourFiles) -> None:
         self._files = files
         self._kept: OrderedDict[tuple[int, int], BatchView] = OrderedDict()
         self._size = 0

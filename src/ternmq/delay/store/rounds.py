@@ -5,7 +5,7 @@ takes all of them: `stage` (loop, memory only), `write` (thread, blocks), `finis
 counts, or with the error). While a round is on the disk the next one gathers. The delay server has
 two: one for messages that arrive, one for decisions about rows. Never blocks the loop.
 
-What is written counts once `Safety` says so: at once for a server that is alone, with replicas when
+What is written counts once `CommitGate` says so: at once for a server that is alone, with replicas when
 every required one has it. The bytes of a round go to them while our own disk works; at the start
 and after a failed write only when they are on our own disk (*careful*). Messages wait for those
 before them, so that their numbers have no gaps; decisions do not. Nothing is written once another
@@ -20,8 +20,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from ternmq.core.errors import DiskFailed, NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import start_worker
-from ternmq.replication.commit_gate import Alone, Safety, pass_on
-from ternmq.storage.log.write_plan import Plan
+from ternmq.replication.commit_gate import Alone, CommitGate, pass_on
+from ternmq.storage.log.write_plan import WritePlan
 
 log = get_logger()
 
@@ -30,7 +30,7 @@ SYNC_S = 1.0
 
 Item = TypeVar("Item")
 Stage = TypeVar("Stage")
-Pass = Callable[[Plan, bool], None]
+Pass = Callable[[WritePlan, bool], None]
 """What is about to be written, and whether somebody waits until it is on disk."""
 
 
@@ -79,9 +79,9 @@ class _Open(NamedTuple, Generic[Item, Stage]):
 class Rounds(Generic[Item, Stage]):
     """One way to the disk."""
 
-    def __init__(self, name: str, way: Way[Item, Stage], safety: Safety | None = None) -> None:
+    def __init__(self, name: str, way: Way[Item, Stage], safety: CommitGate | None = None) -> None:
         self._way = way
-        self._safety: Safety = safety or Alone()
+        self._safety: CommitGate = safety or Alone()
         self._loop = asyncio.get_running_loop()
         self._items: list[Item] = []
         self._open: deque[_Open[Item, Stage]] = deque()
@@ -176,9 +176,9 @@ class Rounds(Generic[Item, Stage]):
     # -- on the writer thread
 
     def _run(self, items: list[Item], staged: Stage, *, careful: bool) -> None:
-        plans: list[tuple[Plan, bool]] = []
+        plans: list[tuple[WritePlan, bool]] = []
 
-        def passing(plan: Plan, sync: bool) -> None:
+        def passing(plan: WritePlan, sync: bool) -> None:
             if self._safety.alone:
                 return  # Who copies without being needed reads it from the disk.
             if careful:
@@ -206,13 +206,13 @@ class Rounds(Generic[Item, Stage]):
 
     # -- back on the loop
 
-    def _offer(self, plan: Plan, sync: bool) -> None:
+    def _offer(self, plan: WritePlan, sync: bool) -> None:
         self._offered = True
         pass_on(self._safety, self._way.number, plan, sync=sync)
 
     def _done(
         self, items: list[Item], staged: Stage, done: Written | TernError,
-        plans: list[tuple[Plan, bool]],
+        plans: list[tuple[WritePlan, bool]],
     ) -> None:  # fmt: skip
         self._busy = False
         if isinstance(done, TernError):

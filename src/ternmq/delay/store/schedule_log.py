@@ -16,9 +16,9 @@ from ternmq.batch.layout import FIXED_SIZE, STORED_SIZE_MAX, read_stamp
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
 from ternmq.delay.hours.hour import Hour
-from ternmq.delay.hours.hour_index import Entry, by_due, entry_of
-from ternmq.delay.store.hour_files import HourLog
-from ternmq.delay.store.split_by_hour import Piece, place, split
+from ternmq.delay.hours.hour_index import IndexedRows, by_due, entry_of
+from ternmq.delay.store.hour_files import HourFiles
+from ternmq.delay.store.split_by_hour import HourPiece, place, split
 from ternmq.storage.consume.batch_scan import MessageFormat
 
 log = get_logger()
@@ -42,7 +42,7 @@ class Scheduled:
     """What one step added. With an error the step is tried again from `upto`."""
 
     upto: int
-    entries: list[tuple[int, Entry]] = field(default_factory=list)
+    entries: list[tuple[int, IndexedRows]] = field(default_factory=list)
     error: TernError | None = None
     damaged: int = 0
     stored_at_ms: int = 0
@@ -52,7 +52,7 @@ class Scheduled:
 class Loaded(NamedTuple):
     """Some records of an hour. `whole`: there are no more, and all of them are on disk."""
 
-    entries: list[Entry]
+    entries: list[IndexedRows]
     upto: int
     damaged: int
     """Bytes that cannot be read."""
@@ -65,7 +65,7 @@ class Loaded(NamedTuple):
 class ScheduleLog:
     """Adds rows to hours; used by the scheduling thread, read by others through `files`."""
 
-    def __init__(self, files: HourLog, *, hour_ms: int) -> None:
+    def __init__(self, files: HourFiles, *, hour_ms: int) -> None:
         self.files = files
         self.hour_ms = hour_ms
         self.floor_ms = 0
@@ -80,7 +80,7 @@ class ScheduleLog:
         """Schedule the batches of `data`, which lie at `wal_offset`; blocks. Never raises what a
         disk says: it is in the answer, with everything that was added before."""
         done = Scheduled(upto=wal_offset)
-        gathered: dict[int, list[Piece]] = {}
+        gathered: dict[int, list[HourPiece]] = {}
         origins: dict[int, list[tuple[int, bytes]]] = {}
         at, view, form, stored_at_ms, count = 0, memoryview(data), MessageFormat(), 0, 0
         while at < len(data) and count < PIECES_MAX:
@@ -113,7 +113,7 @@ class ScheduleLog:
         self,
         batch: memoryview,
         offset: int,
-        gathered: dict[int, list[Piece]],
+        gathered: dict[int, list[HourPiece]],
         origins: dict[int, list[tuple[int, bytes]]],
     ) -> int:
         """Put the pieces that are missing with their hours; return how many."""
@@ -133,12 +133,12 @@ class ScheduleLog:
         return added
 
     def _append(
-        self, hour: int, pieces: list[Piece], origins: list[tuple[int, bytes]], done: Scheduled
+        self, hour: int, pieces: list[HourPiece], origins: list[tuple[int, bytes]], done: Scheduled
     ) -> None:
         tail = self._tails.get(hour) or _Tail()
         at, row = self.files.ends.get(hour, 0), tail.rows
         durable = self.files.synced.get(hour, 0)
-        entries: list[Entry] = []
+        entries: list[IndexedRows] = []
         for piece, (offset, header) in zip(pieces, origins, strict=True):
             origin = read_stamp(header)
             place(piece, origin, wal_offset=offset, at=at, row=row, durable=durable)
@@ -172,7 +172,7 @@ class ScheduleLog:
         data = self.files.read(hour, start, min(LOAD_SIZE, end - start))
         last = start + len(data) >= end
         view, form, at, damaged = memoryview(data), MessageFormat(), 0, 0
-        entries: list[Entry] = []
+        entries: list[IndexedRows] = []
         while at < len(data) and len(entries) < RECORDS_MAX:
             if not last and len(data) - at < FIXED_SIZE:
                 break  # The rest of it comes with the next step.

@@ -28,7 +28,7 @@ PIECE_SIZE = 32 * KIB  # A tick reads whole pieces, of many batches a few rows e
 PIECE_SPAN_MS = 10_000  # Rows due so close to each other stay together, however many they are.
 
 
-class Piece(NamedTuple):
+class HourPiece(NamedTuple):
     """Rows of one batch for one hour."""
 
     hour: int
@@ -45,7 +45,7 @@ def hour_of(due_ms: np.ndarray, stored_at_ms: int, hour_ms: int, floor_ms: int =
     return hours
 
 
-def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Piece]:
+def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[HourPiece]:
     """The pieces of a stored batch, by hour."""
     view = BatchView(batch)
     stamped = view.stamp
@@ -54,8 +54,8 @@ def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Pi
     first = int(hours[0])
     size = max(view.size, view.body_size)  # What reading it costs, also when it is compressed.
     if bool((hours == first).all()) and not _too_wide(size, due_ms):
-        return [Piece(first, bytearray(batch), view.count, stamped.topic_id, due_ms)]
-    pieces: list[Piece] = []
+        return [HourPiece(first, bytearray(batch), view.count, stamped.topic_id, due_ms)]
+    pieces: list[HourPiece] = []
     order = np.lexsort((due_ms, hours))
     sorted_hours = hours[order]
     starts = np.flatnonzero(np.r_[True, np.diff(sorted_hours) != 0])
@@ -64,7 +64,7 @@ def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Pi
         for part in _parts(rows, due_ms, size // view.count + 1):
             wanted = np.sort(part)
             pieces.append(
-                Piece(
+                HourPiece(
                     int(sorted_hours[start]), take(view, wanted), len(wanted), stamped.topic_id,
                     due_ms[wanted],
                 )
@@ -84,7 +84,9 @@ def _parts(rows: np.ndarray, due_ms: np.ndarray, row_size: int) -> list[np.ndarr
     return [rows[at : at + step] for at in range(0, len(rows), step)]
 
 
-def place(piece: Piece, origin: Stamp, *, wal_offset: int, at: int, row: int, durable: int) -> None:
+def place(
+    piece: HourPiece, origin: Stamp, *, wal_offset: int, at: int, row: int, durable: int
+) -> None:
     """Stamp a piece for its place in the hour's file."""
     stamp(
         piece.batch,

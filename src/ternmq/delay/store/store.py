@@ -26,15 +26,15 @@ from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.formats import checkpoint as checkpoint_file
-from ternmq.delay.formats.checkpoint import Checkpoint, KnownTopic
-from ternmq.delay.formats.decision import Decision, DispatchFormat, Kind, decode
+from ternmq.delay.formats.checkpoint import DelayCheckpoint, KnownTopic
+from ternmq.delay.formats.decision import Decision, DecisionKind, DispatchFormat, decode
 from ternmq.delay.formats.paths import DelayPaths, hour_name
-from ternmq.delay.hours.decision_book import IntentBook
+from ternmq.delay.hours.decision_book import DecisionBook
 from ternmq.delay.hours.hour import NEVER, Hour
-from ternmq.delay.store.epochs import Membership
+from ternmq.delay.store.epochs import DelayEpochs
 from ternmq.delay.store.journal import NOT_FOR_HOURS, Deciding
 from ternmq.delay.store.loader import Opened, open_files, open_journal, open_messages, unknown
-from ternmq.delay.store.record_cache import KeptRecords
+from ternmq.delay.store.record_cache import RecordCache
 from ternmq.delay.store.schedule_log import Scheduled, ScheduleLog
 from ternmq.delay.store.wal import SEGMENT_SIZE_MAX
 from ternmq.storage.config import StorageConfig
@@ -66,7 +66,7 @@ class DelayStore:
         self.dispatch_files = opened.dispatch_files
         self.wal = open_messages(opened, clock=clock, config=config, suffix=suffix)
         self.decisions = open_journal(opened, suffix=suffix)
-        self._membership = Membership(opened.history, self.wal, self.decisions)
+        self._membership = DelayEpochs(opened.history, self.wal, self.decisions)
         self._clock = clock
         self._replicated = suffix
         self.hours = opened.hours
@@ -107,7 +107,7 @@ class DelayStore:
         self._gone_before = self.known.gone_before
         self.schedule_log.floor_ms = self.known.hour_floor
         self._broken: TernError | None = None
-        self._kept = KeptRecords(self.schedule_files)
+        self._kept = RecordCache(self.schedule_files)
 
     @classmethod
     def open(
@@ -244,11 +244,11 @@ class DelayStore:
             if special is not None:
                 self._apply(special.kind, special.hour, special.decision())
 
-    def _apply(self, kind: Kind, hour: int, decision: Decision) -> None:
-        if kind is Kind.BEGUN and decision.first_sequence > self.begun:
+    def _apply(self, kind: DecisionKind, hour: int, decision: Decision) -> None:
+        if kind is DecisionKind.BEGUN and decision.first_sequence > self.begun:
             self._use_hours(decision.value)
             self.begun = decision.first_sequence
-        elif kind is Kind.GONE:
+        elif kind is DecisionKind.GONE:
             self._gone_before = max(self._gone_before, decision.value)
             if not self.led:
                 self.stored_at_ms = max(self.stored_at_ms, decision.value)
@@ -280,12 +280,12 @@ class DelayStore:
         self.undecided[start] = unknown(f"{path} ends at {offset}, which is too early")
         log.error("decisions are lost; nothing of this hour is sent", hour=start, offset=offset)
 
-    def read_book(self, start: int, rows: int) -> IntentBook:
+    def read_book(self, start: int, rows: int) -> DecisionBook:
         """The decisions about an hour, from its dispatch log and the journal behind what lies in
         it; raises `Corrupt`."""
         if start in self.undecided:
             raise Corrupt(self.undecided[start])
-        book = IntentBook()
+        book = DecisionBook()
         book.grow(rows)
         end = self.dispatch_files.ends.get(start, 0)
         at, form = 0, DispatchFormat()
@@ -299,7 +299,7 @@ class DelayStore:
         self._read_on(book, start, end)
         return book
 
-    def _read_on(self, book: IntentBook, start: int, end: int) -> None:
+    def _read_on(self, book: DecisionBook, start: int, end: int) -> None:
         at, safe = self.derived_to, self.decisions.safe_offset
         while at < safe:
             for noted in self.decisions.records(at, safe):
@@ -347,10 +347,10 @@ class DelayStore:
         self.dispatch_files.sync_many(behind)
         self.settled_to = upto
 
-    def snapshot(self, *, clean: bool = False) -> Checkpoint:
+    def snapshot(self, *, clean: bool = False) -> DelayCheckpoint:
         """How far everything is, while nobody schedules; on the loop where there is one."""
         messages, ends = self.messages, self.wal.counts.ends
-        return Checkpoint(
+        return DelayCheckpoint(
             clean=clean, hour_ms=self.schedule_log.hour_ms, wal_durable=messages.safe_offset,
             scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
             hours=[
@@ -371,12 +371,12 @@ class DelayStore:
             gone_before=self._gone_before, hour_floor=self.schedule_log.floor_ms,
         )  # fmt: skip
 
-    def behind(self, now: Checkpoint) -> list[int]:
+    def behind(self, now: DelayCheckpoint) -> list[int]:
         """Hours that must be synced before this checkpoint is true."""
         files = self.schedule_files
         return [hour.start for hour in now.hours if files.behind(hour.start, hour.length)]
 
-    def checkpoint(self, now: Checkpoint) -> None:
+    def checkpoint(self, now: DelayCheckpoint) -> None:
         """Sync what was scheduled, then write down how far everything is."""
         if self.failed is not None:
             return

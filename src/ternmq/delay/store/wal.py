@@ -13,7 +13,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
-from ternmq.delay.formats.checkpoint import Checkpoint
+from ternmq.delay.formats.checkpoint import DelayCheckpoint
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.batch_scan import Collector, MessageFormat
@@ -105,10 +105,10 @@ def _whole(data: bytes, size_max: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class WalMarks:
     """What is known about the log before it is read."""
 
-    known: Checkpoint
+    known: DelayCheckpoint
     epochs: Epochs
     suffix: bool
     """Not everything that is written is safe."""
@@ -121,7 +121,7 @@ def open_wal(
     paths: DelayPaths,
     *,
     clock: Clock,
-    marks: Marks,
+    marks: WalMarks,
     config: StorageConfig,
     report: RecoveryReport,
 ) -> Wal:

@@ -20,15 +20,15 @@ import msgspec
 import numpy as np
 
 from ternmq.core.log import get_logger
-from ternmq.delay.formats.checkpoint import Checkpoint
-from ternmq.delay.formats.decision import Decision, Kind
-from ternmq.delay.hours.decision_book import MOVED, PENDING, IntentBook
+from ternmq.delay.formats.checkpoint import DelayCheckpoint
+from ternmq.delay.formats.decision import Decision, DecisionKind
+from ternmq.delay.hours.decision_book import MOVED, PENDING, DecisionBook
 from ternmq.delay.hours.hour import NEVER, Hour
-from ternmq.delay.hours.hour_index import Entry, HourIndex, by_due
+from ternmq.delay.hours.hour_index import HourIndex, IndexedRows, by_due
 from ternmq.delay.store.schedule_log import Loaded, Scheduled
 from ternmq.delay.store.store import Deciding, DelayStore
-from ternmq.delay.timing.paused_topics import Parked
-from ternmq.delay.timing.ready import Batch, Ready
+from ternmq.delay.timing.paused_topics import PausedTopics
+from ternmq.delay.timing.ready import Batch, ReadyRows
 from ternmq.delay.timing.wheel import Wheel
 
 log = get_logger()
@@ -53,7 +53,7 @@ class Work:
     late: bool = False
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """Rows of one record."""
 
     hour: int
@@ -63,7 +63,7 @@ class Place(NamedTuple):
     rows: np.ndarray
 
 
-class LedgerLine(NamedTuple):
+class DelayTotals(NamedTuple):
     accepted: int
     pending: int
     dispatched: int
@@ -80,8 +80,8 @@ class Engine:
         self.hour_ms = hour_ms
         self.names = store.names
         self.wheel = Wheel()
-        self.ready = Ready(fragments)
-        self.parked = Parked()
+        self.ready = ReadyRows(fragments)
+        self.parked = PausedTopics()
         self.scheduled_to = store.scheduled_to
         self.stored_at_ms = store.stored_at_ms
         self.unresolved: list[tuple[int, Decision]] = []
@@ -106,9 +106,9 @@ class Engine:
         self.grew(step.entries)
         self.scheduled_upto(step)
 
-    def grew(self, entries: Sequence[tuple[int, Entry]]) -> None:
+    def grew(self, entries: Sequence[tuple[int, IndexedRows]]) -> None:
         """Records were added; those of a large step come in parts, then `scheduled_upto`."""
-        by_hour: dict[int, list[Entry]] = {}
+        by_hour: dict[int, list[IndexedRows]] = {}
         for start, entry in entries:
             hour = self.hours.get(start)
             if hour is None:
@@ -149,7 +149,7 @@ class Engine:
             self._quiet_until = min(sleeping, default=NEVER)
         return min(waiting, key=lambda hour: (not hour.loading, hour.next_due), default=None)
 
-    def begin_loading(self, hour: Hour, book: IntentBook) -> None:
+    def begin_loading(self, hour: Hour, book: DecisionBook) -> None:
         self._near.add(hour.start)
         self._quiet_until = 0
         hour.index = HourIndex()
@@ -174,7 +174,7 @@ class Engine:
             log.info("hour loaded", hour=hour.start, rows=hour.rows, pending=hour.pending)
 
     def _take_in(
-        self, hour: Hour, entries: list[Entry], rows: np.ndarray, due_ms: np.ndarray
+        self, hour: Hour, entries: list[IndexedRows], rows: np.ndarray, due_ms: np.ndarray
     ) -> None:
         index, book = hour.index, hour.book
         assert index is not None
@@ -271,7 +271,7 @@ class Engine:
             self.ready.done(fragment)
         return None
 
-    def places(self, start: int, rows: np.ndarray) -> list[Place]:
+    def places(self, start: int, rows: np.ndarray) -> list[RowPlace]:
         """Which records to read for these rows, in their order."""
         index = self.hours[start].index
         assert index is not None
@@ -279,7 +279,7 @@ class Engine:
         breaks = np.flatnonzero(np.diff(records)) + 1
         firsts = records[np.r_[0, breaks]].tolist()
         return [
-            Place(start, *index.place(record), mine)
+            RowPlace(start, *index.place(record), mine)
             for record, mine in zip(firsts, np.split(rows, breaks), strict=True)
         ]
 
@@ -315,7 +315,7 @@ class Engine:
     def decided(self, item: Deciding, now_ms: int) -> None:
         """A decision is on disk, or is not (`item.error`)."""
         hour, decision = self.hours[item.hour], item.decision
-        if decision.kind is Kind.GONE:
+        if decision.kind is DecisionKind.GONE:
             if item.error is None:
                 self._leave(hour)
             return
@@ -324,13 +324,13 @@ class Engine:
         if item.error is None:
             intent = book.intents.get(decision.value)
             book.apply(decision)
-            if decision.kind is Kind.MOVED:
+            if decision.kind is DecisionKind.MOVED:
                 times = np.full(len(decision.rows), decision.value, np.int64)
                 self.wheel.add(hour.start, decision.rows, times)
                 hour.next_due = min(hour.next_due, decision.value)
-            elif decision.kind is Kind.RELEASED and intent is not None:
+            elif decision.kind is DecisionKind.RELEASED and intent is not None:
                 self._rest(hour, intent, now_ms)
-            elif decision.kind is Kind.INTENT:
+            elif decision.kind is DecisionKind.INTENT:
                 hour.waiting -= len(decision.rows)
 
     def _rest(self, hour: Hour, intent: Decision, now_ms: int) -> None:
@@ -363,7 +363,7 @@ class Engine:
 
     # Counting
 
-    def ledger(self) -> dict[int, LedgerLine]:
+    def ledger(self) -> dict[int, DelayTotals]:
         """Per topic: accepted = pending + dispatched + cancelled."""
         store = self.store
         dispatched, cancelled = store.gone_dispatched.copy(), store.gone_cancelled.copy()
@@ -371,7 +371,7 @@ class Engine:
             dispatched.update(hour.dispatched)
             cancelled.update(hour.cancelled)
         return {
-            topic_id: LedgerLine(
+            topic_id: DelayTotals(
                 accepted, accepted - dispatched[topic_id] - cancelled[topic_id],
                 dispatched[topic_id], cancelled[topic_id],
             )
@@ -385,7 +385,7 @@ class Engine:
         and no master of them gives such an hour a row again."""
         value = self.store.known.stored_at_ms
         return [
-            (start, Decision(kind=Kind.GONE, at_ms=now_ms, value=value))
+            (start, Decision(kind=DecisionKind.GONE, at_ms=now_ms, value=value))
             for start, hour in self.hours.items()
             if self._over(hour)
         ]
@@ -396,7 +396,7 @@ class Engine:
         self.wheel.drop(hour.start)
         self.store.gone(hour)
 
-    def snapshot(self, now_ms: int, *, clean: bool = False) -> Checkpoint:
+    def snapshot(self, now_ms: int, *, clean: bool = False) -> DelayCheckpoint:
         """How far everything is, and which hours are gone."""
         messages = self.store.messages
         if self.scheduled_to == messages.safe_offset and messages.idle:

@@ -13,7 +13,7 @@ REST_MIN_S = 1.0
 REST_MAX_S = 30.0
 
 
-class Parked:
+class PausedTopics:
     """Rows by topic, until a moment of the monotonic clock."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     late: bool = False
 
 
-class Ready:
+class ReadyRows:
     """The fragments, each with a fresh and a late queue."""
 
     def __init__(self, fragments: int) -> None:

@@ -21,8 +21,8 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MINUTE_MS
 from ternmq.delay.formats.decision import Decision
 from ternmq.delay.hours.hour import Hour
-from ternmq.delay.store.bootstrap import Base
-from ternmq.delay.store.hour_files import HourLog
+from ternmq.delay.store.bootstrap import BootstrapFiles
+from ternmq.delay.store.hour_files import HourFiles
 from ternmq.delay.timing.engine import Engine
 from ternmq.storage.files.disk import File
 
@@ -45,7 +45,7 @@ def look_ahead_ms(hour_ms: int) -> int:
     return max(MINUTE_MS, min(hour_ms // 2, LOOK_AHEAD_MAX_MS))
 
 
-class Loader:
+class Scheduler:
     """Drives the scheduling thread."""
 
     def __init__(self, engine: Engine, *, clock: Clock, checkpoint_interval_s: float) -> None:
@@ -199,10 +199,10 @@ class Loader:
         if step.whole:
             self.on_rows()
 
-    async def base(self) -> Base:
+    async def base(self) -> BootstrapFiles:
         """The files as a new replica needs them; to be closed."""
         await self.checkpoint()
-        return await self._on_thread(Base, self._engine.store)
+        return await self._on_thread(BootstrapFiles, self._engine.store)
 
     async def checkpoint(self, *, clean: bool = False) -> None:
         """Write down how far everything is and remove what is over."""
@@ -233,7 +233,7 @@ class Loader:
         if leaving and self._engine.store.failed is None:
             await asyncio.wait([self.decide(start, decision) for start, decision in leaving])
 
-    async def _sync(self, files: HourLog, behind: list[int], *, go_on: bool) -> None:
+    async def _sync(self, files: HourFiles, behind: list[int], *, go_on: bool) -> None:
         for at in range(0, len(behind), SYNC_FILES):
             some = behind[at : at + SYNC_FILES]
             await self._on_thread(files.sync_many, some, self._side_by_side)

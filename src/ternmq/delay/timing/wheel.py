@@ -23,7 +23,7 @@ RUNS_MAX = 8  # Small ones of one hour, before they are merged.
 RUN_ROWS_MAX = 2**18
 
 
-class Due(NamedTuple):
+class DueRows(NamedTuple):
     """Rows of one hour that are due, by due time."""
 
     hour: int
@@ -117,7 +117,9 @@ class Wheel:
         dues += [int(run.due_ms[run.high]) for run in runs if run.high < len(run.rows)]
         return min(dues, default=None)
 
-    def pop(self, now_ms: int, *, fresh_max: int, late_max: int) -> tuple[list[Due], list[Due]]:
+    def pop(
+        self, now_ms: int, *, fresh_max: int, late_max: int
+    ) -> tuple[list[DueRows], list[DueRows]]:
         """(fresh, late) rows that are due at `now_ms`, at most so many."""
         for runs in self._runs.values():
             for run in runs:
@@ -128,21 +130,23 @@ class Wheel:
             del self._runs[hour]
         return fresh, late
 
-    def _pop_fresh(self, now_ms: int, most: int) -> list[Due]:
-        found: list[Due] = []
+    def _pop_fresh(self, now_ms: int, most: int) -> list[DueRows]:
+        found: list[DueRows] = []
         for hour, runs in self._runs.items():
             for run in runs:
                 end = int(np.searchsorted(run.due_ms, now_ms, side="right"))
                 end = min(end, run.high + most)
                 if end > run.high:
-                    found.append(Due(hour, run.rows[run.high : end], run.due_ms[run.high : end]))
+                    found.append(
+                        DueRows(hour, run.rows[run.high : end], run.due_ms[run.high : end])
+                    )
                     most -= end - run.high
                     run.high = end
         return found
 
-    def _pop_late(self, now_ms: int, most: int) -> list[Due]:
+    def _pop_late(self, now_ms: int, most: int) -> list[DueRows]:
         """The oldest first over all hours, to the second."""
-        found: list[Due] = []
+        found: list[DueRows] = []
         while most > 0:
             heads = sorted(
                 (int(run.due_ms[run.late[0][0]]), hour, at)
@@ -158,7 +162,7 @@ class Wheel:
             first, end = run.late.popleft()
             due = int(np.searchsorted(run.due_ms[first:end], min(until, now_ms), side="right"))
             upto = first + min(due, most)
-            found.append(Due(hour, run.rows[first:upto], run.due_ms[first:upto]))
+            found.append(DueRows(hour, run.rows[first:upto], run.due_ms[first:upto]))
             if upto < end:
                 run.late.appendleft((upto, end))
             most -= upto - first

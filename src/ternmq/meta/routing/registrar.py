@@ -21,7 +21,7 @@ from ternmq.core.errors import AlreadyExists, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import later_topic
-from ternmq.meta.directory import MetaService
+from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.claims import last_known
 from ternmq.meta.standings.liveness import ALWAYS, HEARTBEAT_MS
@@ -66,7 +66,7 @@ class Registrar:
 
     def __init__(
         self,
-        service: MetaService,
+        service: MetaDirectory,
         routes: RouteTable,
         clock: Clock,
         *,

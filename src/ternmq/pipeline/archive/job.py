@@ -31,9 +31,9 @@ from ternmq.pipeline.archive.log import (
 )
 from ternmq.pipeline.archive.store import ArchiveStore, staged_path
 from ternmq.pipeline.archive.task_source import ArchiveSource
-from ternmq.pipeline.cluster import Cluster, cluster
+from ternmq.pipeline.cluster import ClusterView, cluster
 from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.source.data_loss import DataLoss
 from ternmq.pipeline.source.ranges import Range, limited, split
 
@@ -87,7 +87,7 @@ class Archiver:
     def __init__(self, spark: SparkSession, job: ArchiveJob) -> None:
         self._spark = spark
         self._job = job
-        self._cluster: Cluster = cluster(job.url)
+        self._cluster: ClusterView = cluster(job.url)
         self._topics: dict[str, int] = {}
         self._told = set[str]()
         self._store = prepared(job)
@@ -163,11 +163,11 @@ class Archiver:
         ends: dict[ArchivePlace, int] = {}
         for group in found.broker_groups():
             for topic in topics:
-                bounds = found.bounds(Place(topic, group))
+                bounds = found.bounds(TopicPlace(topic, group))
                 if bounds is not None:
                     ends[ArchivePlace(MESSAGES, topic, group)] = bounds.end
             if self._job.deliveries:
-                bounds = found.bounds(Place(DELIVERIES_PLACE, group))
+                bounds = found.bounds(TopicPlace(DELIVERIES_PLACE, group))
                 assert bounds is not None
                 ends[ArchivePlace(DELIVERIES, DELIVERIES_PLACE, group)] = bounds.end
         return ends
@@ -198,7 +198,7 @@ class Archiver:
 
     def _deleted(self, place: ArchivePlace) -> bool:
         """Did its topic go since its end was asked for?"""
-        if self._cluster.recent_bounds(Place(place.topic, place.broker_group)) is not None:
+        if self._cluster.recent_bounds(TopicPlace(place.topic, place.broker_group)) is not None:
             return False
         self._tell_not_archived(
             place.topic, f"topic {place.topic!r} was deleted before all of it was archived"
@@ -259,7 +259,7 @@ class Archiver:
         log.warning("not archived in time", what=text)
 
     def _start(self, state: ArchiveState, place: ArchivePlace) -> int:
-        bounds = self._cluster.recent_bounds(Place(place.topic, place.broker_group))
+        bounds = self._cluster.recent_bounds(TopicPlace(place.topic, place.broker_group))
         assert bounds is not None
         mark = state.marks.get(place)
         if mark is None or mark.end >= bounds.first:
@@ -271,7 +271,7 @@ class Archiver:
         tasks: list[dict[str, object]] = []
         for each in ranges:
             kind, topic, group = each.place
-            whole = [Range(Place(topic, group), each.first, each.end)]
+            whole = [Range(TopicPlace(topic, group), each.first, each.end)]
             cut = whole if kind == DELIVERIES else split(whole, rows_max=TASK_ROWS)
             tasks += [
                 {"kind": kind, "topic": topic, "broker_group": group, "first": a, "end": b}
@@ -290,7 +290,7 @@ def _limited(
     starts: dict[ArchivePlace, int], ends: dict[ArchivePlace, int], most: int
 ) -> dict[ArchivePlace, int]:
     """`planning.limited` for places of an archive."""
-    names = {Place(place.topic, place.broker_group): place for place in ends}
+    names = {TopicPlace(place.topic, place.broker_group): place for place in ends}
     found = limited(
         {name: starts[place] for name, place in names.items()},
         {name: ends[place] for name, place in names.items()},

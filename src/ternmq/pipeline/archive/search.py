@@ -28,7 +28,7 @@ FOUND_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SearchTerms:
     """What to look for; empty means any."""
 
     id: str = ""
@@ -53,7 +53,7 @@ class ArchiveSearch:
         self._store.check()
         self._state: ArchiveState = self._store.load()
 
-    def messages(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def messages(self, wanted: SearchTerms) -> list[dict[str, Any]]:
         """The messages, in the order in which they were stored."""
         files = [file for file in self._files(MESSAGES) if _may_hold(file, wanted)]
         born_ms = _born_ms(wanted.id)
@@ -90,7 +90,7 @@ class ArchiveSearch:
         found = [file for file in self._state.files.values() if file.kind == kind]
         return sorted(found, key=lambda file: (file.from_ms, file.path))
 
-    def _query(self, files: Sequence[ArchivedFile], wanted: Wanted) -> list[dict[str, Any]]:
+    def _query(self, files: Sequence[ArchivedFile], wanted: SearchTerms) -> list[dict[str, Any]]:
         if not files:
             return []
         with self._readable():
@@ -110,7 +110,7 @@ class ArchiveSearch:
             text = str(error).partition("\n")[0]
             raise Corrupt(f"a file of {self._store.target} cannot be read: {text}") from error
 
-    def _duckdb(self, files: Sequence[ArchivedFile], wanted: Wanted) -> list[dict[str, Any]]:
+    def _duckdb(self, files: Sequence[ArchivedFile], wanted: SearchTerms) -> list[dict[str, Any]]:
         import duckdb
 
         conditions, values = ["stored_at >= make_timestamptz(?)"], [wanted.from_ms * 1000]
@@ -153,7 +153,7 @@ class ArchiveSearch:
         return found
 
 
-def _may_hold(file: ArchivedFile, wanted: Wanted) -> bool:
+def _may_hold(file: ArchivedFile, wanted: SearchTerms) -> bool:
     in_time = file.to_ms >= wanted.from_ms and file.from_ms < wanted.to_ms
     return in_time and (not wanted.topic or file.topic == wanted.topic)
 
@@ -165,7 +165,7 @@ def _born_ms(text: str) -> int | None:
     return id_from_text(text) >> (RANDOM_BITS + SEQUENCE_BITS)
 
 
-def _condition(wanted: Wanted) -> "ds.Expression":
+def _condition(wanted: SearchTerms) -> "ds.Expression":
     import pyarrow.compute as pc
 
     kind = pa.timestamp("us", tz="UTC")

@@ -19,7 +19,7 @@ from ternmq.pipeline.archive.log import DELIVERIES, ArchivePlace, Told
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.archive.writer import write_rows
 from ternmq.pipeline.cluster import cluster
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.delivery_rows import DeliveryRowMaker
 from ternmq.pipeline.source.rows import RowMaker
@@ -78,7 +78,7 @@ class ArchiveReader(DataSourceReader):
 
 def _rows(url: str, task: ArchiveTask, gone: Callable[[int], None]) -> Iterator[Any]:
     schema = to_arrow_schema(full_schema(task.kind, properties=True), timezone="UTC")
-    place = Place(task.topic, task.broker_group)
+    place = TopicPlace(task.topic, task.broker_group)
     if task.kind == DELIVERIES:
         deliveries = DeliveryRowMaker(schema, broker_group=task.broker_group)
         pages = cluster(url).read_deliveries(place, task.first, task.end, gone)

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline.cluster import Cluster, cluster
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.cluster import ClusterView, cluster
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.spark.session import first_line
 
 DEAD_PREFIX = "%dead."
@@ -60,7 +60,7 @@ def letters(spark: SparkSession, url: str, choice: LetterChoice) -> DataFrame | 
         for broker_group in found.broker_groups()
     }
     frames = [
-        _letters_of(spark, url, Place(group, broker_group), open_)
+        _letters_of(spark, url, TopicPlace(group, broker_group), open_)
         for (group, broker_group), open_ in opened.items()
         if open_
     ]
@@ -116,7 +116,7 @@ def redrive(
     for row in rows.select("group", "broker_group", "letter").toLocalIterator():
         chosen.setdefault((row["group"], row["broker_group"]), []).append(row["letter"])
     total = sum(map(len, chosen.values()))
-    found: Cluster = cluster(url)
+    found: ClusterView = cluster(url)
     sent, failed = 0, list[str]()
     begun = time.monotonic()
     at_once = min(SENT_AT_ONCE, max(1, rate // HELD_A_SECOND)) if rate else SENT_AT_ONCE
@@ -147,7 +147,7 @@ def ranges_of(numbers: Sequence[int]) -> Ranges:
     return ranges
 
 
-def _letters_of(spark: SparkSession, url: str, place: Place, open_: Ranges) -> DataFrame:
+def _letters_of(spark: SparkSession, url: str, place: TopicPlace, open_: Ranges) -> DataFrame:
     """Letters of a group (the topic of `place`) that lie on one broker group."""
     group, broker_group = place
 

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ternmq.batch.encoder import Piece
-from ternmq.batch.layout import Column, Part, Type
+from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.pipeline.archive.log import MESSAGES, ArchiveState
@@ -34,7 +34,7 @@ from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.jobs import replay_plan
 from ternmq.pipeline.jobs.replay_plan import PLANS, Block, ReplayDone, ReplayPlan, Step
-from ternmq.pipeline.jobs.replay_writer import Bringer
+from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.spark.session import first_line
 from ternmq.sync.loop_thread import loop_thread
@@ -253,15 +253,15 @@ class Replayer:
         )  # fmt: skip
         return _collected(rows, self._job.where)
 
-    def _bringer(self, line: str, *, dry_run: bool) -> Bringer:
+    def _bringer(self, line: str, *, dry_run: bool) -> ReplayWriter:
         job = self._job
         request = ReplayOpen(
             topic=job.to_topic or job.topic, into=job.group, replay=self.name,
             source=self._plan.sources.get(line, line), dry_run=dry_run,
         )  # fmt: skip
-        return Bringer(self._cluster.client, self._plan.targets[line], request)
+        return ReplayWriter(self._cluster.client, self._plan.targets[line], request)
 
-    def _send(self, bringer: Bringer, rows: pa.RecordBatch) -> None:
+    def _send(self, bringer: ReplayWriter, rows: pa.RecordBatch) -> None:
         last = int(rows.column("sequence")[rows.num_rows - 1].as_py())
         apps = rows.column("app")
         [made] = sink_rows.batches(rows.drop_columns(["sequence", "app"]), 0)
@@ -277,8 +277,13 @@ def app_pieces(apps: pa.Array) -> list[Piece]:
     ends = np.frombuffer(filled.buffers()[1], "<i4")[filled.offset :][: len(filled) + 1]
     data = memoryview(filled.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
     return [
-        Piece(Column.ORIGIN_APP, Part.OFFSETS, Type.UTF8, (ends - ends[0]).astype("<i4").tobytes()),
-        Piece(Column.ORIGIN_APP, Part.DATA, Type.UTF8, data),
+        Piece(
+            Column.ORIGIN_APP,
+            ColumnPart.OFFSETS,
+            Type.UTF8,
+            (ends - ends[0]).astype("<i4").tobytes(),
+        ),
+        Piece(Column.ORIGIN_APP, ColumnPart.DATA, Type.UTF8, data),
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ternmq.batch.encoder import Origin, Piece, assemble
 from ternmq.client.client import Client
-from ternmq.client.transport.retrying import Patience
+from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, OverLimit
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, ProducerId
 from ternmq.wire.messages.commands import PUBLISHED, Command
@@ -21,7 +21,7 @@ OVER_LIMIT_WAIT_S = 0.2
 OVER_LIMIT_TIMES_MAX = 300
 
 
-class Bringer:
+class ReplayWriter:
     """One line of a replay on its way to one broker group."""
 
     def __init__(self, client: Client, broker_group: str, request: ReplayOpen) -> None:
@@ -33,7 +33,7 @@ class Bringer:
     async def open(self) -> int:
         """Check everything; returns the number that the next message may have at least."""
         link = self._client.links.broker(self._group)
-        patience = Patience(self._client.config, f"a replay to {self._request.topic!r}")
+        patience = RetryingRequest(self._client.config, f"a replay to {self._request.topic!r}")
         self._opened = await patience.ask_record(
             link, Command.REPLAY_OPEN, self._request, ReplayOpened
         )
@@ -53,7 +53,7 @@ class Bringer:
         batch = assemble(list(pieces), count, body_size, origin, first, 0, attributes)
         link = self._client.links.broker(self._group)
         for _ in range(OVER_LIMIT_TIMES_MAX):
-            patience = Patience(self._client.config, f"a replay to {self._request.topic!r}")
+            patience = RetryingRequest(self._client.config, f"a replay to {self._request.topic!r}")
             try:
                 answer = await patience.ask_bytes(link, Command.PUBLISH, batch)
                 break

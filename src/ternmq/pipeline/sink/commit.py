@@ -12,7 +12,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ternmq.core.errors import TernError, TransactionEnded, TransactionNotFound, Unavailable
 from ternmq.core.log import get_logger
-from ternmq.pipeline.cluster import STAGED_S, Cluster
+from ternmq.pipeline.cluster import STAGED_S, ClusterView
 from ternmq.pipeline.sink.stage import TaskDone
 
 log = get_logger()
@@ -26,7 +26,7 @@ def tasks_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
     return sorted(found, key=lambda task: task.partition)
 
 
-def commit(cluster: Cluster, tasks: list[TaskDone]) -> int:
+def commit(cluster: ClusterView, tasks: list[TaskDone]) -> int:
     """Publish these tasks' rows, or what was decided before; returns how many rows that are."""
     if not any(task.attempts or task.committed for task in tasks):
         return 0
@@ -62,7 +62,7 @@ def commit(cluster: Cluster, tasks: list[TaskDone]) -> int:
     return 0
 
 
-def abort(cluster: Cluster, tasks: list[TaskDone], name: str = "") -> None:
+def abort(cluster: ClusterView, tasks: list[TaskDone], name: str = "") -> None:
     """Forget what is staged under a name, unless it is published; what cannot be reached expires.
 
     Also what tasks left that failed, of which no message tells. Only those tell a stream's name:
@@ -89,7 +89,7 @@ def _by_group(tasks: list[TaskDone]) -> Attempts:
     return found
 
 
-def _decided(cluster: Cluster, name: str, groups: list[str]) -> list[int]:
+def _decided(cluster: ClusterView, name: str, groups: list[str]) -> list[int]:
     """What was decided before; with several groups the deciding one may have been another then."""
     if len(groups) == 1:
         return []  # The commit itself says so.

@@ -13,7 +13,15 @@ import pyarrow.compute as pc
 
 from ternmq.batch import compression
 from ternmq.batch.encoder import Columns, Piece
-from ternmq.batch.layout import BATCH_SIZE_MAX, Attribute, Buffer, Column, Encoding, Part, Type
+from ternmq.batch.layout import (
+    BATCH_SIZE_MAX,
+    Attribute,
+    Buffer,
+    Column,
+    ColumnPart,
+    Encoding,
+    Type,
+)
 from ternmq.batch.properties import PROPERTIES_MAX, STRING
 from ternmq.client.model.outgoing import TEXT_SIZE_MAX
 from ternmq.core.errors import BadRequest
@@ -139,7 +147,9 @@ def _batch(rows: pa.RecordBatch, now_ms: int) -> Columns:
     if "born_at" in columns:
         born = pc.cast(columns["born_at"], pa.timestamp("us", tz="UTC")).cast(pa.int64())
         filled = pc.fill_null(born, now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
-        pieces.append(Piece(Column.BORN, Part.VALUES, Type.INT64, filled.astype("<i8").tobytes()))
+        pieces.append(
+            Piece(Column.BORN, ColumnPart.VALUES, Type.INT64, filled.astype("<i8").tobytes())
+        )
     if "deliver_at" in columns:
         pieces.append(_due(columns["deliver_at"]))
     return Columns(pieces, rows.num_rows, body_size, now_ms, attributes)
@@ -149,7 +159,7 @@ def _due(times: pa.Array) -> Piece:
     """To the millisecond, never before its time."""
     us = pc.cast(times, pa.timestamp("us", tz="UTC")).cast(pa.int64())
     ms = -(-us.to_numpy(zero_copy_only=False) // 1000)
-    return Piece(Column.DUE, Part.VALUES, Type.INT64, ms.astype("<i8").tobytes())
+    return Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, ms.astype("<i8").tobytes())
 
 
 def ids(texts: pa.Array) -> pa.Array:
@@ -211,17 +221,17 @@ def _cut(array: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 def _body(array: pa.Array) -> tuple[list[Piece], int]:
     offsets, data = _cut(array)
-    packed = Piece(Column.BODY, Part.OFFSETS, Type.BINARY, offsets.tobytes())
+    packed = Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets.tobytes())
     if len(data) > compression.MEAN_BODY_SIZE_MIN * len(array):
         smaller = compression.compress(bytes(data), offsets.tolist(), Encoding.ZSTD)
         if smaller is not None:
             table, compressed = smaller
             return [
                 packed,
-                Piece(Column.BODY, Part.CHUNKS, Type.BINARY, table),
-                Piece(Column.BODY, Part.DATA, Type.BINARY, compressed, Encoding.ZSTD),
+                Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, table),
+                Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, compressed, Encoding.ZSTD),
             ], len(data)
-    return [packed, Piece(Column.BODY, Part.DATA, Type.BINARY, data)], len(data)
+    return [packed, Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data)], len(data)
 
 
 def _validity(array: pa.Array, column: Column, kind: Type) -> list[Piece]:
@@ -229,7 +239,7 @@ def _validity(array: pa.Array, column: Column, kind: Type) -> list[Piece]:
         return []
     present = pc.is_valid(array).to_numpy(zero_copy_only=False)
     bits = np.packbits(present, bitorder="little").tobytes()
-    return [Piece(column, Part.VALIDITY, kind, bits)]
+    return [Piece(column, ColumnPart.VALIDITY, kind, bits)]
 
 
 def _text(column: Column, kind: Type, array: pa.Array) -> list[Piece]:
@@ -238,8 +248,8 @@ def _text(column: Column, kind: Type, array: pa.Array) -> list[Piece]:
     offsets, data = _cut(array)
     return [
         *_validity(array, column, kind),
-        Piece(column, Part.OFFSETS, kind, offsets.tobytes()),
-        Piece(column, Part.DATA, kind, data),
+        Piece(column, ColumnPart.OFFSETS, kind, offsets.tobytes()),
+        Piece(column, ColumnPart.DATA, kind, data),
     ]
 
 
@@ -253,9 +263,9 @@ def _tags(array: pa.Array) -> list[Piece]:
     kind = Type.DICTIONARY
     return [
         *_validity(plain, Column.TAG, kind),
-        Piece(Column.TAG, Part.VALUES, kind, codes.tobytes()),
-        Piece(Column.TAG, Part.DICTIONARY_OFFSETS, kind, offsets.tobytes()),
-        Piece(Column.TAG, Part.DICTIONARY_DATA, kind, words),
+        Piece(Column.TAG, ColumnPart.VALUES, kind, codes.tobytes()),
+        Piece(Column.TAG, ColumnPart.DICTIONARY_OFFSETS, kind, offsets.tobytes()),
+        Piece(Column.TAG, ColumnPart.DICTIONARY_DATA, kind, words),
     ]
 
 
@@ -276,12 +286,12 @@ def _properties(array: pa.Array) -> list[Piece]:
     row_offsets = np.concatenate(([0], np.cumsum(sizes))).astype("<i4")
     name_offsets, name_data = _cut(names)
     value_offsets, value_data = _cut(values)
-    parts: list[tuple[Part, Buffer]] = [
-        (Part.OFFSETS, row_offsets.tobytes()),
-        (Part.NAME_OFFSETS, name_offsets.tobytes()),
-        (Part.NAME_DATA, name_data),
-        (Part.VALUE_OFFSETS, value_offsets.tobytes()),
-        (Part.VALUE_DATA, value_data),
-        (Part.VALUE_TYPES, bytes([STRING]) * len(names)),
+    parts: list[tuple[ColumnPart, Buffer]] = [
+        (ColumnPart.OFFSETS, row_offsets.tobytes()),
+        (ColumnPart.NAME_OFFSETS, name_offsets.tobytes()),
+        (ColumnPart.NAME_DATA, name_data),
+        (ColumnPart.VALUE_OFFSETS, value_offsets.tobytes()),
+        (ColumnPart.VALUE_DATA, value_data),
+        (ColumnPart.VALUE_TYPES, bytes([STRING]) * len(names)),
     ]
     return [Piece(Column.PROPERTIES, part, Type.MAP, data) for part, data in parts]

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline.cluster import Cluster, cluster
+from ternmq.pipeline.cluster import ClusterView, cluster
 from ternmq.pipeline.options import SinkOptions
 from ternmq.pipeline.sink import commit
 from ternmq.pipeline.sink import rows as sink_rows
@@ -55,7 +55,7 @@ class TaskWriter:
         self._ordered = "order_key" in schema.names
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterView:
         return cluster(self._options.url)
 
     def write(self, rows: Iterator[pa.RecordBatch], name: str, partition: int) -> TaskDone:

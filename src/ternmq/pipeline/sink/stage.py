@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ternmq.batch.encoder import Columns
-from ternmq.client.transactions.detached import Detached, Staged
+from ternmq.client.transactions.detached import Detached, StagedRows
 from ternmq.core.errors import TernError
-from ternmq.pipeline.cluster import Cluster
+from ternmq.pipeline.cluster import ClusterView
 from ternmq.sync.loop_thread import loop_thread
 
 UNDER_WAY_MAX = 4
@@ -55,12 +55,12 @@ class TaskDone(WriterCommitMessage):
 class Stage:
     """The rows of one try of one task."""
 
-    def __init__(self, cluster: Cluster, done: TaskDone) -> None:
+    def __init__(self, cluster: ClusterView, done: TaskDone) -> None:
         self._cluster = cluster
         self.done = done
         self._attempt: Detached | None = None
         self._batches = 0
-        self._under_way: deque[Future[Staged]] = deque()
+        self._under_way: deque[Future[StagedRows]] = deque()
         if done.group != done.groups[0]:
             done.committed = cluster.look(done.name, done.groups[0]).state == "committed"
 

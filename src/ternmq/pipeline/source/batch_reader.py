@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ternmq.pipeline.cluster import cluster
 from ternmq.pipeline.options import SourceOptions
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.source.bounds import ending, places_of, starting
 from ternmq.pipeline.source.columns import check_projection, needed
 from ternmq.pipeline.source.data_loss import DataLoss
@@ -33,7 +33,7 @@ class RangePartition(InputPartition):
     end: int
 
 
-class RangeReader:
+class ArrowRangeReader:
     """What a task does; shared by batch and stream."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -54,7 +54,7 @@ class RangeReader:
     def rows(self, task: RangePartition) -> Iterator[Any]:
         """The rows of a range as Arrow batches."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        place = Place(task.topic, task.broker_group)
+        place = TopicPlace(task.topic, task.broker_group)
         if self._options.stream == "deliveries":
             pages = cluster(self._options.url).read_deliveries(
                 place, task.first, task.end, self._gone(task)
@@ -96,7 +96,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._ranges = RangeReader(options, schema)
+        self._ranges = ArrowRangeReader(options, schema)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

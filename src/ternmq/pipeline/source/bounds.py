@@ -6,17 +6,17 @@ Asked of the brokers, decided here. A place is a topic on a broker group.
 from collections.abc import Collection
 
 from ternmq.core.errors import BadRequest, TopicNotFound
-from ternmq.pipeline.cluster import Bounds, Cluster
+from ternmq.pipeline.cluster import Bounds, ClusterView
 from ternmq.pipeline.options import EARLIEST, LATEST, SourceOptions, Where
-from ternmq.pipeline.positions import DELIVERIES, Place
+from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.pipeline.source.data_loss import DataLoss
 
 
-def places_of(options: SourceOptions, cluster: Cluster) -> list[Place]:
+def places_of(options: SourceOptions, cluster: ClusterView) -> list[TopicPlace]:
     """Every place that the query reads now; a topic that is not there is an error by name."""
     groups = cluster.broker_groups()
     if options.stream == "deliveries":
-        return sorted(Place(DELIVERIES, group) for group in groups)
+        return sorted(TopicPlace(DELIVERIES, group) for group in groups)
     if options.places:
         unknown = sorted({place.broker_group for place in options.places} - set(groups))
         if unknown:
@@ -28,10 +28,10 @@ def places_of(options: SourceOptions, cluster: Cluster) -> list[Place]:
         topics = [topic for topic in cluster.topics() if options.wants(topic)]
     else:
         topics = list(options.topics)
-    return sorted(Place(topic, group) for topic in topics for group in groups)
+    return sorted(TopicPlace(topic, group) for topic in topics for group in groups)
 
 
-def bounds_of(cluster: Cluster, place: Place) -> Bounds:
+def bounds_of(cluster: ClusterView, place: TopicPlace) -> Bounds:
     found = cluster.bounds(place)
     if found is None:
         raise TopicNotFound(
@@ -41,20 +41,22 @@ def bounds_of(cluster: Cluster, place: Place) -> Bounds:
 
 
 def starting(
-    options: SourceOptions, cluster: Cluster, places: Collection[Place]
-) -> dict[Place, int]:
+    options: SourceOptions, cluster: ClusterView, places: Collection[TopicPlace]
+) -> dict[TopicPlace, int]:
     """The first sequence of each place."""
     _check_named("starting", options.starting, places)
     return {place: _start(options, cluster, place) for place in places}
 
 
-def ending(options: SourceOptions, cluster: Cluster, places: Collection[Place]) -> dict[Place, int]:
+def ending(
+    options: SourceOptions, cluster: ClusterView, places: Collection[TopicPlace]
+) -> dict[TopicPlace, int]:
     """The sequence after the last of each place."""
     _check_named("ending", options.ending, places)
     return {place: _end(options, cluster, place) for place in places}
 
 
-def _check_named(side: str, where: Where, places: Collection[Place]) -> None:
+def _check_named(side: str, where: Where, places: Collection[TopicPlace]) -> None:
     """A misspelt topic or broker group would else be read from somewhere else, in silence."""
     strange = sorted(where.sequences.keys() - set(places))
     if strange:
@@ -69,7 +71,7 @@ def _check_named(side: str, where: Where, places: Collection[Place]) -> None:
         )
 
 
-def _start(options: SourceOptions, cluster: Cluster, place: Place) -> int:
+def _start(options: SourceOptions, cluster: ClusterView, place: TopicPlace) -> int:
     where = options.starting
     bounds = bounds_of(cluster, place)
     time_ms = where.time_ms if where.time_ms is not None else where.times_ms.get(place.topic)
@@ -91,7 +93,7 @@ def _start(options: SourceOptions, cluster: Cluster, place: Place) -> int:
     return check_held(options, place, sequence, bounds)
 
 
-def _end(options: SourceOptions, cluster: Cluster, place: Place) -> int:
+def _end(options: SourceOptions, cluster: ClusterView, place: TopicPlace) -> int:
     where = options.ending
     bounds = bounds_of(cluster, place)
     time_ms = where.time_ms if where.time_ms is not None else where.times_ms.get(place.topic)
@@ -105,7 +107,7 @@ def _end(options: SourceOptions, cluster: Cluster, place: Place) -> int:
 
 
 def check_held(
-    options: SourceOptions, place: Place, sequence: int, bounds: Bounds, *, anew: bool = False
+    options: SourceOptions, place: TopicPlace, sequence: int, bounds: Bounds, *, anew: bool = False
 ) -> int:
     """The sequence to start at, or an error that says what is gone."""
     if anew and options.fail_on_data_loss:

@@ -18,13 +18,13 @@ from ternmq.storage.pull.record import (
     FIELDS,
     FRAME,
     NO_SESSION,
-    Kind,
+    PullKind,
     PullRecord,
     decode,
 )
 from ternmq.wire.messages.deliveries import DeliveriesNames, DeliveriesPage
 
-PLACES = {Kind.GROUP_MADE: "made", Kind.RESET: "reset"}
+PLACES = {PullKind.GROUP_MADE: "made", PullKind.RESET: "reset"}
 """Where a group goes on: one row, whose sequence is that place."""
 ROWS_MIN = 8_192
 
@@ -43,17 +43,17 @@ def events(page: DeliveriesPage) -> Iterator[Event]:
     while at < len(data):
         fields = FIELDS.unpack_from(data, at + FRAME.size)
         size, kind, range_count, position = fields[0], fields[1], fields[3], fields[4]
-        if range_count or kind == Kind.GROUP_MADE:
+        if range_count or kind == PullKind.GROUP_MADE:
             yield Event(position, _with_rows(decode(data[at : at + size])))
         at += size
 
 
 def _with_rows(record: PullRecord) -> PullRecord:
     """A record about a place in the sequence gets that place as its only row."""
-    if record.kind == Kind.GROUP_MADE:
+    if record.kind == PullKind.GROUP_MADE:
         start = int(msgspec.msgpack.decode(record.text)[1])
         return replace(record, ranges=((start, start + 1, 0),), text=b"")
-    if record.kind == Kind.RESET:
+    if record.kind == PullKind.RESET:
         target = record.ranges[0][0]
         return replace(record, ranges=((target, target + 1, 0),))
     return record

@@ -17,10 +17,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from ternmq.pipeline.positions import Place, from_json, is_sentinel
+from ternmq.pipeline.positions import TopicPlace, from_json, is_sentinel
 
 
-def behind(end_offset: str | None, latest_offset: str | None) -> dict[Place, int]:
+def behind(end_offset: str | None, latest_offset: str | None) -> dict[TopicPlace, int]:
     """Pure: messages between two positions as Spark tells them; empty for other sources."""
     if not end_offset or not latest_offset:
         return {}

@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 
 
 class Range(NamedTuple):
     """Rows of one place: `first` included, `end` not."""
 
-    place: Place
+    place: TopicPlace
     first: int
     end: int
 
@@ -26,13 +26,15 @@ class Range(NamedTuple):
         return self.end - self.first
 
 
-def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows: int) -> dict[Place, int]:
+def limited(
+    start: Mapping[TopicPlace, int], latest: Mapping[TopicPlace, int], rows: int
+) -> dict[TopicPlace, int]:
     """Where a batch of about `rows` rows ends."""
     waiting = {place: end - start.get(place, 0) for place, end in latest.items()}
     total = sum(max(0, count) for count in waiting.values())
     if total <= rows:
         return dict(latest)
-    ends: dict[Place, int] = {}
+    ends: dict[TopicPlace, int] = {}
     for place, end in latest.items():
         first = start.get(place, 0)
         share = math.ceil(max(0, waiting[place]) * rows / total)
@@ -40,13 +42,13 @@ def limited(start: Mapping[Place, int], latest: Mapping[Place, int], rows: int) 
     return ends
 
 
-Weigh = Callable[[Place, int, int, int], tuple[int, int]]
+Weigh = Callable[[TopicPlace, int, int, int], tuple[int, int]]
 """Place, first, end, bytes -> the sequence about so many bytes after `first`, and the bytes."""
 
 
 def weighed(
-    start: Mapping[Place, int], latest: Mapping[Place, int], size: int, weigh: Weigh
-) -> dict[Place, int]:
+    start: Mapping[TopicPlace, int], latest: Mapping[TopicPlace, int], size: int, weigh: Weigh
+) -> dict[TopicPlace, int]:
     """Where a batch of about `size` stored bytes ends: equal shares, and what one place does not
     need goes to those after it; the place with the fewest rows comes first."""
     waiting = {place: end - start.get(place, 0) for place, end in latest.items()}

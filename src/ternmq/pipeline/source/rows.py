@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ternmq.batch.envelope import Envelope
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, explicit_id_text
@@ -61,7 +61,7 @@ class RowMaker:
         if name == "sequence":
             return pa.array(np.arange(view.base_sequence, view.base_sequence + count))
         if name == "size":
-            return pa.array(np.diff(_offsets(view, Column.BODY, Part.OFFSETS)), field.type)
+            return pa.array(np.diff(_offsets(view, Column.BODY, ColumnPart.OFFSETS)), field.type)
         if name == "body":
             return _bodies(view)
         if name == "key":
@@ -85,7 +85,7 @@ class RowMaker:
 
 def ids(view: BatchView) -> pa.Array:
     """The message ids as text."""
-    if view.buffer(Column.EXPLICIT_ID, Part.DATA) is not None:
+    if view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is not None:
         return _explicit_ids(view)
     prefix = view.message_id(0)[:-SEQUENCE_LETTERS].encode()
     first = view.first_sequence
@@ -101,12 +101,12 @@ def ids(view: BatchView) -> pa.Array:
 def _explicit_ids(view: BatchView) -> pa.Array:
     """Where every row has one of 16 bytes, all at once: 130 bits are 26 letters."""
     offsets, data = (
-        view.buffer(Column.EXPLICIT_ID, Part.OFFSETS),
-        view.buffer(Column.EXPLICIT_ID, Part.DATA),
+        view.buffer(Column.EXPLICIT_ID, ColumnPart.OFFSETS),
+        view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA),
     )
     assert offsets is not None and data is not None
     usual = bool((np.diff(np.frombuffer(offsets, "<i4")) == ID_SIZE).all())
-    if not usual or view.buffer(Column.EXPLICIT_ID, Part.VALIDITY) is not None:
+    if not usual or view.buffer(Column.EXPLICIT_ID, ColumnPart.VALIDITY) is not None:
         return pa.array([explicit_id_text(view.id_bytes(row)) for row in range(view.count)])
     values = np.frombuffer(data, np.uint8, ID_SIZE * view.count).reshape(view.count, ID_SIZE)
     bits = np.zeros((view.count, 5 * ID_TEXT_SIZE), np.uint8)
@@ -121,7 +121,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _offsets(view: BatchView, column: Column, part: Part) -> np.ndarray:
+def _offsets(view: BatchView, column: Column, part: ColumnPart) -> np.ndarray:
     packed = view.buffer(column, part)
     if packed is None:
         raise Corrupt(f"column {column.name.lower()} lacks its offsets")
@@ -134,38 +134,38 @@ def _bodies(view: BatchView) -> pa.Array:
         view.count,
         [
             None,
-            pa.py_buffer(view.buffer(Column.BODY, Part.OFFSETS)),
+            pa.py_buffer(view.buffer(Column.BODY, ColumnPart.OFFSETS)),
             pa.py_buffer(view.raw_bodies()),
         ],
     )
 
 
 def _validity(view: BatchView, column: Column) -> pa.Buffer | None:
-    bits = view.buffer(column, Part.VALIDITY)
+    bits = view.buffer(column, ColumnPart.VALIDITY)
     return None if bits is None else pa.py_buffer(bits)
 
 
 def _text(view: BatchView, column: Column) -> pa.Array:
-    data = view.buffer(column, Part.DATA)
+    data = view.buffer(column, ColumnPart.DATA)
     if data is None:
         return pa.nulls(view.count, pa.utf8())
-    offsets = pa.py_buffer(view.buffer(column, Part.OFFSETS))
+    offsets = pa.py_buffer(view.buffer(column, ColumnPart.OFFSETS))
     return pa.Array.from_buffers(
         pa.utf8(), view.count, [_validity(view, column), offsets, pa.py_buffer(data)]
     )
 
 
 def _or_constant(view: BatchView, column: Column, constant: str) -> pa.Array:
-    if view.buffer(column, Part.DATA) is None:
+    if view.buffer(column, ColumnPart.DATA) is None:
         return pa.repeat(pa.scalar(constant, pa.utf8()), view.count)
     return _text(view, column).fill_null(constant)
 
 
 def _tags(view: BatchView) -> pa.Array:
-    words = view.buffer(Column.TAG, Part.DICTIONARY_DATA)
+    words = view.buffer(Column.TAG, ColumnPart.DICTIONARY_DATA)
     if words is None:
         return pa.nulls(view.count, pa.utf8())
-    offsets = view.buffer(Column.TAG, Part.DICTIONARY_OFFSETS)
+    offsets = view.buffer(Column.TAG, ColumnPart.DICTIONARY_OFFSETS)
     assert offsets is not None
     dictionary = pa.Array.from_buffers(
         pa.utf8(), len(offsets) // 4 - 1, [None, pa.py_buffer(offsets), pa.py_buffer(words)]
@@ -173,14 +173,14 @@ def _tags(view: BatchView) -> pa.Array:
     codes = pa.Array.from_buffers(
         pa.int32(),
         view.count,
-        [_validity(view, Column.TAG), pa.py_buffer(view.buffer(Column.TAG, Part.VALUES))],
+        [_validity(view, Column.TAG), pa.py_buffer(view.buffer(Column.TAG, ColumnPart.VALUES))],
     )
     return dictionary.take(codes)
 
 
 def _properties(view: BatchView, kind: pa.MapType) -> pa.Array:
     column = Column.PROPERTIES
-    types = view.buffer(column, Part.VALUE_TYPES)
+    types = view.buffer(column, ColumnPart.VALUE_TYPES)
     if types is None:
         offsets = pa.array(np.zeros(view.count + 1, np.int32))
         return pa.MapArray.from_arrays(
@@ -188,7 +188,7 @@ def _properties(view: BatchView, kind: pa.MapType) -> pa.Array:
         ).cast(kind)
     total = len(types)
 
-    def strings(places: Part, data: Part) -> pa.Array:
+    def strings(places: ColumnPart, data: ColumnPart) -> pa.Array:
         found = [
             None,
             pa.py_buffer(view.buffer(column, places)),
@@ -196,18 +196,18 @@ def _properties(view: BatchView, kind: pa.MapType) -> pa.Array:
         ]
         return pa.Array.from_buffers(pa.utf8(), total, found)
 
-    names = strings(Part.NAME_OFFSETS, Part.NAME_DATA)
-    values = strings(Part.VALUE_OFFSETS, Part.VALUE_DATA)
-    offsets = pa.array(_offsets(view, column, Part.OFFSETS))
+    names = strings(ColumnPart.NAME_OFFSETS, ColumnPart.NAME_DATA)
+    values = strings(ColumnPart.VALUE_OFFSETS, ColumnPart.VALUE_DATA)
+    offsets = pa.array(_offsets(view, column, ColumnPart.OFFSETS))
     return pa.MapArray.from_arrays(offsets, names, values).cast(kind)
 
 
 def _born(view: BatchView) -> np.ndarray:
-    values = view.buffer(Column.BORN, Part.VALUES)
+    values = view.buffer(Column.BORN, ColumnPart.VALUES)
     if values is None:
         return np.full(view.count, view.base_born_ms, np.int64)
     born = np.frombuffer(values, "<i8")
-    bits = view.buffer(Column.BORN, Part.VALIDITY)
+    bits = view.buffer(Column.BORN, ColumnPart.VALIDITY)
     if bits is None:
         return born
     valid = np.unpackbits(np.frombuffer(bits, np.uint8), count=view.count, bitorder="little")

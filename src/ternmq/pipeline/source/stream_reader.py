@@ -25,13 +25,13 @@ from ternmq.pipeline.cluster import Bounds, cluster
 from ternmq.pipeline.options import SourceOptions
 from ternmq.pipeline.positions import (
     SENTINEL,
-    Place,
+    TopicPlace,
     from_json,
     is_sentinel,
     to_json,
     topic_ids_of,
 )
-from ternmq.pipeline.source.batch_reader import RangePartition, RangeReader
+from ternmq.pipeline.source.batch_reader import ArrowRangeReader, RangePartition
 from ternmq.pipeline.source.bounds import bounds_of, check_held, places_of, starting
 from ternmq.pipeline.source.ranges import Range, limited, weighed
 
@@ -43,8 +43,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._ranges = RangeReader(options, schema)
-        self._target: dict[Place, int] | None = None
+        self._ranges = ArrowRangeReader(options, schema)
+        self._target: dict[TopicPlace, int] | None = None
         self._triggered_at = time.monotonic()
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -116,15 +116,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """Nothing to do: the position is Spark's, the broker keeps no trace of a reader."""
 
-    def _ends(self, ask: Callable[[Place], Bounds | None]) -> dict[Place, int]:
-        ends: dict[Place, int] = {}
+    def _ends(self, ask: Callable[[TopicPlace], Bounds | None]) -> dict[TopicPlace, int]:
+        ends: dict[TopicPlace, int] = {}
         for place in places_of(self._options, cluster(self._options.url)):
             bounds = ask(place)
             if bounds is not None:
                 ends[place] = bounds.end
         return ends
 
-    def _check_same_query(self, at: dict[Place, int]) -> None:
+    def _check_same_query(self, at: dict[TopicPlace, int]) -> None:
         """A checkpoint that shares no topic with this query is that of another one."""
         theirs = {place.topic for place in at}
         if self._options.topics and theirs and theirs.isdisjoint(self._options.topics):
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{', '.join(self._options.topics)}: give the query a checkpoint of its own"
             )
 
-    def _not_back(self, place: Place, at: int, end: int) -> int:
+    def _not_back(self, place: TopicPlace, at: int, end: int) -> int:
         """An end below the start is old (of availableNow, or remembered), unless the topic holds
         less by now: then it was made anew."""
         if end >= at:
@@ -141,14 +141,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = cluster(self._options.url).bounds(place)
         return at if bounds is None or bounds.end >= at else bounds.end
 
-    def _weighed(self, at: dict[Place, int], latest: dict[Place, int]) -> dict[Place, int]:
+    def _weighed(
+        self, at: dict[TopicPlace, int], latest: dict[TopicPlace, int]
+    ) -> dict[TopicPlace, int]:
         """maxBytesPerTrigger, also where there is a limit of rows: the smaller one counts."""
         if self._options.stream == "deliveries":  # Their positions are bytes already.
             return limited(at, latest, self._options.bytes_max)
         weigh = cluster(self._options.url).after_bytes
         return weighed(at, latest, self._options.bytes_max, weigh)
 
-    def _too_little(self, at: dict[Place, int], latest: dict[Place, int]) -> bool:
+    def _too_little(self, at: dict[TopicPlace, int], latest: dict[TopicPlace, int]) -> bool:
         """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
         if not self._options.rows_min or self._target is not None:
             return False

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Command, Hello
@@ -26,10 +26,10 @@ Prepare = Callable[[Followed], Awaitable[None]]
 """Cuts the logs and adopts the master's history; the intake is idle meanwhile."""
 
 
-class Follower:
+class LeaderLink:
     """Follows one master at one epoch."""
 
-    def __init__(self, intake: Intake, hello: Hello, *, prepare: Prepare) -> None:
+    def __init__(self, intake: ReplicaWriter, hello: Hello, *, prepare: Prepare) -> None:
         self._intake = intake
         self._hello = hello
         self._prepare = prepare

@@ -30,7 +30,7 @@ Answer = Callable[[int, int], None]
 """Log and end: so much is held here."""
 
 
-class Target(Protocol):
+class ReplicaTarget(Protocol):
     """A log that is copied here."""
 
     @property
@@ -52,12 +52,12 @@ class Target(Protocol):
         """A piece of it; to be called until `safe_offset` is there."""
 
 
-class Intake:
+class ReplicaWriter:
     """The writing side of a replica."""
 
     def __init__(
         self,
-        logs: Mapping[int, Target],
+        logs: Mapping[int, ReplicaTarget],
         *,
         from_memory: bool = False,
         on_safe: Callable[[int, Any], None],

@@ -31,7 +31,7 @@ BEHIND_MAX = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownMember:
     """What the registry said last."""
 
     version: int
@@ -82,7 +82,7 @@ class Rules:
 class InSync:
     """The set of one leadership."""
 
-    def __init__(self, me: str, known: Known, rules: Rules, *, now: float) -> None:
+    def __init__(self, me: str, known: KnownMember, rules: Rules, *, now: float) -> None:
         self._me = me
         self._wait = rules.wait
         self._behind = 0 if rules.wait else BEHIND_MAX
@@ -95,7 +95,7 @@ class InSync:
         self._expect(now)
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownMember:
         return self._known
 
     @property
@@ -118,7 +118,7 @@ class InSync:
         believed = self._known.waits or (self._proposal is not None and self._proposal.waits)
         return self._wait or believed
 
-    def learn(self, known: Known, now: float) -> bool:
+    def learn(self, known: KnownMember, now: float) -> bool:
         """The registry says so; False if that is old news."""
         if known.version < self._known.version:
             return False

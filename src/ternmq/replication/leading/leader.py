@@ -25,8 +25,8 @@ from ternmq.core.errors import (
 )
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.replication.leading.in_sync_set import InSync, Known, Proposal, Rules
-from ternmq.replication.leading.replica_stream import Feed, Source
+from ternmq.replication.leading.in_sync_set import InSync, KnownMember, Proposal, Rules
+from ternmq.replication.leading.replica_stream import LogSource, ReplicaStream
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.leader_epochs import common_end
@@ -50,7 +50,7 @@ log = get_logger()
 ChangeInSync = Callable[[Proposal], Awaitable[Standing]]
 
 
-class Led(Source, Protocol):
+class Led(LogSource, Protocol):
     """A log that is led here."""
 
     @property
@@ -58,7 +58,7 @@ class Led(Source, Protocol):
         """Everything below is written."""
 
 
-class History(Protocol):
+class LedHistory(Protocol):
     """What a store says about its past."""
 
     def starts(self, log: int) -> list[tuple[int, int]]:
@@ -77,7 +77,7 @@ class Leader:
         standing: Standing,
         *,
         logs: Mapping[int, Led],
-        history: History,
+        history: LedHistory,
         change: ChangeInSync,
         rules: Rules,
     ) -> None:
@@ -91,7 +91,7 @@ class Leader:
         self._history = history
         self._change = change
         self._in_sync = InSync(me, known_of(standing), rules, now=self._loop.time())
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, ReplicaStream] = {}
         self._fed = False
         """Somebody was passed bytes of this epoch, whether still here or not."""
         first = {number: led.start_offset for number, led in logs.items()}
@@ -188,7 +188,7 @@ class Leader:
             before.peer.attachments.pop("feed", None)
             before.peer.close()
         self._fed = True
-        feed = self._feeds[member] = Feed(peer, member, self.epoch, self._logs, self)
+        feed = self._feeds[member] = ReplicaStream(peer, member, self.epoch, self._logs, self)
         peer.attachments["feed"] = feed
         self._in_sync.came(member, self._loop.time())
         self._update()
@@ -198,7 +198,7 @@ class Leader:
         if len(frame.payload) != REPLICATED.size:
             raise ProtocolError("REPLICATED of a wrong size")
         epoch, end, number, _ = REPLICATED.unpack(frame.payload)
-        feed: Feed | None = peer.attachments.get("feed")
+        feed: ReplicaStream | None = peer.attachments.get("feed")
         if feed is None or epoch != self.epoch or number not in self._logs or self.ended.done():
             raise ProtocolError("REPLICATED without FOLLOW at this epoch")
         stream = feed.streams[number]
@@ -216,7 +216,7 @@ class Leader:
 
     def lost(self, peer: Peer) -> None:
         """A connection is gone; it may have been a replica's."""
-        feed: Feed | None = peer.attachments.pop("feed", None)
+        feed: ReplicaStream | None = peer.attachments.pop("feed", None)
         if feed is None or self._feeds.get(feed.member) is not feed:
             return
         feed.end()
@@ -399,8 +399,8 @@ class Leader:
             feed.peer.close()
 
 
-def known_of(standing: Standing) -> Known:
-    return Known(
+def known_of(standing: Standing) -> KnownMember:
+    return KnownMember(
         version=standing.version,
         in_sync=frozenset(standing.in_sync),
         members=frozenset(member.id for member in standing.members),

@@ -36,7 +36,7 @@ log = get_logger()
 _REPLICATE = int(Command.REPLICATE)
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """A log as its master has it."""
 
     @property
@@ -46,7 +46,7 @@ class Source(Protocol):
         """Written bytes, as stored; blocks."""
 
 
-class Marks(Protocol):
+class StreamMarks(Protocol):
     """What the master knows of a log."""
 
     def mark(self, log: int) -> int:
@@ -66,7 +66,7 @@ class _Piece(NamedTuple):
 class Stream:
     """One log on its way to one replica."""
 
-    def __init__(self, number: int, source: Source, marks: Marks, send: "Send") -> None:
+    def __init__(self, number: int, source: LogSource, marks: StreamMarks, send: "Send") -> None:
         self._number = number
         self._source = source
         self._marks = marks
@@ -162,11 +162,11 @@ class Send(Protocol):
     def failed(self, error: BaseException) -> None: ...
 
 
-class Feed:
+class ReplicaStream:
     """One replica as its master sees it."""
 
     def __init__(
-        self, peer: Peer, member: str, epoch: int, logs: Mapping[int, Source], marks: Marks
+        self, peer: Peer, member: str, epoch: int, logs: Mapping[int, LogSource], marks: StreamMarks
     ) -> None:
         self.peer = peer
         self.member = member

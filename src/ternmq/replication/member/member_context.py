@@ -11,7 +11,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
 from ternmq.replication.member.group_record import GroupRecord, has_company
-from ternmq.replication.member.role_switch import Door
+from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
@@ -23,7 +23,7 @@ log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class MemberContext:
     """Where a member of a broker group lives."""
 
     kind: GroupKind
@@ -34,7 +34,7 @@ class Site:
     member: MemberFile
     record: GroupRecord
     hello: Hello
-    door: Door
+    door: RoleSwitch
     standing: Standing
     """As it was heard last."""
     heard: Callable[[Standing], None] = lambda standing: None

@@ -40,7 +40,7 @@ class NoRole:
         pass
 
 
-class Door:
+class RoleSwitch:
     """The handler of a member's listener."""
 
     def __init__(self, config: NodeConfig, role: wire.ServerRole) -> None:

@@ -1,8 +1,8 @@
 """What a kind of server brings to the roles that all kinds have in common.
 
 A broker and a delay server join groups, lead and follow by the same code. What differs is behind
-these protocols: which files they have (`Holding`), what they do for clients while they lead
-(`Serving`), what they still answer while they follow (`Copying`).
+these protocols: which files they have (`ReplicatedStore`), what they do for clients while they lead
+(`LeaderService`), what they still answer while they follow (`FollowerService`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from ternmq.core.errors import TernError
 from ternmq.metrics.samples import Samples
-from ternmq.replication.following.replica_writer import Intake, Target
+from ternmq.replication.following.replica_writer import ReplicaTarget, ReplicaWriter
 from ternmq.replication.leading.leader import Leader
-from ternmq.replication.leading.replica_stream import Source
-from ternmq.replication.member.member_context import Site
+from ternmq.replication.leading.replica_stream import LogSource
+from ternmq.replication.member.member_context import MemberContext
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.log.leader_epochs import Starts
@@ -26,11 +26,11 @@ from ternmq.wire.messages.standings import GroupKind
 Loops = Mapping[str, Callable[[], Awaitable[None]]]
 
 
-class CopiedLog(Source, Target, Protocol):
+class CopiedLog(LogSource, ReplicaTarget, Protocol):
     """A log that a master has and its replicas copy."""
 
 
-class Router(Protocol):
+class FrameRouter(Protocol):
     """From a frame to the part that handles it."""
 
     def add(self, command: Command, hot: Callable[[Peer, Frame], None]) -> None: ...
@@ -38,11 +38,11 @@ class Router(Protocol):
     def route(self, peer: Peer, frame: Frame) -> None: ...
 
 
-class Serving(Protocol):
+class LeaderService(Protocol):
     """What a master does for clients, from `start` to `close`."""
 
     @property
-    def router(self) -> Router: ...
+    def router(self) -> FrameRouter: ...
 
     async def start(self) -> None:
         """Be ready for clients."""
@@ -62,7 +62,7 @@ class Serving(Protocol):
         """Write what waits; the store stays open."""
 
 
-class Copying(Protocol):
+class FollowerService(Protocol):
     """What a replica does besides copying; it is the role that answers clients, too."""
 
     epoch: int
@@ -82,7 +82,7 @@ class Copying(Protocol):
     def on_safe(self, number: int, told: Any) -> None:
         """More of a log counts, as the master says; `told` is what `advance` returned."""
 
-    def loops(self, intake: Intake) -> Loops:
+    def loops(self, intake: ReplicaWriter) -> Loops:
         """What runs while it follows; files are changed by `intake.alone` only."""
 
     async def scrape(self, out: Samples) -> None: ...
@@ -90,7 +90,7 @@ class Copying(Protocol):
     async def close(self) -> None: ...
 
 
-class Holding(Protocol):
+class ReplicatedStore(Protocol):
     """An open store. What blocks is called on another thread than the loop's."""
 
     @property
@@ -112,20 +112,20 @@ class Holding(Protocol):
     def base(self) -> bytes:
         """What a member begins with whose logs end before these begin; does not wait."""
 
-    async def reserve(self, site: Site) -> int:
+    async def reserve(self, site: MemberContext) -> int:
         """Numbers in the data are never given out again; returns the last epoch in it."""
 
-    def serving(self, site: Site, leader: Leader) -> Serving:
+    def serving(self, site: MemberContext, leader: Leader) -> LeaderService:
         """The parts of a master; all that is in the logs counts."""
 
-    def copying(self, site: Site) -> Copying:
+    def copying(self, site: MemberContext) -> FollowerService:
         """The parts of a replica."""
 
     def close(self) -> None:
         """Blocks."""
 
 
-class Trade(Protocol):
+class ServerKind(Protocol):
     """One kind of server, before its store is open."""
 
     kind: GroupKind
@@ -148,9 +148,9 @@ class Trade(Protocol):
     def note_forgetful(self, forgetful: bool) -> None:
         """So it would be from here on, until the store is closed in order; blocks, durable."""
 
-    def open(self, epoch: int, *, suffix: bool) -> Holding:
+    def open(self, epoch: int, *, suffix: bool) -> ReplicatedStore:
         """Open and recover; blocks. With `suffix` only what is known to be safe is visible."""
 
-    async def begin_anew(self, site: Site, base: bytes) -> None:
+    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         """Begin with a base of the master, while the store is closed; raises `AlreadyExists` where
         there is something that must not be lost."""

@@ -23,11 +23,11 @@ from ternmq.core.errors import (
 )
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import Seldom
-from ternmq.replication.following.leader_link import Follower
-from ternmq.replication.following.replica_writer import Intake
-from ternmq.replication.member.member_context import Site
-from ternmq.replication.member.server_kind import Copying, Holding, Trade
+from ternmq.core.log_throttle import LogThrottle
+from ternmq.replication.following.leader_link import LeaderLink
+from ternmq.replication.following.replica_writer import ReplicaWriter
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.server_kind import FollowerService, ReplicatedStore, ServerKind
 from ternmq.replication.roles.reseed import move, why_not
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.wire.messages.replication import MESSAGES, Follow, Followed, LogHeld
@@ -40,18 +40,22 @@ UNDECIDED = "the registry was lost; 'tern broker promote' shows who is missing"
 log = get_logger()
 
 
-class Replica:
+class FollowerRole:
     """One time of following, until this member leads or stops."""
 
-    def __init__(self, site: Site, holding: Holding, copying: Copying) -> None:
+    def __init__(
+        self, site: MemberContext, holding: ReplicatedStore, copying: FollowerService
+    ) -> None:
         self._site = site
         self._holding = holding
         self._logs = holding.logs
         self.role = copying
-        self._intake = Intake(self._logs, from_memory=site.from_memory, on_safe=copying.on_safe)
-        self._follower = Follower(self._intake, site.hello, prepare=self._prepare)
+        self._intake = ReplicaWriter(
+            self._logs, from_memory=site.from_memory, on_safe=copying.on_safe
+        )
+        self._follower = LeaderLink(self._intake, site.hello, prepare=self._prepare)
         copying.lag = self._lag
-        self._seldom = Seldom()
+        self._seldom = LogThrottle()
         self.base = b""
         """What to begin with anew, once the store is closed."""
         self.diverged = False
@@ -212,7 +216,7 @@ class Replica:
         await self._intake.close()
 
 
-async def follow(site: Site, trade: Trade) -> Standing | None:
+async def follow(site: MemberContext, trade: ServerKind) -> Standing | None:
     """Be a replica; returns the standing by which this member leads, None at the end."""
     while True:
         useless, base = False, b""
@@ -234,7 +238,7 @@ async def follow(site: Site, trade: Trade) -> Standing | None:
             await asyncio.sleep(DIVERGED_S)
 
 
-async def _begin_anew(site: Site, trade: Trade, base: bytes) -> None:
+async def _begin_anew(site: MemberContext, trade: ServerKind, base: bytes) -> None:
     """With what the master gave; what is here ends before the master's logs begin."""
     try:
         await trade.begin_anew(site, base)
@@ -243,7 +247,7 @@ async def _begin_anew(site: Site, trade: Trade, base: bytes) -> None:
         await trade.begin_anew(site, base)
 
 
-async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, bool]:
+async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | None, bytes, bool]:
     """(standing to lead by, base to begin with, whether the data is of no use)."""
     loop = asyncio.get_running_loop()
     epoch = site.member.accepted_epoch
@@ -251,7 +255,7 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, boo
     try:
         if site.from_memory:
             await loop.run_in_executor(None, trade.note_forgetful, True)
-        replica = Replica(site, holding, holding.copying(site))
+        replica = FollowerRole(site, holding, holding.copying(site))
         try:
             site.door.enter(replica.role)
             site.begun(replica.role.scrape)
@@ -270,7 +274,9 @@ async def _follow(site: Site, trade: Trade) -> tuple[Standing | None, bytes, boo
         await loop.run_in_executor(None, holding.close)
 
 
-async def _useless(site: Site, trade: Trade, role: Copying, what: str) -> bool:
+async def _useless(
+    site: MemberContext, trade: ServerKind, role: FollowerService, what: str
+) -> bool:
     """Until it can be moved aside; or (False) the server stops, or somebody wants it to lead."""
     while not site.stop.is_set() and (site.standing.master != site.me or site.unfit):
         if site.unfit:

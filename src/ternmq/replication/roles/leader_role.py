@@ -19,10 +19,15 @@ from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
-from ternmq.replication.member.member_context import Site
-from ternmq.replication.member.server_kind import Holding, Router, Serving, Trade
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.server_kind import (
+    FrameRouter,
+    LeaderService,
+    ReplicatedStore,
+    ServerKind,
+)
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.pending_requests import Answering
+from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.commands import Command, unpack
 from ternmq.wire.messages.replication import Follow
@@ -34,10 +39,10 @@ HAND_OVER_S = 5.0
 _REPLICATED, _FOLLOW = int(Command.REPLICATED), int(Command.FOLLOW)
 
 
-class Past:
+class PastEpochs:
     """What the leader asks a store about its history."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: ReplicatedStore) -> None:
         self._holding = holding
         self._starts = holding.tables()
 
@@ -48,18 +53,18 @@ class Past:
         return self._holding.base()
 
 
-class MasterRole:
+class LeaderRole:
     """Answers replicas from the beginning, clients once they are served."""
 
-    def __init__(self, site: Site, leader: Leader) -> None:
+    def __init__(self, site: MemberContext, leader: Leader) -> None:
         self.epoch = leader.epoch
         self._site = site
         self._leader = leader
-        self._answering = Answering()
-        self._serving: Serving | None = None
-        self._router: Router | None = None
+        self._answering = PendingRequests()
+        self._serving: LeaderService | None = None
+        self._router: FrameRouter | None = None
 
-    def serve(self, serving: Serving) -> None:
+    def serve(self, serving: LeaderService) -> None:
         self._serving, self._router = serving, serving.router
         self._router.add(Command.FOLLOW, self._follow)
         self._router.add(Command.REPLICATED, self._leader.replicated)
@@ -93,7 +98,7 @@ class MasterRole:
             self._serving.lost(peer)
 
 
-async def lead(site: Site, trade: Trade, standing: Standing) -> None:
+async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> None:
     """Lead at the epoch of this standing until it is over."""
     loop = asyncio.get_running_loop()
     alone = standing.in_sync == [site.me]
@@ -104,7 +109,7 @@ async def lead(site: Site, trade: Trade, standing: Standing) -> None:
         standing = await _reserve(site, holding, standing)
         await loop.run_in_executor(None, holding.begin_epoch, standing.epoch)
         leader = _leader(site, holding, standing)
-        role = MasterRole(site, leader)
+        role = LeaderRole(site, leader)
         site.door.enter(role)
         site.heard, site.hurt = leader.learn, leader.step_down
         await site.record.note(site.standing)
@@ -123,7 +128,7 @@ async def lead(site: Site, trade: Trade, standing: Standing) -> None:
         await loop.run_in_executor(None, holding.close)
 
 
-async def _reserve(site: Site, holding: Holding, standing: Standing) -> Standing:
+async def _reserve(site: MemberContext, holding: ReplicatedStore, standing: Standing) -> Standing:
     """Numbers in the data are never given out again; the epoch is above all that were used."""
     used = await holding.reserve(site)
     if standing.epoch <= used:
@@ -133,7 +138,7 @@ async def _reserve(site: Site, holding: Holding, standing: Standing) -> Standing
     return standing
 
 
-def _leader(site: Site, holding: Holding, standing: Standing) -> Leader:
+def _leader(site: MemberContext, holding: ReplicatedStore, standing: Standing) -> Leader:
     async def change(wanted: Proposal) -> Standing:
         try:
             changed = await site.directory.change_in_sync(
@@ -152,7 +157,7 @@ def _leader(site: Site, holding: Holding, standing: Standing) -> Leader:
         site.me,
         standing,
         logs=holding.logs,
-        history=Past(holding),
+        history=PastEpochs(holding),
         change=change,
         rules=Rules(
             lost=site.config.replica_lost,
@@ -162,7 +167,7 @@ def _leader(site: Site, holding: Holding, standing: Standing) -> Leader:
     )
 
 
-async def _settled(site: Site, holding: Holding, leader: Leader) -> bool:
+async def _settled(site: MemberContext, holding: ReplicatedStore, leader: Leader) -> bool:
     """Wait until everything on this disk counts, and let it; False when it is over before."""
     moved = asyncio.Event()
     leader.watch(moved.set)
@@ -184,7 +189,7 @@ async def _settled(site: Site, holding: Holding, leader: Leader) -> bool:
 
 
 async def _serve(
-    site: Site, trade: Trade, role: MasterRole, leader: Leader, serving: Serving
+    site: MemberContext, trade: ServerKind, role: LeaderRole, leader: Leader, serving: LeaderService
 ) -> None:
     try:
         await serving.start()
@@ -204,7 +209,7 @@ async def _serve(
         await serving.close()
 
 
-async def hand_over(site: Site, leader: Leader, request: Handover) -> HandedOver:
+async def hand_over(site: MemberContext, leader: Leader, request: Handover) -> HandedOver:
     """The HANDOVER command: messages wait, the other catches up, the registry makes it master."""
     loop = asyncio.get_running_loop()
     began = loop.time()

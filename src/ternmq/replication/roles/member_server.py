@@ -19,9 +19,9 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.member.group_record import GroupRecord
-from ternmq.replication.member.member_context import Site
-from ternmq.replication.member.role_switch import Door
-from ternmq.replication.member.server_kind import Trade
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.role_switch import RoleSwitch
+from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
@@ -40,7 +40,7 @@ log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MemberPlace:
     """Where a server is in its cluster."""
 
     directory: ClusterDirectory
@@ -55,7 +55,7 @@ class Place:
 class MemberServer:
     """A running server, as its owner sees it."""
 
-    def __init__(self, site: Site, listener: Listener) -> None:
+    def __init__(self, site: MemberContext, listener: Listener) -> None:
         self._site = site
         self.listener = listener
         self.address = listener.address
@@ -73,7 +73,7 @@ class MemberServer:
 
 @asynccontextmanager
 async def serving_member(
-    trade: Trade, config: NodeConfig, place: Place, *, clock: Clock, disk: Disk
+    trade: ServerKind, config: NodeConfig, place: MemberPlace, *, clock: Clock, disk: Disk
 ) -> AsyncIterator[MemberServer]:
     """Be a member while the block runs."""
     site = await _join(trade, config, place, clock, disk)
@@ -103,7 +103,9 @@ async def serving_member(
                 log.error("a role failed", error=repr(failed))
 
 
-async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, disk: Disk) -> Site:
+async def _join(
+    trade: ServerKind, config: NodeConfig, place: MemberPlace, clock: Clock, disk: Disk
+) -> MemberContext:
     loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
     disk.mkdir(config.data_dir)
     member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
@@ -119,9 +121,9 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
         standing = await _leave(directory, standing, member.id)
         await loop.run_in_executor(None, trade.note_forgetful, False)
     await record.note(standing)
-    site = Site(
+    site = MemberContext(
         kind=trade.kind, config=config, directory=directory, clock=clock, disk=disk, member=member,
-        record=record, hello=place.hello, door=Door(config, trade.role), standing=standing,
+        record=record, hello=place.hello, door=RoleSwitch(config, trade.role), standing=standing,
     )  # fmt: skip
     site.join = partial(_ask, trade, directory, record, empty, me)
     directory.on_standing_changed(site.learn)
@@ -134,7 +136,7 @@ async def _join(trade: Trade, config: NodeConfig, place: Place, clock: Clock, di
 
 
 async def _ask(
-    trade: Trade, directory: ClusterDirectory, record: GroupRecord, group: Standing, me: Member,
+    trade: ServerKind, directory: ClusterDirectory, record: GroupRecord, group: Standing, me: Member,
     *, lacks: bool = False,
 ) -> Standing:  # fmt: skip
     """Join once, with what this disk says."""
@@ -147,7 +149,7 @@ async def _ask(
     )
 
 
-async def _stay_joined(site: Site) -> None:
+async def _stay_joined(site: MemberContext) -> None:
     """A registry may be emptied or replaced by an old copy while its members run: they join it
     again, with what they know."""
     while True:
@@ -195,7 +197,7 @@ async def _joined(join: Callable[[], Awaitable[Standing]]) -> Standing:
             await asyncio.sleep(AGAIN_S)
 
 
-async def _first_role(site: Site, roles: "asyncio.Task[None]") -> None:
+async def _first_role(site: MemberContext, roles: "asyncio.Task[None]") -> None:
     """Wait until clients can be served; raises what kept the role from beginning."""
     ready = asyncio.create_task(site.ready.wait())
     try:

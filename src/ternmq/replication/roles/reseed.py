@@ -10,8 +10,8 @@ import asyncio
 
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.replication.member.member_context import Site
-from ternmq.replication.member.server_kind import Trade
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.server_kind import ServerKind
 from ternmq.rpc.connection import Connection
 from ternmq.storage.files.set_aside import asides, move_aside
 from ternmq.wire.messages.standings import Standing
@@ -21,7 +21,7 @@ OPEN_S = 3.0
 log = get_logger()
 
 
-async def why_not(site: Site, trade: Trade) -> str:
+async def why_not(site: MemberContext, trade: ServerKind) -> str:
     """Why the data of this member cannot be moved aside now; empty: it can."""
     try:
         await _allowed(site, trade)
@@ -30,7 +30,7 @@ async def why_not(site: Site, trade: Trade) -> str:
     return ""
 
 
-async def move(site: Site, trade: Trade) -> None:
+async def move(site: MemberContext, trade: ServerKind) -> None:
     """Move the data aside; the store is closed. Raises why that is not possible."""
     standing = await _allowed(site, trade)
     left = await site.directory.leave_in_sync(
@@ -45,7 +45,7 @@ async def move(site: Site, trade: Trade) -> None:
     log.warning("data moved aside; everything is copied anew from the master", aside=str(place))
 
 
-async def _allowed(site: Site, trade: Trade) -> Standing:
+async def _allowed(site: MemberContext, trade: ServerKind) -> Standing:
     """Raises why not; returns how the group stands."""
     kept = await asyncio.get_running_loop().run_in_executor(None, asides, site.disk, trade.home)
     if len(kept) >= site.config.aside_max:

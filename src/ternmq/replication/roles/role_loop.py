@@ -7,8 +7,8 @@ the master asks for a new one.
 
 from ternmq.core.errors import MasterAlive, NotInSync, NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.replication.member.member_context import Site
-from ternmq.replication.member.server_kind import Trade
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.follower_role import follow
 from ternmq.replication.roles.leader_role import lead
 from ternmq.wire.messages.standings import Standing
@@ -16,7 +16,7 @@ from ternmq.wire.messages.standings import Standing
 log = get_logger()
 
 
-async def run_roles(site: Site, trade: Trade) -> None:
+async def run_roles(site: MemberContext, trade: ServerKind) -> None:
     """Until the server stops."""
     leads = await _begin(site)
     while not site.stop.is_set():
@@ -34,14 +34,14 @@ async def run_roles(site: Site, trade: Trade) -> None:
         leads = await _again(site)
 
 
-async def _begin(site: Site) -> Standing | None:
+async def _begin(site: MemberContext) -> Standing | None:
     """At the start of the process: lead at a new epoch if this member led last, or nobody does."""
     if site.standing.master not in ("", site.me):
         return None
     return await _ask(site)
 
 
-async def _again(site: Site) -> Standing | None:
+async def _again(site: MemberContext) -> Standing | None:
     """A leadership is over. Who was not replaced leads again, at a new epoch."""
     if site.stop.is_set():
         return None
@@ -61,7 +61,7 @@ async def _again(site: Site) -> Standing | None:
         return None
 
 
-async def _ask(site: Site) -> Standing | None:
+async def _ask(site: MemberContext) -> Standing | None:
     try:
         return await site.lead()
     except (NotInSync, MasterAlive) as error:

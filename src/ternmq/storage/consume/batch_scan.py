@@ -28,7 +28,7 @@ from ternmq.batch.layout import (
     STORED_SIZE_MAX,
     VERSION,
     Column,
-    Part,
+    ColumnPart,
 )
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError
@@ -140,7 +140,7 @@ def _rows(data: memoryview) -> int:
         if at + DIRECTORY_ENTRY_SIZE > len(data):
             break
         column, part, _, _, _, size = DIRECTORY.unpack_from(data, at)
-        if column == Column.BODY and part == Part.OFFSETS:
+        if column == Column.BODY and part == ColumnPart.OFFSETS:
             guesses.append(size // 4 - 1)
         at += DIRECTORY_ENTRY_SIZE
     return max((guess for guess in guesses if 0 < guess <= ROWS_MAX), default=1)

@@ -13,10 +13,10 @@ front, each in one step of the interpreter.
 import threading
 from pathlib import Path
 
-from ternmq.batch.half import Placed
+from ternmq.batch.half import PlacedHalf
 from ternmq.core.errors import DiskFailed, DiskFull
 from ternmq.core.log import get_logger
-from ternmq.storage.consume.entry import RECORD, RECORD_SIZE, Entry, Location, anchor
+from ternmq.storage.consume.entry import RECORD, RECORD_SIZE, ConsumeEntry, Location, anchor
 from ternmq.storage.consume.runs import Run, Runs, Selection
 from ternmq.storage.consume.table_file import Contents, Table, write_table
 from ternmq.storage.consume.tables import ConsumeTables, WouldBlock
@@ -54,7 +54,9 @@ class ConsumeLog:
         end = self.ends.get(topic_id)
         return (0, 0) if end is None else (self._firsts.get(topic_id, 0), end)
 
-    def entries(self, topic_id: int, sequence: int, *, rows_max: int, size_max: int) -> list[Entry]:
+    def entries(
+        self, topic_id: int, sequence: int, *, rows_max: int, size_max: int
+    ) -> list[ConsumeEntry]:
         """The batch that holds `sequence` and the ones after it, until a limit; at least one."""
         found = self._entries(topic_id, sequence, rows_max, size_max, wait=True)
         assert found is not None
@@ -62,7 +64,7 @@ class ConsumeLog:
 
     def entries_nowait(
         self, topic_id: int, sequence: int, *, rows_max: int, size_max: int
-    ) -> list[Entry] | None:
+    ) -> list[ConsumeEntry] | None:
         """The same from memory and page cache only; None where that is not enough."""
         return self._entries(topic_id, sequence, rows_max, size_max, wait=False)
 
@@ -107,7 +109,7 @@ class ConsumeLog:
 
     def _entries(
         self, topic_id: int, sequence: int, rows_max: int, size_max: int, *, wait: bool
-    ) -> list[Entry] | None:
+    ) -> list[ConsumeEntry] | None:
         end = self.ends.get(topic_id)
         if end is None or sequence >= end:
             return []
@@ -272,7 +274,7 @@ class ConsumeLog:
             del self._pending[:size]
 
 
-def committed_record(placed: Placed, stored_at_ms: int) -> bytes:
+def committed_record(placed: PlacedHalf, stored_at_ms: int) -> bytes:
     """The record of a half batch that a commit made visible."""
     return _pack_record(
         placed.topic_id, placed.sequence, placed.offset, placed.size, placed.count, stored_at_ms,

@@ -65,7 +65,7 @@ class Location(IntEnum):
 WITHOUT_SEQUENCE = (int(Location.HALF), int(Location.CONTROL))
 
 
-class Entry(NamedTuple):
+class ConsumeEntry(NamedTuple):
     """One batch of a topic."""
 
     base_sequence: int

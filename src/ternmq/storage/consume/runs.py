@@ -15,7 +15,7 @@ from ternmq.storage.consume.entry import (
     RECORD,
     RECORD_SIZE,
     WITHOUT_SEQUENCE,
-    Entry,
+    ConsumeEntry,
     Location,
 )
 from ternmq.storage.files.disk import Buffer
@@ -63,7 +63,7 @@ class Selection:
         self.sequence = sequence  # The next one wanted.
         self.rows_left = rows_max
         self.size_left = size_max
-        self.found: list[Entry] = []
+        self.found: list[ConsumeEntry] = []
         self.full = False
 
     def take(self, packed: Buffer, at: int) -> None:
@@ -71,7 +71,7 @@ class Selection:
         found, sequence = self.found, self.sequence
         rows_left, size_left = self.rows_left, self.size_left
         for place in range(at * ENTRY_SIZE, len(packed), ENTRY_SIZE):
-            entry = Entry._make(ENTRY.unpack_from(packed, place)[:8])
+            entry = ConsumeEntry._make(ENTRY.unpack_from(packed, place)[:8])
             size = entry[2] if entry[7] != _LOST else 0
             if found and size > size_left:
                 self.full = True
@@ -115,10 +115,10 @@ class Runs:
                 run.append(base, records[at + 8 : at + 8 + ENTRY_SIZE])
                 ends[topic_id] = base + fields[4]
             else:
-                self.add(topic_id, Entry._make(fields[1:9]))
+                self.add(topic_id, ConsumeEntry._make(fields[1:9]))
             at += RECORD_SIZE
 
-    def add(self, topic_id: int, entry: Entry) -> None:
+    def add(self, topic_id: int, entry: ConsumeEntry) -> None:
         """Add one entry found by recovery."""
         base = entry.base_sequence
         end = self.ends.get(topic_id)
@@ -137,11 +137,11 @@ class Runs:
             at = (
                 entry.offset | 1
             )  # No batch starts at an odd offset, so it cannot be taken for one.
-            gap = Entry(end, at, 0, base - end, entry.stored_at_ms, 0, 0, Location.LOST)
+            gap = ConsumeEntry(end, at, 0, base - end, entry.stored_at_ms, 0, 0, Location.LOST)
             self._put(topic_id, gap)
         self._put(topic_id, entry)
 
-    def _put(self, topic_id: int, entry: Entry) -> None:
+    def _put(self, topic_id: int, entry: ConsumeEntry) -> None:
         run = self.runs.get(topic_id)
         if run is None:
             run = self.runs[topic_id] = Run()
@@ -156,7 +156,7 @@ class Runs:
         if run is None:
             return end
         place = len(run.packed) - ENTRY_SIZE
-        last = Entry._make(ENTRY.unpack_from(run.packed, place)[:8])
+        last = ConsumeEntry._make(ENTRY.unpack_from(run.packed, place)[:8])
         if last.location != Location.LOST or last.base_sequence >= base:
             return end
         run.packed[place:] = pack(last._replace(count=base - last.base_sequence))
@@ -168,6 +168,6 @@ class Runs:
         return base
 
 
-def pack(entry: Entry) -> bytes:
+def pack(entry: ConsumeEntry) -> bytes:
     """Bytes of an entry, its checksum still zero."""
     return ENTRY.pack(*entry[:2], min(entry[2], _SIZE_MAX), *entry[3:], 0)

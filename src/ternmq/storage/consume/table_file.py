@@ -52,7 +52,7 @@ assert FRAME.size + FIELDS.size == HEADER_SIZE
 assert INDEX.itemsize == 40
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One topic of the index."""
 
     first_entry: int
@@ -70,11 +70,11 @@ class Index:
         self._rows = rows
         self.topic_ids = np.ascontiguousarray(rows["topic_id"])
 
-    def row(self, topic_id: int) -> Row | None:
+    def row(self, topic_id: int) -> TableRow | None:
         at = int(np.searchsorted(self.topic_ids, topic_id))
         if at >= len(self.topic_ids) or self.topic_ids[at] != topic_id:
             return None
-        return Row(*self._rows[at].tolist()[1:])
+        return TableRow(*self._rows[at].tolist()[1:])
 
     def ends(self) -> dict[int, int]:
         """Topic id to the sequence after its last."""
@@ -121,7 +121,7 @@ class Table:
             raise Corrupt(f"the index of {self.path.name} does not match its checksum")
         return Index(np.frombuffer(packed, dtype=INDEX))
 
-    def chunk_place(self, row: Row, number: int) -> tuple[int, int]:
+    def chunk_place(self, row: TableRow, number: int) -> tuple[int, int]:
         """(offset in the file, size) of chunk `number` of a topic's entries."""
         first = number * CHUNK_ENTRIES
         count = min(CHUNK_ENTRIES, row.entry_count - first)

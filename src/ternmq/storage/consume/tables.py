@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ternmq.core.errors import Corrupt
 from ternmq.storage.consume.entry import ENTRY, ENTRY_SIZE
 from ternmq.storage.consume.runs import Selection
-from ternmq.storage.consume.table_file import CHUNK_ENTRIES, INDEX, Index, Row, Table
+from ternmq.storage.consume.table_file import CHUNK_ENTRIES, INDEX, Index, Table, TableRow
 from ternmq.storage.files.disk import File
 
 INDEXES_MAX = 32
@@ -91,7 +91,7 @@ class ConsumeTables:
         self.bytes_read = 0  # By loading indexes.
         self._files: Cache[int, File] = Cache(files_open_max)
         self._indexes: Cache[int, Index] = Cache(INDEXES_MAX)
-        self._rows: Cache[tuple[int, int], Row | None] = Cache(ROWS_MAX)
+        self._rows: Cache[tuple[int, int], TableRow | None] = Cache(ROWS_MAX)
         self._chunks: Cache[tuple[int, int, int], _Chunk] = Cache(CHUNKS_MAX)
         self._places: Cache[int, _Place] = Cache(PLACES_MAX)
 
@@ -199,7 +199,9 @@ class ConsumeTables:
             self._places.put(topic_id, _Place(table.base, number, chunk))
             number += 1
 
-    def _chunk_of(self, table: Table, topic_id: int, row: Row, sequence: int, *, wait: bool) -> int:
+    def _chunk_of(
+        self, table: Table, topic_id: int, row: TableRow, sequence: int, *, wait: bool
+    ) -> int:
         """Number of the chunk that holds `sequence`."""
         place = self._places.get(topic_id)
         last = -(-row.entry_count // CHUNK_ENTRIES) - 1
@@ -214,7 +216,9 @@ class ConsumeTables:
                 high = middle - 1
         return low
 
-    def _chunk(self, table: Table, topic_id: int, row: Row, number: int, *, wait: bool) -> _Chunk:
+    def _chunk(
+        self, table: Table, topic_id: int, row: TableRow, number: int, *, wait: bool
+    ) -> _Chunk:
         key = (table.base, topic_id, number)
         chunk = self._chunks.get(key)
         if chunk is None:
@@ -225,7 +229,7 @@ class ConsumeTables:
             self._chunks.put(key, chunk)
         return chunk
 
-    def _row(self, table: Table, topic_id: int, *, wait: bool) -> Row | None:
+    def _row(self, table: Table, topic_id: int, *, wait: bool) -> TableRow | None:
         key = (table.base, topic_id)
         row = self._rows.get(key)
         if row is None:

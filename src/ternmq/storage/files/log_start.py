@@ -30,7 +30,7 @@ TOPIC = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LogStart:
     """Nothing was removed yet: offset 0 and no topics."""
 
     offset: int = 0
@@ -38,13 +38,13 @@ class Floor:
     """Topic id to the sequence after the last one below `offset`."""
 
 
-def encode(floor: Floor) -> bytes:
+def encode(floor: LogStart) -> bytes:
     topics = b"".join(TOPIC.pack(*item) for item in sorted(floor.ends.items()))
     fields = HEADER.pack(MAGIC, 0, VERSION, len(floor.ends), floor.offset)[8:] + topics
     return MAGIC + struct.pack("<I", crc32c(fields)) + fields
 
 
-def decode(content: bytes) -> Floor:
+def decode(content: bytes) -> LogStart:
     """Raises `Corrupt` when this is not a whole floor file."""
     if len(content) < HEADER.size:
         raise Corrupt("the floor file is too short")
@@ -53,4 +53,4 @@ def decode(content: bytes) -> Floor:
         raise Corrupt("the floor file does not match its checksum")
     if version != VERSION or len(content) != HEADER.size + count * TOPIC.size:
         raise Corrupt(f"the floor file has version {version} and {len(content)} bytes")
-    return Floor(offset, dict(TOPIC.iter_unpack(content[HEADER.size :])))
+    return LogStart(offset, dict(TOPIC.iter_unpack(content[HEADER.size :])))

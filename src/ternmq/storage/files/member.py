@@ -38,7 +38,7 @@ DAMAGED = 1
 assert FRAME.size + FIELDS.size == SIZE
 
 
-class Content(NamedTuple):
+class MemberRecord(NamedTuple):
     """What the file says."""
 
     id: str
@@ -53,7 +53,7 @@ class Content(NamedTuple):
 class MemberFile:
     """The member's identity on disk. One thread at a time."""
 
-    def __init__(self, disk: Disk, path: Path, content: Content) -> None:
+    def __init__(self, disk: Disk, path: Path, content: MemberRecord) -> None:
         """Use `MemberFile.open`."""
         self._disk = disk
         self._path = path
@@ -82,7 +82,7 @@ class MemberFile:
         disk.mkdir(directory)
         if disk.exists(path):
             return cls(disk, path, decode(disk.read(path), path))
-        content = Content(secrets.token_hex(ID_SIZE))
+        content = MemberRecord(secrets.token_hex(ID_SIZE))
         disk.write_atomic(path, encode(content))
         return cls(disk, path, content)
 
@@ -103,21 +103,21 @@ class MemberFile:
         """Whether its data is known to be damaged. Blocks."""
         self._replace(self._content._replace(damaged=damaged))
 
-    def _replace(self, content: Content) -> None:
+    def _replace(self, content: MemberRecord) -> None:
         """Nobody acts on what is not known to be on disk."""
         if content != self._content:
             self._disk.write_atomic(self._path, encode(content))
             self._content = content
 
 
-def encode(content: Content) -> bytes:
+def encode(content: MemberRecord) -> bytes:
     flags = DAMAGED if content.damaged else 0
     fields = FIELDS.pack(VERSION, flags, bytes.fromhex(content.id), content.accepted_epoch)
     body = fields + content.record
     return FRAME.pack(MAGIC, crc32c(body)) + body
 
 
-def decode(content: bytes, path: Path) -> Content:
+def decode(content: bytes, path: Path) -> MemberRecord:
     """Raises `Corrupt`: a guess could follow a master that is fenced off."""
     magic, crc = FRAME.unpack_from(content) if len(content) >= SIZE else (b"", 0)
     if magic != MAGIC or crc != crc32c(content[FRAME.size :]):
@@ -130,4 +130,4 @@ def decode(content: bytes, path: Path) -> Content:
         raise Corrupt(
             f"{path} has version {version}, this is version {VERSION}: start that release"
         )
-    return Content(id.hex(), accepted_epoch, content[SIZE:], bool(flags & DAMAGED))
+    return MemberRecord(id.hex(), accepted_epoch, content[SIZE:], bool(flags & DAMAGED))

@@ -37,10 +37,10 @@ from ternmq.storage.index.index_file import (
     ordered,
     write_index,
 )
-from ternmq.storage.index.rebuild import Stretch, batches, times_of
+from ternmq.storage.index.rebuild import LogStretch, batches, times_of
 from ternmq.storage.index.rows import (
-    Columns,
     Hashes,
+    IndexColumns,
     Rows,
     hash_producers,
     joined,
@@ -63,7 +63,7 @@ Place = tuple[int, int]
 """Topic id and sequence."""
 
 
-class _Round(NamedTuple):
+class _FoldRound(NamedTuple):
     """What one group commit stored."""
 
     start: int
@@ -81,9 +81,9 @@ class MessageIndex:
         self._paths = paths
         self._source = source
         self._lock = threading.Lock()
-        self._rounds: deque[_Round] = deque()
+        self._rounds: deque[_FoldRound] = deque()
         self._held_in = self._held_out = 0  # Bytes; one thread counts up each.
-        self._levels: tuple[Columns, ...] = ()
+        self._levels: tuple[IndexColumns, ...] = ()
         self._times = (0, 0)
         self._base = self._folded = safe_offset  # Memory covers the log between these.
         self._added = safe_offset
@@ -144,7 +144,7 @@ class MessageIndex:
                     self._held_in += size
                 place = (append.topic_id, append.base_sequence, append.offset, size)
                 found.append((*place, append.batch if keep else None))
-        self._rounds.append(_Round(self._added, end, records, found))
+        self._rounds.append(_FoldRound(self._added, end, records, found))
         self._added = end
         if len(self._rounds) > WAITING_ROUNDS_MAX:
             lost = self._rounds.popleft()
@@ -167,7 +167,7 @@ class MessageIndex:
             self._fold()
 
     def _fold(self) -> None:
-        parts: list[Columns] = []
+        parts: list[IndexColumns] = []
         while self._rounds:
             one = self._rounds.popleft()
             ids, keys = [], []
@@ -184,7 +184,7 @@ class MessageIndex:
                 keys.append(more_keys)
             empty = joined([])
             parts.append(
-                Columns(
+                IndexColumns(
                     ranges_of(one.records),
                     np.concatenate([empty.ids, *ids]),
                     np.concatenate([empty.keys, *keys]),
@@ -204,7 +204,7 @@ class MessageIndex:
         self._levels, self._times = (), (0, 0)
         self._base = self._folded
 
-    def _write(self, span: tuple[int, int], times: tuple[int, int], columns: Columns) -> None:
+    def _write(self, span: tuple[int, int], times: tuple[int, int], columns: IndexColumns) -> None:
         """A new file, joined with the one before it where that is small."""
         base, files = span[0], self._files
         before = next((file for file in files if file.end == base), None)
@@ -236,7 +236,7 @@ class MessageIndex:
             with self._lock:
                 start, end = self._gaps[-1]
                 start = max(start, self._source.start)
-                stretch = Stretch(self._source)
+                stretch = LogStretch(self._source)
                 reached = start
                 for offset, batch in batches(self._source, start, end):
                     stretch.add(offset, batch)
@@ -339,7 +339,7 @@ class MessageIndex:
                 self._disk.unlink(file.path)
 
 
-def _merged(levels: tuple[Columns, ...], new: Columns) -> tuple[Columns, ...]:
+def _merged(levels: tuple[IndexColumns, ...], new: IndexColumns) -> tuple[IndexColumns, ...]:
     """Few levels, each at least twice as large as the next."""
     rest = list(levels)
     while rest and rest[-1].row_count <= 2 * new.row_count:

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import temporary
-from ternmq.storage.index.rows import PLACE, RANGE, Columns, Hashes, Rows
+from ternmq.storage.index.rows import PLACE, RANGE, Hashes, IndexColumns, Rows
 
 MAGIC = b"TIDX"
 VERSION = 1
@@ -61,10 +61,10 @@ RANGES, IDS, KEYS = 0, 1, 2
 _KINDS = (RANGE, PLACE, PLACE)
 
 
-def ordered(columns: Columns) -> Columns:
+def ordered(columns: IndexColumns) -> IndexColumns:
     """Sorted as the file wants them."""
     ranges = columns.ranges
-    return Columns(
+    return IndexColumns(
         ranges[np.lexsort((ranges["first"], ranges["hash"]))],
         columns.ids[np.argsort(columns.ids["hash"], kind="stable")],
         columns.keys[np.argsort(columns.keys["hash"], kind="stable")],
@@ -72,7 +72,7 @@ def ordered(columns: Columns) -> Columns:
 
 
 def write_index(
-    disk: Disk, path: Path, *, span: tuple[int, int], times: tuple[int, int], columns: Columns
+    disk: Disk, path: Path, *, span: tuple[int, int], times: tuple[int, int], columns: IndexColumns
 ) -> None:
     """Make the file; when this returns it is on disk under its name."""
     columns = ordered(columns)
@@ -185,7 +185,7 @@ class IndexFile:
         bloom = np.frombuffer(packed, dtype=np.uint8, offset=at)
         return Guide(fences, bloom, self._guide_size)
 
-    def everything(self) -> Columns:
+    def everything(self) -> IndexColumns:
         """All rows, checked; for small files."""
         file = self.open()
         guide = self.load_guide(file)
@@ -193,7 +193,7 @@ class IndexFile:
             self._rows(file, guide.fences[at], at, 0, len(guide.fences[at]))
             for at in (RANGES, IDS, KEYS)
         ]
-        return Columns(*sections)
+        return IndexColumns(*sections)
 
     def with_hash(self, file: File, guide: Guide, section: int, value: int) -> Rows:
         """The rows of a section that have this hash."""

@@ -16,7 +16,7 @@ from ternmq.core.units import MIB
 from ternmq.storage.consume.batch_scan import Collector, MessageFormat, resume
 from ternmq.storage.consume.entry import RECORD, Location
 from ternmq.storage.index.rows import (
-    Columns,
+    IndexColumns,
     Rows,
     joined,
     places_of,
@@ -51,7 +51,7 @@ def batches(source: SegmentedLog, start: int, end: int) -> Iterator[tuple[int, m
         at = at + low if low else limit  # Nothing whole in a window: what is left is damaged.
 
 
-class Stretch:
+class LogStretch:
     """Rows gathered from batches of the log."""
 
     def __init__(self, source: SegmentedLog) -> None:
@@ -80,9 +80,9 @@ class Stretch:
             self._keys.append(keys)
             self.row_count += len(ids) + len(keys)
 
-    def columns(self) -> Columns:
+    def columns(self) -> IndexColumns:
         empty = joined([])
-        return Columns(
+        return IndexColumns(
             ranges_of(self._collector.records),
             np.concatenate([empty.ids, *self._ids]),
             np.concatenate([empty.keys, *self._keys]),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ternmq.batch.layout import Buffer, Column, Part
+from ternmq.batch.layout import Buffer, Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS, START_BITS
 from ternmq.storage.consume.entry import Location
@@ -87,7 +87,7 @@ def split_id(message_id: bytes) -> tuple[int, int, int] | None:
     )
 
 
-class Columns(NamedTuple):
+class IndexColumns(NamedTuple):
     """Rows of all three kinds, in no order."""
 
     ranges: Rows
@@ -99,10 +99,10 @@ class Columns(NamedTuple):
         return len(self.ranges) + len(self.ids) + len(self.keys)
 
 
-def joined(parts: list[Columns]) -> Columns:
+def joined(parts: list[IndexColumns]) -> IndexColumns:
     """All rows of several."""
-    parts = [Columns(np.empty(0, RANGE), np.empty(0, PLACE), np.empty(0, PLACE)), *parts]
-    return Columns(
+    parts = [IndexColumns(np.empty(0, RANGE), np.empty(0, PLACE), np.empty(0, PLACE)), *parts]
+    return IndexColumns(
         np.concatenate([part.ranges for part in parts]),
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.keys for part in parts]),
@@ -123,7 +123,7 @@ def ranges_of(records: Buffer) -> Rows:
 def searchable(view: BatchView) -> bool:
     """Whether a batch has rows that only its bytes can tell."""
     parts = view.parts()
-    return (Column.KEY, Part.DATA) in parts or (Column.EXPLICIT_ID, Part.DATA) in parts
+    return (Column.KEY, ColumnPart.DATA) in parts or (Column.EXPLICIT_ID, ColumnPart.DATA) in parts
 
 
 def places_of(view: BatchView, topic_id: int, base_sequence: int) -> tuple[Rows, Rows]:
@@ -135,7 +135,7 @@ def places_of(view: BatchView, topic_id: int, base_sequence: int) -> tuple[Rows,
 
 
 def _places(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:
-    data, packed = view.buffer(column, Part.DATA), view.buffer(column, Part.OFFSETS)
+    data, packed = view.buffer(column, ColumnPart.DATA), view.buffer(column, ColumnPart.OFFSETS)
     if data is None or packed is None:
         return np.empty(0, PLACE)
     offsets = np.frombuffer(packed, dtype="<i4").astype(np.int64)
@@ -143,7 +143,7 @@ def _places(view: BatchView, column: Column, topic_id: int, base_sequence: int) 
     rows["hash"] = hash_rows(offsets, data)
     rows["topic_id"] = topic_id
     rows["sequence"] = np.arange(base_sequence, base_sequence + view.count, dtype=np.uint64)
-    valid = view.buffer(column, Part.VALIDITY)
+    valid = view.buffer(column, ColumnPart.VALIDITY)
     if valid is not None:
         bits = np.frombuffer(valid, np.uint8)
         rows = rows[np.unpackbits(bits, count=view.count, bitorder="little").astype(bool)]

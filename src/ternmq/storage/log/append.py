@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ternmq.batch.half import Decision, HalfInfo, Placed
-from ternmq.storage.log.write_plan import Plan
+from ternmq.batch.half import HalfDecision, HalfInfo, PlacedHalf
+from ternmq.storage.log.write_plan import WritePlan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,12 +21,12 @@ class Ending:
 
     kind: Literal["commit", "rollback", "drop"]
     transactions: list[bytes]
-    halves: list[Placed]
+    halves: list[PlacedHalf]
     """What to make visible; their `sequence` is not known yet."""
-    decision: Decision | None = None
+    decision: HalfDecision | None = None
 
 
-def committed(special: HalfMark | Ending) -> list[Placed]:
+def committed(special: HalfMark | Ending) -> list[PlacedHalf]:
     """The half batches that become visible with this."""
     if isinstance(special, HalfMark) or special.decision is None:
         return []
@@ -61,11 +61,11 @@ class Append:
 
 
 @dataclass(slots=True, kw_only=True)
-class Staged:
+class StagedBatches:
     """A group with offsets and sequences, written by one `write`, visible after `commit`."""
 
     appends: list[Append]
-    plan: Plan
+    plan: WritePlan
     ends: dict[int, int]
     """Topic id to the sequence after this group, for every topic in it."""
     stored_at_ms: int

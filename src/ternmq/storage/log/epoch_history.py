@@ -20,7 +20,7 @@ from ternmq.storage.log.segmented_log import SegmentedLog
 log = get_logger()
 
 
-class History:
+class EpochHistory:
     """Which master wrote which part of the message log and the pull log (of a delay server: the
     decisions journal)."""
 

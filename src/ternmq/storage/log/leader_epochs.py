@@ -44,7 +44,7 @@ Starts = Sequence[tuple[int, int]]
 """(epoch, start), as it travels between members."""
 
 
-class Epoch(NamedTuple):
+class EpochStart(NamedTuple):
     """From `start` on the log was written by the master of this epoch."""
 
     number: int
@@ -53,10 +53,10 @@ class Epoch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochTable:
+class LeaderEpochs:
     """The epochs of one log; numbers and starts rise. Changing gives a new table."""
 
-    epochs: tuple[Epoch, ...] = ()
+    epochs: tuple[EpochStart, ...] = ()
 
     @property
     def last(self) -> int:
@@ -67,27 +67,27 @@ class EpochTable:
     def starts(self) -> list[tuple[int, int]]:
         return [(epoch.number, epoch.start) for epoch in self.epochs if epoch.number != BEFORE]
 
-    def begun(self, number: int, start: int) -> "EpochTable":
+    def begun(self, number: int, start: int) -> "LeaderEpochs":
         """This member leads from here on. An epoch that wrote nothing makes room for the next."""
         assert number > self.last, "an epoch is never used twice"
         kept = [epoch for epoch in self.epochs if epoch.start < start]
-        return EpochTable((*kept, Epoch(number, start, own=True))[-EPOCHS_MAX:])
+        return LeaderEpochs((*kept, EpochStart(number, start, own=True))[-EPOCHS_MAX:])
 
-    def adopted(self, starts: Starts, *, empty: bool) -> "EpochTable":
+    def adopted(self, starts: Starts, *, empty: bool) -> "LeaderEpochs":
         """The table of the master that is followed; what was led here before stays known as own.
 
         `empty`: nothing of the log was written here yet, so nothing in it will be own.
         """
         own = {epoch.number for epoch in self.epochs if epoch.own}
-        epochs = [Epoch(number, start, number in own) for number, start in starts]
+        epochs = [EpochStart(number, start, number in own) for number, start in starts]
         before = [epoch for epoch in self.epochs if epoch.number == BEFORE]
         if empty and (not epochs or epochs[0].start > 0):
-            before = [Epoch(BEFORE, 0, own=False)]
-        return EpochTable((*before, *epochs)[-EPOCHS_MAX:])
+            before = [EpochStart(BEFORE, 0, own=False)]
+        return LeaderEpochs((*before, *epochs)[-EPOCHS_MAX:])
 
-    def cut(self, end: int) -> "EpochTable":
+    def cut(self, end: int) -> "LeaderEpochs":
         """The log ends here now."""
-        return EpochTable(tuple(epoch for epoch in self.epochs if epoch.start < end))
+        return LeaderEpochs(tuple(epoch for epoch in self.epochs if epoch.start < end))
 
     def is_own(self, offset: int) -> bool:
         """Did this member write the byte at this offset as master?"""
@@ -125,8 +125,8 @@ def _ends(starts: Starts, end: int) -> dict[int, int]:
 class Epochs:
     """The content of the file: tables of both logs, and cuts that were begun."""
 
-    messages: EpochTable = field(default_factory=EpochTable)
-    pulls: EpochTable = field(default_factory=EpochTable)
+    messages: LeaderEpochs = field(default_factory=LeaderEpochs)
+    pulls: LeaderEpochs = field(default_factory=LeaderEpochs)
     message_cut: int | None = None
     pull_cut: int | None = None
 
@@ -158,9 +158,9 @@ def decode(content: bytes) -> Epochs:
     return Epochs(messages=messages, pulls=pulls, message_cut=message_cut, pull_cut=pull_cut)
 
 
-def _decode_log(content: bytes, at: int) -> tuple[tuple[int | None, EpochTable], int]:
+def _decode_log(content: bytes, at: int) -> tuple[tuple[int | None, LeaderEpochs], int]:
     cut, count = LOG.unpack_from(content, at)
     at += LOG.size
     rows: Iterable[tuple[int, int, int]] = EPOCH.iter_unpack(content[at : at + count * EPOCH.size])
-    table = EpochTable(tuple(Epoch(number, start, bool(own)) for number, start, own in rows))
+    table = LeaderEpochs(tuple(EpochStart(number, start, bool(own)) for number, start, own in rows))
     return (None if cut == NO_CUT else cut, table), at + count * EPOCH.size

@@ -23,7 +23,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB, align8
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import Paths
-from ternmq.storage.log.recovery_report import Cut, Hole, RecoveryReport
+from ternmq.storage.log.recovery_report import Hole, RecoveryReport, TornTail
 
 log = get_logger()
 
@@ -31,7 +31,7 @@ CHUNK_SIZE = 4 * MIB
 COPY_SIZE_MAX = 256 * MIB  # A larger hole is copied up to here; all of it stays in its segment.
 
 
-class Format(Protocol):
+class LogFormat(Protocol):
     """How to recognise a record of one log."""
 
     magic: bytes
@@ -47,7 +47,7 @@ class OwnMarks:
     """A format whose `durable_to` counts only in records that this member wrote as master: one that
     came from another member speaks of that member's disk, and may be ahead of this one."""
 
-    def __init__(self, form: Format, is_own: Callable[[int], bool]) -> None:
+    def __init__(self, form: LogFormat, is_own: Callable[[int], bool]) -> None:
         self._form = form
         self._is_own = is_own
         self.magic = form.magic
@@ -115,7 +115,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RecoveryVerdict:
     """What to do about it."""
 
     end: int
@@ -126,7 +126,7 @@ class Verdict:
     """The log goes on after a hole that reaches the end of its file."""
 
 
-class _Window:
+class _ScanWindow:
     """Bytes of one segment file from a moving place on."""
 
     def __init__(self, source: Segments, at: int, end: int) -> None:
@@ -171,7 +171,7 @@ def scan(
     *,
     start: int,
     durable: int,
-    form: Format,
+    form: LogFormat,
     visit: Visit,
     segment: int | None = None,
 ) -> Scan:
@@ -190,7 +190,7 @@ def scan(
         if (limit <= at and not last) or segment not in (None, number):
             continue
         end = min(physical, limit)
-        window = _Window(source, number, end)
+        window = _ScanWindow(source, number, end)
         at = max(at, base)
         if at > end:
             gaps.append(Gap(start=end, end=at, reason="the segment file is too short"))
@@ -213,7 +213,9 @@ def scan(
     return Scan(gaps=gaps, durable=durable, end=at, bytes_read=bytes_read)
 
 
-def _check(window: _Window, form: Format, at: int, end: int) -> tuple[int, int, Corrupt | None]:
+def _check(
+    window: _ScanWindow, form: LogFormat, at: int, end: int
+) -> tuple[int, int, Corrupt | None]:
     """(size, durable_to, problem) of the record at `at`."""
     size = 0
     try:
@@ -228,7 +230,7 @@ def _check(window: _Window, form: Format, at: int, end: int) -> tuple[int, int, 
     return size, mark, None
 
 
-def _next_whole(window: _Window, form: Format, offset: int, end: int) -> int:
+def _next_whole(window: _ScanWindow, form: LogFormat, offset: int, end: int) -> int:
     while True:
         offset = window.find(form.magic, offset)
         if offset >= end:
@@ -238,12 +240,12 @@ def _next_whole(window: _Window, form: Format, offset: int, end: int) -> int:
         offset += 8
 
 
-def decide(found: Scan) -> Verdict:
+def decide(found: Scan) -> RecoveryVerdict:
     """Pure: which gaps are holes in safe data, and where the torn tail begins."""
     holes: list[Gap] = []
     for gap in found.gaps:
         if gap.start >= found.durable:
-            return Verdict(
+            return RecoveryVerdict(
                 end=gap.start, holes=holes, new_segment=False,
                 torn=Gap(start=gap.start, end=found.end, reason=gap.reason),
             )  # fmt: skip
@@ -253,13 +255,13 @@ def decide(found: Scan) -> Verdict:
         holes.append(Gap(start=end, end=found.durable, reason="the segment file is too short"))
         end = found.durable
     reaches_end = bool(holes) and holes[-1].end >= end
-    return Verdict(
+    return RecoveryVerdict(
         end=align8(end) if reaches_end else end, holes=holes, torn=None, new_segment=reaches_end
     )
 
 
 def repair(
-    source: Segments, found: Scan, verdict: Verdict, paths: Paths, report: RecoveryReport
+    source: Segments, found: Scan, verdict: RecoveryVerdict, paths: Paths, report: RecoveryReport
 ) -> None:
     """Make the files agree with the verdict; afterwards everything that is left is on disk."""
     name = source.directory.name
@@ -271,7 +273,7 @@ def repair(
         whole_after = sum(gap.end - gap.start for gap in rest) < torn.end - torn.start
         copied = quarantine.copy(source, torn, kind="torn") if whole_after else ""
         report.cuts.append(
-            Cut(log=name, offset=torn.start, size=torn.end - torn.start,
+            TornTail(log=name, offset=torn.start, size=torn.end - torn.start,
                 reason=torn.reason, copied_to=copied)
         )  # fmt: skip
         log.warning("torn tail cut", log=name, offset=torn.start, size=torn.end - torn.start,

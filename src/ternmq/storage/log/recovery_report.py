@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class TornTail:
     """The end of a log that was never safe and is gone: a torn tail."""
 
     log: str
@@ -41,7 +41,7 @@ class RecoveryReport:
 
     unclean: bool = False
     """The last run did not close the directory."""
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[TornTail] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     lost: list[LostRows] = field(default_factory=list)
     tables_rebuilt: list[int] = field(default_factory=list)

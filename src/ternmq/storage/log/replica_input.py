@@ -10,13 +10,13 @@ from typing import Protocol
 
 from ternmq.core.errors import ProtocolError
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.recovery import Format
+from ternmq.storage.log.recovery import LogFormat
 
 Record = tuple[int, memoryview]
 """Offset and bytes."""
 
 
-class StreamFormat(Format, Protocol):
+class StreamFormat(LogFormat, Protocol):
     """A record that can be recognised by its beginning."""
 
     header_size: int
@@ -34,7 +34,7 @@ class Received:
         self.written = False
 
 
-class Receiving:
+class ReplicaInput:
     """What came of one log since the last `take`."""
 
     def __init__(self, form: StreamFormat, end: int) -> None:

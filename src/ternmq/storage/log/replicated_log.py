@@ -5,17 +5,17 @@ those who copy it. Does not know what a record is, nor when it counts.
 """
 
 from ternmq.core.errors import TernError
-from ternmq.storage.log.replica_input import Received, Receiving, StreamFormat
+from ternmq.storage.log.replica_input import Received, ReplicaInput, StreamFormat
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 
-class FollowedLog:
+class ReplicatedLog:
     """The part that message log, pull log and journal share."""
 
     def __init__(self, source: SegmentedLog, form: StreamFormat, safe_offset: int | None) -> None:
         """Without `safe_offset` everything in the log is safe."""
         self._log = source
-        self._receiving = Receiving(form, source.end)
+        self._receiving = ReplicaInput(form, source.end)
         self.safe_offset = source.end if safe_offset is None else safe_offset
 
     @property

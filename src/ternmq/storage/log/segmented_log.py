@@ -24,7 +24,7 @@ from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.storage.files import paths
 from ternmq.storage.files.disk import Disk, File, removed, write_all
-from ternmq.storage.log.write_plan import Plan
+from ternmq.storage.log.write_plan import WritePlan
 
 log = get_logger()
 
@@ -70,16 +70,16 @@ class SegmentedLog:
 
     # Appending
 
-    def plan(self) -> Plan:
+    def plan(self) -> WritePlan:
         """Begin a group of appends; nothing is changed until `write`."""
         if self.failed is not None:
             raise DiskFailed(self.failed.message, **self.failed.details)
-        return Plan(
+        return WritePlan(
             base=self.bases[-1], end=self.end, count=self.count,
             segment_size=self.segment_size, count_max=self.records_max,
         )  # fmt: skip
 
-    def write(self, plan: Plan, *, sync: bool) -> None:
+    def write(self, plan: WritePlan, *, sync: bool) -> None:
         """Write the plan's records; all of them or, when this raises, none."""
         if self.failed is not None:
             raise DiskFailed(self.failed.message, **self.failed.details)

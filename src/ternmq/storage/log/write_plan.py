@@ -1,7 +1,7 @@
 """Which bytes go into which segment file: a plan made in memory, before anything is written.
 
 A log is a row of files. A segment's file name is the offset of its first byte, so offsets run on
-from file to file without a gap, and no record is cut by a file's end. `Plan.place` gives the next
+from file to file without a gap, and no record is cut by a file's end. `WritePlan.place` gives the next
 record its offset and starts a new segment where the current one is full. Pure memory; forgetting a
 plan undoes it.
 """
@@ -9,7 +9,7 @@ plan undoes it.
 from ternmq.storage.files.disk import Buffer
 
 
-class Part:
+class FilePart:
     """The records of a plan that go into one segment, one after the other."""
 
     __slots__ = ("base", "buffers", "end", "start")
@@ -21,7 +21,7 @@ class Part:
         self.buffers: list[Buffer] = []
 
 
-class Plan:
+class WritePlan:
     """Where a group of records will be written."""
 
     __slots__ = ("_limit", "_part", "count", "count_max", "end", "parts", "segment_size")
@@ -34,7 +34,7 @@ class Plan:
         self.count = count  # Records in the segment that is being filled.
         self.end = end
         self._limit = base + segment_size
-        self._part = Part(base, end)
+        self._part = FilePart(base, end)
         self.parts = [self._part]
 
     def room(self, size: int) -> int:
@@ -42,7 +42,7 @@ class Plan:
         offset = self.end
         part = self._part
         if (offset + size > self._limit or self.count >= self.count_max) and offset > part.base:
-            self._part = Part(offset, offset)
+            self._part = FilePart(offset, offset)
             self.parts.append(self._part)
             self._limit = offset + self.segment_size
             self.count = 0

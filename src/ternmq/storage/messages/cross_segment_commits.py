@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from ternmq.batch.half import Placed
+from ternmq.batch.half import PlacedHalf
 from ternmq.core.errors import Corrupt
 
 
-class LentState(msgspec.Struct, array_like=True, kw_only=True):
+class CrossSegmentState(msgspec.Struct, array_like=True, kw_only=True):
     """For the snapshot."""
 
     rows: list[tuple[int, int, int, int]] = []
@@ -25,7 +25,7 @@ class LentState(msgspec.Struct, array_like=True, kw_only=True):
     """Topic id, first sequence that is left."""
 
 
-class LentRows:
+class CrossSegmentCommits:
     """Which segments lend bytes to rows of which topics."""
 
     def __init__(self, segment_of: Callable[[int], int]) -> None:
@@ -34,7 +34,7 @@ class LentRows:
         self.gone: dict[int, int] = {}
         """Where topics begin because a lending segment went."""
 
-    def note(self, placed: list[Placed], control_offset: int, at_ms: int) -> None:
+    def note(self, placed: list[PlacedHalf], control_offset: int, at_ms: int) -> None:
         """These were committed by the control batch at this offset."""
         if not placed:
             return
@@ -74,10 +74,10 @@ class LentRows:
             if key[1] < end:
                 del self._rows[key]
 
-    def state(self) -> LentState:
+    def state(self) -> CrossSegmentState:
         rows = [(*key, *row) for key, row in list(self._rows.items())]
-        return LentState(rows=rows, gone=list(self.gone.items()))
+        return CrossSegmentState(rows=rows, gone=list(self.gone.items()))
 
-    def restore(self, state: LentState) -> None:
+    def restore(self, state: CrossSegmentState) -> None:
         self._rows = {(topic, base): (end, at_ms) for topic, base, end, at_ms in state.rows}
         self.gone = dict(state.gone)

@@ -25,7 +25,7 @@ import msgspec
 from crc32c import crc32c
 
 from ternmq.batch.encoder import Origin
-from ternmq.batch.half import CONTROL_TOPIC, NO_SEQUENCE, Decision, Placed, pack_decision
+from ternmq.batch.half import CONTROL_TOPIC, NO_SEQUENCE, HalfDecision, PlacedHalf, pack_decision
 from ternmq.batch.layout import (
     COUNT,
     FIXED_SIZE,
@@ -45,16 +45,16 @@ from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.index.index import MessageIndex
 from ternmq.storage.log import recovery
-from ternmq.storage.log.append import Append, Ending, Staged
+from ternmq.storage.log.append import Append, Ending, StagedBatches
 from ternmq.storage.log.replica_input import Received
-from ternmq.storage.log.replicated_log import FollowedLog
+from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
-from ternmq.storage.log.write_plan import Plan
-from ternmq.storage.messages.producers import ProducerTable, Stored
+from ternmq.storage.log.write_plan import WritePlan
+from ternmq.storage.messages.producers import ProducerTable, StoredBatch
 from ternmq.storage.messages.suffix import Suffix, ends_of
-from ternmq.storage.messages.transactions import HalfTable
+from ternmq.storage.messages.transactions import TransactionTable
 
-__all__ = ["Append", "MessageLog", "Staged"]
+__all__ = ["Append", "MessageLog", "StagedBatches"]
 
 FREE_CHECK_SECONDS = 1.0
 FREE_CHECK_BYTES = 64 * MIB
@@ -81,10 +81,10 @@ class Derived:
     consume: Sequences
     producers: ProducerTable
     index: MessageIndex | None = None
-    halves: HalfTable | None = None
+    halves: TransactionTable | None = None
 
 
-class MessageLog(FollowedLog):
+class MessageLog(ReplicatedLog):
     """Appends and reads batches."""
 
     def __init__(
@@ -106,7 +106,7 @@ class MessageLog(FollowedLog):
         self._config = config
         self._sync_each = config.flush == "sync"
         self.stored_at_ms = 0  # Of the last batch; the next one's is never less.
-        self._in_flight: Staged | None = None
+        self._in_flight: StagedBatches | None = None
         self._suffix = Suffix(source)
         self._synced_at = clock.monotonic()
         self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
@@ -122,7 +122,7 @@ class MessageLog(FollowedLog):
 
     # Appending
 
-    def stage(self, appends: list[Append]) -> Staged:
+    def stage(self, appends: list[Append]) -> StagedBatches:
         """Give every batch its place; memory only. Raises `DiskFailed` once the log has failed."""
         assert self._in_flight is None, "commit or abandon the group before"
         plan = self._log.plan()
@@ -154,7 +154,7 @@ class MessageLog(FollowedLog):
             )  # fmt: skip
             crc = crc32c(stamp, crc32c(batch[:12]))
             batch[12:STAMP_END] = crc.to_bytes(4, "little") + stamp
-        self._in_flight = staged = Staged(
+        self._in_flight = staged = StagedBatches(
             appends=appends, plan=plan, ends=ends, stored_at_ms=stored_at_ms
         )
         return staged
@@ -163,25 +163,25 @@ class MessageLog(FollowedLog):
         self, append: Append, ending: Ending, ends: dict[int, int], stored_at_ms: int
     ) -> None:
         """Give what is committed its sequences and make the control batch that says so."""
-        placed: list[Placed] = []
+        placed: list[PlacedHalf] = []
         for half in ending.halves:
             sequence = ends.get(half.topic_id, self._consume.ends.get(half.topic_id, 0))
             ends[half.topic_id] = sequence + half.count
             placed.append(msgspec.structs.replace(half, sequence=sequence))
-        ending.decision = Decision(
+        ending.decision = HalfDecision(
             kind=ending.kind, transactions=ending.transactions, placed=placed
         )
         origin = Origin(topic=CONTROL_TOPIC, app=CONTROL_TOPIC, producer=ProducerId(0, 0))
         append.batch = pack_decision(ending.decision, origin=origin, number=0, at_ms=stored_at_ms)
 
-    def write(self, staged: Staged) -> None:
+    def write(self, staged: StagedBatches) -> None:
         """Put the group on disk; blocks. When this raises, none of it is there (or it is said to
         be unknown: `failed` is set, and a restart may find it)."""
         assert self._in_flight is staged
         self._write(staged.plan, sync=self._sync_each)
         staged.written = True
 
-    def _write(self, plan: Plan, *, sync: bool) -> None:
+    def _write(self, plan: WritePlan, *, sync: bool) -> None:
         self._check_free(plan.end)
         began = self._clock.monotonic()
         self._log.write(plan, sync=False)
@@ -191,7 +191,7 @@ class MessageLog(FollowedLog):
             self.sync_due()
         self.append_seconds.observe(self._clock.monotonic() - began)
 
-    def commit(self, staged: Staged) -> None:
+    def commit(self, staged: StagedBatches) -> None:
         """The written group is safe: make it visible."""
         assert self._in_flight is staged
         assert staged.written
@@ -210,14 +210,14 @@ class MessageLog(FollowedLog):
                 continue
             remember(
                 append.producer, append.first_sequence, append.count,
-                Stored(append.topic_id, append.base_sequence, append.stored_at_ms),
+                StoredBatch(append.topic_id, append.base_sequence, append.stored_at_ms),
             )  # fmt: skip
         records = self._consume.commit(appends, ends, rolls)
         if self._index is not None:
             self._index.add(appends, bytes(records), end)
         self.safe_offset = end
 
-    def abandon(self, staged: Staged) -> None:
+    def abandon(self, staged: StagedBatches) -> None:
         """Forget a group whose write failed, or that was never written."""
         assert self._in_flight is staged
         assert not staged.written, "what is written must be committed"

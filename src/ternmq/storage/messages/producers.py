@@ -55,7 +55,7 @@ def durable_start(start_ms: int) -> int:
     return start_ms | DURABLE
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """The receipt of a batch that is already in the log."""
 
     topic_id: int
@@ -63,7 +63,7 @@ class Stored(NamedTuple):
     stored_at_ms: int
 
 
-class _Window:
+class _ProducerWindow:
     __slots__ = ("batches", "firsts", "floor", "seen_at_ms")
 
     def __init__(self) -> None:
@@ -88,12 +88,12 @@ class ProducerTable:
         self._producers_max = producers_max
         self._silence_ms = silence_ms
         self._durable_max = durable_max
-        self._windows: dict[ProducerKey, _Window] = {}
+        self._windows: dict[ProducerKey, _ProducerWindow] = {}
 
     def __len__(self) -> int:
         return len(self._windows)
 
-    def find(self, producer: ProducerKey, first_sequence: int, count: int) -> Stored | None:
+    def find(self, producer: ProducerKey, first_sequence: int, count: int) -> StoredBatch | None:
         """The receipt of this very batch if it was stored before."""
         window = self._windows.get(producer)
         if window is None:
@@ -106,7 +106,7 @@ class ProducerTable:
             if at < len(firsts) and firsts[at] == first_sequence:
                 fields = BATCH.unpack_from(window.batches, at * BATCH.size)
                 if fields[1] == count:
-                    return Stored(fields[2], fields[3], fields[4])
+                    return StoredBatch(fields[2], fields[3], fields[4])
         end = first_sequence + count
         clash = at < len(firsts) and firsts[at] < end
         if not clash and at > 0:
@@ -133,12 +133,12 @@ class ProducerTable:
         return int(first + count)
 
     def remember(
-        self, producer: ProducerKey, first_sequence: int, count: int, stored: Stored
+        self, producer: ProducerKey, first_sequence: int, count: int, stored: StoredBatch
     ) -> None:
         """Note a batch that is safe."""
         window = self._windows.get(producer)
         if window is None:
-            window = self._windows[producer] = _Window()
+            window = self._windows[producer] = _ProducerWindow()
         firsts = window.firsts
         packed = BATCH.pack(first_sequence, count, stored[0], stored[1], stored[2])
         window.seen_at_ms = stored[2]
@@ -156,7 +156,7 @@ class ProducerTable:
         if len(firsts) >= self._batches_max + _SLACK:
             self._shorten(window)
 
-    def _shorten(self, window: _Window) -> None:
+    def _shorten(self, window: _ProducerWindow) -> None:
         gone = len(window.firsts) - self._batches_max
         first, count, *_ = BATCH.unpack_from(window.batches, (gone - 1) * BATCH.size)
         window.floor = max(window.floor, first + count)
@@ -169,7 +169,7 @@ class ProducerTable:
             if fields[2] >= from_offset and fields[8] == _MESSAGE_LOG:
                 self.remember(
                     (fields[10], fields[11]), fields[12], fields[4],
-                    Stored(fields[0], fields[1], fields[5]),
+                    StoredBatch(fields[0], fields[1], fields[5]),
                 )  # fmt: skip
 
     def forget_silent(self, now_ms: int) -> int:
@@ -216,12 +216,12 @@ class ProducerTable:
         return int(covers)
 
 
-def _unpack_windows(content: bytes, count: int) -> Iterator[tuple[ProducerKey, _Window]]:
+def _unpack_windows(content: bytes, count: int) -> Iterator[tuple[ProducerKey, _ProducerWindow]]:
     at = HEADER.size
     for _ in range(count):
         start, random, floor, seen_at_ms, batches = PRODUCER.unpack_from(content, at)
         at += PRODUCER.size
-        window = _Window()
+        window = _ProducerWindow()
         window.floor, window.seen_at_ms = floor, seen_at_ms
         window.batches = bytearray(content[at : at + batches * BATCH.size])
         window.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(window.batches)])

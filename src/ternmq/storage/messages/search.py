@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, Unavailable
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.storage.consume.entry import Entry, Location
+from ternmq.storage.consume.entry import ConsumeEntry, Location
 from ternmq.storage.index.index import MessageIndex, Place
 from ternmq.storage.index.rows import hash_values, split_id
 from ternmq.storage.messages.message_log import MessageLog
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SearchFor:
     """What to find; `topic_ids` None means any, times are stored times, the end not included."""
 
     message_id: bytes | None = None
@@ -34,7 +34,7 @@ class Wanted:
     limit: int = 100
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """Where one message is."""
 
     topic_id: int
@@ -50,10 +50,10 @@ class _Looker:
         self._consume = consume
         self._messages = messages
         self._topic_id = -1
-        self._entry: Entry | None = None
+        self._entry: ConsumeEntry | None = None
         self._view: BatchView | None = None
 
-    def look(self, topic_id: int, sequence: int) -> tuple[Entry, BatchView] | None:
+    def look(self, topic_id: int, sequence: int) -> tuple[ConsumeEntry, BatchView] | None:
         """The batch that holds a row; None if it is gone or cannot be read."""
         entry, view = self._entry, self._view
         if entry is not None and view is not None and self._topic_id == topic_id:
@@ -82,10 +82,10 @@ class Search:
         self._consume = consume
         self._messages = messages
 
-    def known_ids(self, topic_id: int, ids: list[bytes]) -> dict[int, Found]:
+    def known_ids(self, topic_id: int, ids: list[bytes]) -> dict[int, FoundMessage]:
         """Which of these explicit ids the topic has already: number in the list -> place."""
         looker = _Looker(self._consume, self._messages)
-        known: dict[int, Found] = {}
+        known: dict[int, FoundMessage] = {}
         for number, (held_by, sequence) in self._with_ids(ids):
             if held_by != topic_id or number in known:
                 continue
@@ -93,13 +93,15 @@ class Search:
             if seen is not None:
                 entry, view = seen
                 if view.id_bytes(sequence - entry.base_sequence) == ids[number]:
-                    known[number] = Found(topic_id, sequence, entry.offset, entry.stored_at_ms)
+                    known[number] = FoundMessage(
+                        topic_id, sequence, entry.offset, entry.stored_at_ms
+                    )
         return known
 
-    def find(self, wanted: Wanted) -> list[Found]:
+    def find(self, wanted: SearchFor) -> list[FoundMessage]:
         """At most `limit` messages, those stored last first."""
         looker = _Looker(self._consume, self._messages)
-        found: set[Found] = set()
+        found: set[FoundMessage] = set()
         for topic_id, sequence in self._candidates(wanted)[:LOOKED_AT_MAX]:
             if wanted.topic_ids is not None and topic_id not in wanted.topic_ids:
                 continue
@@ -114,12 +116,12 @@ class Search:
                 continue
             if wanted.key is not None and view.key(row) != wanted.key:
                 continue
-            found.add(Found(topic_id, sequence, entry.offset, entry.stored_at_ms))
+            found.add(FoundMessage(topic_id, sequence, entry.offset, entry.stored_at_ms))
             if len(found) >= min(wanted.limit, FOUND_MAX):
                 break
         return sorted(found, key=lambda one: (one.stored_at_ms, one.sequence), reverse=True)
 
-    def _candidates(self, wanted: Wanted) -> list[Place]:
+    def _candidates(self, wanted: SearchFor) -> list[Place]:
         if wanted.message_id is not None:
             places = [place for _, place in self._with_ids([wanted.message_id])]
             numbers = split_id(wanted.message_id)

@@ -12,7 +12,7 @@ oldest go first: so long a commit or rollback may be repeated and gets the true 
      0     4  magic        b"HALF"
      4     4  crc          CRC-32C of bytes 8..
      8     8  covers       everything of the message log below this offset is in here
-    16     4  version      2; 1 has nothing of `LentRows`
+    16     4  version      2; 1 has nothing of `CrossSegmentCommits`
     20     4  spare        zero
     24     .  msgpack of `_State`
 """
@@ -26,7 +26,14 @@ import msgspec
 from crc32c import crc32c
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.half import Decision, HalfInfo, Placed, detached_key, read_decision, read_info
+from ternmq.batch.half import (
+    HalfDecision,
+    HalfInfo,
+    PlacedHalf,
+    detached_key,
+    read_decision,
+    read_info,
+)
 from ternmq.batch.layout import STORED_SIZE_MAX, read_stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
@@ -35,7 +42,7 @@ from ternmq.core.units import DAY_MS
 from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE, Location
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.append import Append, Ending, HalfMark
-from ternmq.storage.messages.cross_segment_commits import LentRows, LentState
+from ternmq.storage.messages.cross_segment_commits import CrossSegmentCommits, CrossSegmentState
 
 log = get_logger()
 
@@ -51,7 +58,7 @@ FRESH_MAX = 10_000
 State = Literal["committed", "rolled_back"]
 
 
-class Transaction(msgspec.Struct, array_like=True, kw_only=True):
+class OpenTransaction(msgspec.Struct, array_like=True, kw_only=True):
     """An open one."""
 
     info: HalfInfo
@@ -59,7 +66,7 @@ class Transaction(msgspec.Struct, array_like=True, kw_only=True):
     opened_at_ms: int
     last_at_ms: int
     """When its last half batch was stored."""
-    halves: list[Placed]
+    halves: list[PlacedHalf]
     check_after_ms: int = 0
     """The longest immunity that one of its batches asked for; 0: the broker's."""
     checks: int = 0
@@ -84,7 +91,7 @@ class Transaction(msgspec.Struct, array_like=True, kw_only=True):
         )
 
 
-class Outcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class TransactionOutcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How one ended."""
 
     state: State
@@ -97,16 +104,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, array_like=True, kw_only=True):
-    transactions: list[Transaction]
-    outcomes: list[tuple[bytes, Outcome]]
-    lent: LentState = msgspec.field(default_factory=LentState)
+    transactions: list[OpenTransaction]
+    outcomes: list[tuple[bytes, TransactionOutcome]]
+    lent: CrossSegmentState = msgspec.field(default_factory=CrossSegmentState)
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_State)
 
 
-class HalfTable:
+class TransactionTable:
     """All transactions of one broker."""
 
     def __init__(
@@ -117,9 +124,9 @@ class HalfTable:
     ) -> None:
         """`segment_of` says in which segment of the log an offset is."""
         self._kept_ms = outcomes_kept_ms
-        self.lent = LentRows(segment_of)
-        self.open: dict[bytes, Transaction] = {}
-        self.outcomes: dict[bytes, Outcome] = {}
+        self.lent = CrossSegmentCommits(segment_of)
+        self.open: dict[bytes, OpenTransaction] = {}
+        self.outcomes: dict[bytes, TransactionOutcome] = {}
         self.dropped = 0  # Since this start.
         self.changes = 0  # Since the last snapshot.
         self.fresh: deque[bytes] = deque()
@@ -136,13 +143,13 @@ class HalfTable:
     def topic_ids(self) -> set[int]:
         return {half.topic_id for one in self.open.values() for half in one.halves}
 
-    def attempts(self, name: str) -> dict[int, Transaction | Outcome]:
+    def attempts(self, name: str) -> dict[int, OpenTransaction | TransactionOutcome]:
         """What is known of a detached transaction, by attempt."""
-        known: dict[int, Transaction | Outcome] = {}
+        known: dict[int, OpenTransaction | TransactionOutcome] = {}
         for attempt in sorted(self._names.get(name, ())):
             key = detached_key(name, attempt)
             one = self.open.get(key) or self.outcomes.get(key)
-            if isinstance(one, Outcome) and one.attempts:
+            if isinstance(one, TransactionOutcome) and one.attempts:
                 known |= dict.fromkeys(one.attempts, one)
             elif one is not None:
                 known[attempt] = one
@@ -153,7 +160,7 @@ class HalfTable:
     def apply(self, append: Append) -> None:
         """A half or control batch is safe."""
         if isinstance(append.special, HalfMark):
-            half = Placed(
+            half = PlacedHalf(
                 offset=append.offset, size=len(append.batch), topic_id=append.topic_id,
                 sequence=0, count=append.count, tag_bloom=append.tag_bloom,
                 priority=append.priority, searchable=append.searchable,
@@ -164,11 +171,11 @@ class HalfTable:
         elif isinstance(append.special, Ending) and append.special.decision is not None:
             self.decide(append.special.decision, append.stored_at_ms, offset=append.offset)
 
-    def add(self, info: HalfInfo, app: str, half: Placed, at_ms: int) -> None:
+    def add(self, info: HalfInfo, app: str, half: PlacedHalf, at_ms: int) -> None:
         self.changes += 1
         one = self.open.get(info.key)
         if one is None:
-            one = self.open[info.key] = Transaction(
+            one = self.open[info.key] = OpenTransaction(
                 info=info, app=app, opened_at_ms=at_ms, last_at_ms=at_ms, halves=[]
             )
             self.fresh.append(info.key)
@@ -178,7 +185,7 @@ class HalfTable:
         if all(known.offset != half.offset for known in one.halves):
             one.halves.append(half)
 
-    def decide(self, decision: Decision, at_ms: int, *, offset: int) -> None:
+    def decide(self, decision: HalfDecision, at_ms: int, *, offset: int) -> None:
         """The control batch at this offset says so."""
         self.changes += 1
         self.lent.note(decision.placed, offset, at_ms)
@@ -200,7 +207,7 @@ class HalfTable:
             outcomes = outcomes[:1]  # One name, so one outcome, however many attempts it has.
         for key in outcomes:
             self.outcomes.pop(key, None)
-            self.outcomes[key] = Outcome(
+            self.outcomes[key] = TransactionOutcome(
                 state=state, at_ms=at_ms, placed=placed,
                 attempts=attempts if state == "committed" else [],
             )  # fmt: skip
@@ -291,7 +298,7 @@ class HalfTable:
             self.decide(read_decision(view), at_ms, offset=offset)
             return
         incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=True)
-        half = Placed(
+        half = PlacedHalf(
             offset=offset, size=len(batch), topic_id=topic_id, sequence=0,
             count=incoming.row_count, tag_bloom=incoming.tag_bloom, priority=incoming.priority,
             searchable=incoming.searchable, producer_start=incoming.producer[0],

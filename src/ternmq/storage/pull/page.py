@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ternmq.core.errors import Corrupt
 from ternmq.core.units import MIB
 from ternmq.storage.log.segmented_log import SegmentedLog
-from ternmq.storage.pull.record import FIELDS, FRAME, MAGIC, Kind, PullFormat
+from ternmq.storage.pull.record import FIELDS, FRAME, MAGIC, PullFormat, PullKind
 
 CHUNK_SIZE = MIB
 
@@ -66,7 +66,7 @@ def _walk(data: memoryview, offset: int, group_ids: set[int]) -> tuple[int, list
         except Corrupt:
             break
         fields = FIELDS.unpack_from(data, at + FRAME.size)
-        if fields[1] != Kind.SNAPSHOT:
+        if fields[1] != PullKind.SNAPSHOT:
             found.append(bytes(data[at : at + size]))
             group_ids.add(fields[6])
         at += size

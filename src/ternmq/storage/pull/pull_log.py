@@ -26,16 +26,16 @@ from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.recovery import Gap, Visit, scan
 from ternmq.storage.log.replica_input import Received
-from ternmq.storage.log.replicated_log import FollowedLog
+from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
-from ternmq.storage.log.write_plan import Plan
+from ternmq.storage.log.write_plan import WritePlan
 from ternmq.storage.pull.page import PullPage, read_page
 from ternmq.storage.pull.record import (
     FIELDS,
     FRAME,
     HEADER_SIZE,
-    Kind,
     PullFormat,
+    PullKind,
     PullRecord,
     cut_record,
     decode,
@@ -43,7 +43,7 @@ from ternmq.storage.pull.record import (
     encoded_size,
 )
 
-__all__ = ["Kind", "PullLog", "PullRecord", "StagedPulls", "Survey", "cut_record"]
+__all__ = ["PullKind", "PullLog", "PullRecord", "StagedPulls", "Survey", "cut_record"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class StagedPulls:
 
     records: list[PullRecord]
     offsets: list[int]
-    plan: Plan
+    plan: WritePlan
     written: bool = False
 
 
@@ -78,7 +78,7 @@ Damaged = Callable[[list[Gap], list[int]], None]
 """Told of bytes that cannot be read, and of groups that have records but none that makes them."""
 
 
-class PullLog(FollowedLog):
+class PullLog(ReplicatedLog):
     """Appends and replays pull records."""
 
     def __init__(
@@ -243,7 +243,7 @@ class PullLog(FollowedLog):
         for _, record in found.records:
             found.group_ids.add(record.group_id)
             found.lane_ids.add(record.lane_id)
-            if record.kind in (Kind.GROUP_MADE, Kind.SNAPSHOT, Kind.GROUP_DELETED):
+            if record.kind in (PullKind.GROUP_MADE, PullKind.SNAPSHOT, PullKind.GROUP_DELETED):
                 known.add(record.group_id)
         if gaps:
             self._damaged(gaps, sorted(found.group_ids - known))
@@ -311,14 +311,14 @@ class PullLog(FollowedLog):
         return self._log.drop_before(min(self.replay_from(), self.bounds()[1], kept_for_readers))
 
     def _note(self, needed: Needed) -> None:
-        if needed.kind == Kind.GROUP_DELETED:
+        if needed.kind == PullKind.GROUP_DELETED:
             self._needed.pop(needed.group_id, None)
         else:
             self._needed.setdefault(needed.group_id, {})[needed.lane_id] = needed.offset
 
 
 # Nothing else: late records of a deleted group would hold their segment for ever.
-_TELLING = (int(Kind.GROUP_MADE), int(Kind.SNAPSHOT), int(Kind.GROUP_DELETED))
+_TELLING = (int(PullKind.GROUP_MADE), int(PullKind.SNAPSHOT), int(PullKind.GROUP_DELETED))
 
 
 def _telling(records: list[tuple[int, memoryview]]) -> list[Needed]:

@@ -47,7 +47,7 @@ assert FRAME.size + FIELDS.size == HEADER_SIZE
 Range = tuple[int, int, int]
 
 
-class Kind(IntEnum):
+class PullKind(IntEnum):
     """What a record says. Numbers are for ever; gaps are left for kinds to come."""
 
     HANDED_OUT = 1
@@ -91,7 +91,7 @@ class Kind(IntEnum):
 class PullRecord:
     """One record of the pull log."""
 
-    kind: Kind
+    kind: PullKind
     group_id: int
     lane_id: int = 0
     at_ms: int = 0
@@ -108,7 +108,7 @@ def cut_record(
     """The lane ends at `end` although the group knows sequences up to `old_end`: those are void,
     so what will be stored there next was never handed out or acked."""
     return PullRecord(
-        kind=Kind.CUT, group_id=group_id, lane_id=lane_id, at_ms=at_ms, argument=epoch,
+        kind=PullKind.CUT, group_id=group_id, lane_id=lane_id, at_ms=at_ms, argument=epoch,
         ranges=((end, old_end, 0),),
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def decode(data: memoryview) -> PullRecord:
     range_count, text_size = fields[3], fields[12]
     ranges_end = HEADER_SIZE + range_count * RANGE.size
     return PullRecord(
-        kind=Kind(fields[1]), group_id=fields[6], lane_id=fields[7], at_ms=fields[8],
+        kind=PullKind(fields[1]), group_id=fields[6], lane_id=fields[7], at_ms=fields[8],
         session=fields[11], lease=fields[9], argument=fields[10],
         ranges=tuple(RANGE.iter_unpack(data[HEADER_SIZE:ranges_end])),
         text=bytes(data[ranges_end : ranges_end + text_size]),
@@ -191,4 +191,4 @@ class PullFormat:
         return int(fields[5])
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(PullKind)

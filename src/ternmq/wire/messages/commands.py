@@ -246,7 +246,7 @@ class GroupResetDone(Record, frozen=True):
     """Messages that will not be handed out because of this."""
 
 
-class Member(Record, frozen=True):
+class ConsumerInfo(Record, frozen=True):
     """A consumer that is there now."""
 
     session: str
@@ -286,7 +286,7 @@ class Group(Record, frozen=True):
     topic: str
     created_at_ms: int
     ledger: LedgerLine
-    members: list[Member]
+    members: list[ConsumerInfo]
     settings: GroupSettings = GroupSettings()
     filter: str = ""
     ordered: bool = False

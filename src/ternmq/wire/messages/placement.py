@@ -40,7 +40,7 @@ class Home(Record, frozen=True):
     """Or on these."""
 
 
-class Place(Record, frozen=True):
+class PlaceChange(Record, frozen=True):
     """Ask for the placement, or for a change of it."""
 
     action: Literal[

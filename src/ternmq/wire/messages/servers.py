@@ -40,7 +40,7 @@ class EpochNew(Record, frozen=True):
     broker_group: str
 
 
-class Epoch(Record, frozen=True):
+class EpochGiven(Record, frozen=True):
     epoch: int
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ternmq.batch import layout
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.layout import Column, Encoding, Part
+from ternmq.batch.layout import Column, ColumnPart, Encoding
 from ternmq.batch.rows.cut import cut, project, thin
 from ternmq.batch.view import BatchView
 from tests.unit.batch.making import a_batch, encodings, messages, rows_of
@@ -59,7 +59,7 @@ def test_a_column_of_a_later_version_survives_a_cut() -> None:
         batch[entry : entry + 2] = (99).to_bytes(2, "little")
     view = BatchView(cut(batch, 1, 2).batch)
 
-    data = view.buffer(99, layout.Part.DATA)
+    data = view.buffer(99, layout.ColumnPart.DATA)
 
     assert data is not None
     assert bytes(data) == b"y"
@@ -74,8 +74,8 @@ def test_a_projection_keeps_the_chosen_columns_and_the_sizes_of_the_bodies() -> 
     smaller.check()
     assert [smaller.key(row) for row in range(3)] == ["k1", "k2", "k3"]
     assert {column for column, _ in smaller.parts()} == {Column.KEY, Column.BODY}
-    assert smaller.buffer(Column.BODY, Part.DATA) is None
-    offsets = smaller.buffer(Column.BODY, Part.OFFSETS)
+    assert smaller.buffer(Column.BODY, ColumnPart.DATA) is None
+    offsets = smaller.buffer(Column.BODY, ColumnPart.OFFSETS)
     assert offsets is not None and offsets.cast("i").tolist() == [0, 1, 3, 6]
     assert smaller.message_id(2) == BatchView(whole).message_id(2)
 
@@ -99,7 +99,7 @@ def test_a_thin_batch_has_all_of_the_wanted_rows_and_no_other_bodies(
     check_incoming(thinner)
     assert (view.count, view.base_sequence) == (before.count, before.base_sequence)
     expected = rows_of(before)
-    compressed = before.buffer(Column.BODY, Part.CHUNKS) is not None
+    compressed = before.buffer(Column.BODY, ColumnPart.CHUNKS) is not None
     for row, found in enumerate(rows_of(view)):
         if row in wanted:
             assert found == expected[row]
@@ -114,4 +114,4 @@ def test_a_thin_batch_has_only_the_chunks_that_are_wanted() -> None:
     view = BatchView(thin(batch, [(1, 2), (8, 9)]))
 
     assert [body[:1] for body in view.bodies()] == [b"0", b"1", b"", b"", b"", b"", b"", b"", b"8"]
-    assert len(view.buffer(Column.BODY, Part.CHUNKS) or b"") == 2 * 16
+    assert len(view.buffer(Column.BODY, ColumnPart.CHUNKS) or b"") == 2 * 16

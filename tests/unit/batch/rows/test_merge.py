@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from ternmq.batch import layout
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing
-from ternmq.batch.layout import Attribute, Column, Encoding, Part
-from ternmq.batch.rows.merge import Chosen, merge, take
+from ternmq.batch.layout import Attribute, Column, ColumnPart, Encoding
+from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
 from tests.unit.batch.making import a_batch, encodings, messages, rows_of
@@ -46,7 +46,7 @@ def test_merged_rows_keep_all_they_say(
     for view in views:
         rows = data.draw(st.permutations(range(view.count)))
         rows = rows[: data.draw(st.integers(1, view.count))]
-        sources.append(Chosen(view, np.array(rows, dtype=np.int64)))
+        sources.append(ChosenRows(view, np.array(rows, dtype=np.int64)))
         expected += [rows_of(view)[row] for row in rows]
 
     batch = merge(sources, origin=DISPATCHER, first_sequence=50)
@@ -67,11 +67,13 @@ def test_a_merged_row_says_where_it_came_from_and_not_when_it_was_due() -> None:
     layout.stamp(source, stamp)
     view = BatchView(source)
 
-    merged = BatchView(merge([Chosen(view, np.array([1]))], origin=DISPATCHER, first_sequence=1))
+    merged = BatchView(
+        merge([ChosenRows(view, np.array([1]))], origin=DISPATCHER, first_sequence=1)
+    )
 
-    assert merged.buffer(Column.DUE, Part.VALUES) is None
-    assert bytes(merged.buffer(Column.ORIGIN_APP, Part.DATA) or b"") == view.app.encode()
-    address = bytes(merged.buffer(Column.ORIGIN_ADDRESS, Part.DATA) or b"")
+    assert merged.buffer(Column.DUE, ColumnPart.VALUES) is None
+    assert bytes(merged.buffer(Column.ORIGIN_APP, ColumnPart.DATA) or b"") == view.app.encode()
+    address = bytes(merged.buffer(Column.ORIGIN_ADDRESS, ColumnPart.DATA) or b"")
     assert address == bytes(range(16)) + b"\x01\x02"
     assert merged.message_id(0) == view.message_id(1)
     assert merged.app == "%delay"

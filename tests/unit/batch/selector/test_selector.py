@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.selector import columns
 from ternmq.batch.selector.builder import DEPTH_MAX, ITEMS_MAX, TERMS_MAX
 from ternmq.batch.selector.selector import LENGTH_MAX, Selector
@@ -352,7 +352,7 @@ def test_only_properties_that_are_named_are_read() -> None:
     assert Selector.parse("a > 1 AND b = c OR a < 0").names == {"a", "b", "c"}
     batch = a_batch([Outgoing(body=b"x", properties={"a": 1, "b": 2})])
     view = BatchView(batch)
-    offset, size, *_ = view.parts()[Column.PROPERTIES, Part.VALUE_DATA]
+    offset, size, *_ = view.parts()[Column.PROPERTIES, ColumnPart.VALUE_DATA]
     assert bytes(batch[offset : offset + size]) == b"12"
     batch[offset + 1] = ord("?")
 
@@ -366,7 +366,7 @@ def test_a_name_given_twice_counts_once_and_for_its_own_row() -> None:
     for small in (LOOP, NUMPY):
         rows = [Outgoing(body=b"x", properties={"a": 1, "b": 2}), Outgoing(body=b"x")]
         batch = a_batch(rows)
-        offset, size, *_ = BatchView(batch).parts()[Column.PROPERTIES, Part.NAME_DATA]
+        offset, size, *_ = BatchView(batch).parts()[Column.PROPERTIES, ColumnPart.NAME_DATA]
         batch[offset : offset + size] = b"aa"
         view = BatchView(batch)
         with patch.object(columns, "SMALL", small):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ternmq.batch.check import check_incoming, tag_bit
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.layout import Column, Part
+from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.rows.cut import cut
 from ternmq.batch.rows.runs import runs
 from ternmq.batch.selector.tags import LENGTH_MAX, TAGS_MAX, TagFilter
@@ -112,7 +112,7 @@ def test_a_bloom_with_half_of_a_tags_bits_cannot_match() -> None:
 
 def test_a_code_outside_the_dictionary_is_corrupt() -> None:
     batch = tagged(["a", "b"])
-    offset = BatchView(batch).parts()[Column.TAG, Part.VALUES][0]
+    offset = BatchView(batch).parts()[Column.TAG, ColumnPart.VALUES][0]
     batch[offset] = 9
 
     with pytest.raises(Corrupt):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ternmq
-from ternmq.broker.acks.large_acks import SLICE, Applied, Slices, cut
+from ternmq.broker.acks.large_acks import SLICE, Applied, LargeAcks, cut
 from ternmq.core.errors import TernError
 from ternmq.testing import node
 from ternmq.wire.messages.commands import Done
@@ -26,7 +26,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, int]] = []
-        self.slices = Slices(self.apply)
+        self.slices = LargeAcks(self.apply)
 
     def apply(self, member: Any, done: Sequence[Done]) -> Applied:
         if done[0].kind == "reject":

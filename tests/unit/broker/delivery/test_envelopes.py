@@ -8,9 +8,9 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.batch.layout import Encoding
 from ternmq.batch.rows.pick import PickedView
-from ternmq.broker.delivery.envelopes import PICK_ROWS_MAX, Wrapping
+from ternmq.broker.delivery.envelopes import PICK_ROWS_MAX, Envelopes
 from ternmq.broker.delivery.handout import Slice
-from ternmq.storage.consume.entry import Entry
+from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.testing import node
 from tests.unit.batch.making import a_batch
 
@@ -83,9 +83,9 @@ def wrapped(
     selection: list[tuple[int, int]], *, picks: bool = True, encoding: Encoding = Encoding.PLAIN
 ) -> Envelope:
     batch = a_batch([Outgoing(body=b"x" * 200) for _ in range(ROWS)], encoding=encoding)
-    entry = Entry(1_000, 0, len(batch), ROWS, 0, 0, 0, 0)
+    entry = ConsumeEntry(1_000, 0, len(batch), ROWS, 0, 0, 0, 0)
     attempts = [2] * sum(end - first for first, end in selection)
-    wrapping = Wrapping(1, 3, picks=picks)
+    wrapping = Envelopes(1, 3, picks=picks)
     return read_envelopes(b"".join(wrapping.wrap(Slice(entry, selection, attempts), batch)), 1)[0]
 
 

@@ -4,14 +4,14 @@ from ternmq.broker.groups import snapshot
 from ternmq.broker.groups.failure_notes import (
     NOTE_SIZE,
     TRACEBACK_LETTERS_MAX,
-    Note,
-    Noticeboard,
-    Recall,
+    FailureCache,
+    FailureNote,
+    FailureTexts,
     pack_failure,
     read_failure,
 )
 from ternmq.broker.groups.lane import Lane, Why
-from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.lease import Lease, RetryRule
 from ternmq.broker.groups.replay import apply
 from ternmq.wire.messages.commands import GroupSettings
@@ -19,7 +19,7 @@ from ternmq.wire.messages.commands import GroupSettings
 RULE = RetryRule("fixed:1s", 0)
 
 
-def failing_lane() -> tuple[Lane, list[Change]]:
+def failing_lane() -> tuple[Lane, list[LaneEvent]]:
     lane = Lane(0)
     lane.grow(10)
     changes = [lane.hand_out(Lease(1, bytes(16), 1, 60_000), [], 10)]
@@ -43,8 +43,8 @@ def test_a_note_holds_its_text_until_the_record_is_written() -> None:
 
 
 def test_the_newest_texts_stay_in_memory_and_older_ones_go() -> None:
-    recall = Recall(size_max=3 * (NOTE_SIZE + 10))
-    notes = [Note(text=b"%010d" % number, at_ms=number) for number in range(5)]
+    recall = FailureCache(size_max=3 * (NOTE_SIZE + 10))
+    notes = [FailureNote(text=b"%010d" % number, at_ms=number) for number in range(5)]
 
     for number, note in enumerate(notes):
         recall.written(note, 100 * number)
@@ -52,17 +52,17 @@ def test_the_newest_texts_stay_in_memory_and_older_ones_go() -> None:
     assert [note.offset for note in notes] == [0, 100, 200, 300, 400]
     assert [note.text for note in notes[:2]] == [None, None]
     assert [note.text for note in notes[2:]] == [b"%010d" % number for number in (2, 3, 4)]
-    assert Noticeboard.at_hand(notes[2:])
-    assert not Noticeboard.at_hand(notes[1:])
+    assert FailureTexts.at_hand(notes[2:])
+    assert not FailureTexts.at_hand(notes[1:])
 
 
 def test_a_text_whose_record_could_not_be_written_is_not_kept() -> None:
-    note = Note(text=b"x", at_ms=1)
+    note = FailureNote(text=b"x", at_ms=1)
 
-    Recall().written(note, None)
+    FailureCache().written(note, None)
 
     assert (note.text, note.offset) == (None, -1)
-    assert Noticeboard.at_hand([note])  # There is nothing to read.
+    assert FailureTexts.at_hand([note])  # There is nothing to read.
 
 
 def test_a_record_that_could_not_be_written_leaves_nothing_to_know() -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ternmq.broker.groups import snapshot
-from ternmq.broker.groups.lane import TICK_RANGES_MAX, Change, Lane, Lease, RetryRule
+from ternmq.broker.groups.lane import TICK_RANGES_MAX, Lane, Lease, RetryRule
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.replay import apply
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.commands import GroupSettings
 
 SESSION = b"s" * 16
@@ -18,7 +19,7 @@ SESSION = b"s" * 16
 
 def hand_out(
     lane: Lane, lease_id: int, rows: int, *, owner: int = 1, until: int = 60_000
-) -> Change:
+) -> LaneEvent:
     again = lane.peek_returned(rows)
     taken = sum(end - first for first, end, _ in again)
     new_end = min(lane.end, lane.next + rows - taken)
@@ -80,7 +81,7 @@ def test_rows_given_back_untouched_are_ready_as_the_same_attempt() -> None:
     assert (line.ready, line.in_flight, line.waiting_retry) == (6, 4, 0)
     assert lane.peek_returned(10) == [(4, 10, 1)]
     again = Lane(0)
-    for change in (Change(Kind.HANDED_OUT, ((0, 10, 1),), 1, SESSION), *result.changes):
+    for change in (LaneEvent(PullKind.HANDED_OUT, ((0, 10, 1),), 1, SESSION), *result.changes):
         apply(again, change, now=0, waited_ms=0, grace_until=0)
     assert again.peek_returned(10) == [(4, 10, 1)]
 
@@ -187,7 +188,7 @@ def test_a_cut_forgets_what_the_message_log_lost() -> None:
 def test_an_ack_whose_hand_out_was_lost_does_not_ack_what_lies_before() -> None:
     lane = Lane(0)
 
-    apply(lane, Change(Kind.ACKED, ((15, 18, 0),), 3), now=0, waited_ms=0, grace_until=0)
+    apply(lane, LaneEvent(PullKind.ACKED, ((15, 18, 0),), 3), now=0, waited_ms=0, grace_until=0)
     lane.grow(20)
 
     assert (lane.ledger().acked, lane.ledger().ready) == (3, 17)
@@ -243,10 +244,10 @@ class LaneMachine(RuleBasedStateMachine):
         self.lease = 0
         self.lease_at_reset = 0
         self.owners: dict[int, int] = {}
-        self.changes: list[Change] = []
+        self.changes: list[LaneEvent] = []
         self.resumed: bytes | None = None
 
-    def log(self, changes: list[Change]) -> None:
+    def log(self, changes: list[LaneEvent]) -> None:
         self.changes += changes
 
     def held(self) -> list[int]:
@@ -390,7 +391,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.rows = dict(zip(range(self.start, end), kinds, strict=True))
         old_end, self.end = self.end, end
         self.lane.cut_to(end)
-        self.log([Change(Kind.CUT, ((end, old_end, 0),))])
+        self.log([LaneEvent(PullKind.CUT, ((end, old_end, 0),))])
 
     @invariant()
     def every_row_is_in_the_place_the_dictionary_says(self) -> None:

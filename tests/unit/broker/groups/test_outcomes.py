@@ -1,27 +1,27 @@
 """How rows were settled where not by an ack: noted, bounded, honest about what is forgotten."""
 
 from ternmq.broker.groups import outcomes
-from ternmq.broker.groups.lane_event import Change
-from ternmq.broker.groups.outcomes import KEPT_MAX, Unacked
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.broker.groups.lane_event import LaneEvent
+from ternmq.broker.groups.outcomes import KEPT_MAX, Outcomes
+from ternmq.storage.pull.record import PullKind
 
 
-def settled(kind: Kind, *ranges: tuple[int, int]) -> Change:
-    return Change(kind, tuple((first, end, 0) for first, end in ranges))
+def settled(kind: PullKind, *ranges: tuple[int, int]) -> LaneEvent:
+    return LaneEvent(kind, tuple((first, end, 0) for first, end in ranges))
 
 
 def test_what_is_not_noted_is_acked() -> None:
-    known = Unacked()
-    known.note(settled(Kind.ACKED, (0, 100)))
+    known = Outcomes()
+    known.note(settled(PullKind.ACKED, (0, 100)))
 
     assert known.within(0, 100) == []
 
 
 def test_parts_are_named_with_how_they_were_settled() -> None:
-    known = Unacked()
-    known.note(settled(Kind.FILTERED, (0, 3), (6, 9)))
-    known.note(settled(Kind.DEAD, (4, 5)))
-    known.note(settled(Kind.EXPIRED, (20, 30)))
+    known = Outcomes()
+    known.note(settled(PullKind.FILTERED, (0, 3), (6, 9)))
+    known.note(settled(PullKind.DEAD, (4, 5)))
+    known.note(settled(PullKind.EXPIRED, (20, 30)))
 
     assert known.within(0, 10) == [(0, 3, "filtered"), (4, 5, "dead"), (6, 9, "filtered")]
     assert known.within(2, 7) == [(2, 3, "filtered"), (4, 5, "dead"), (6, 7, "filtered")]
@@ -30,9 +30,9 @@ def test_parts_are_named_with_how_they_were_settled() -> None:
 
 
 def test_below_what_was_forgotten_nobody_can_tell() -> None:
-    known = Unacked()
+    known = Outcomes()
     for sequence in range(0, 2 * outcomes.KEPT_MAX + 20, 2):
-        known.note(settled(Kind.FILTERED, (sequence, sequence + 1)))
+        known.note(settled(PullKind.FILTERED, (sequence, sequence + 1)))
 
     assert known.floor == 19
     assert known.within(1, 2) == [(1, 2, "unknown")]
@@ -44,23 +44,23 @@ def test_below_what_was_forgotten_nobody_can_tell() -> None:
 
 
 def test_a_reset_forward_leaves_what_is_known_and_says_what_it_skipped() -> None:
-    known = Unacked()
-    known.note(settled(Kind.DEAD, (4, 5)))
+    known = Outcomes()
+    known.note(settled(PullKind.DEAD, (4, 5)))
     known.skip([(7, 9)])
 
     assert known.within(3, 12) == [(4, 5, "dead"), (7, 9, "skipped")]
 
 
 def test_a_new_generation_begins_with_what_was_skipped_and_knows_nothing_below() -> None:
-    known = Unacked()
-    known.note(settled(Kind.DEAD, (4, 5)))
+    known = Outcomes()
+    known.note(settled(PullKind.DEAD, (4, 5)))
     known.begin(7, 10)
 
     assert known.within(4, 12) == [(4, 7, "unknown"), (7, 10, "skipped")]
 
 
 def test_of_a_scattered_reset_the_newest_ranges_are_known() -> None:
-    known = Unacked()
+    known = Outcomes()
     known.skip([(3 * row, 3 * row + 1) for row in range(KEPT_MAX + 1)])
 
     assert known.within(0, 1) == [(0, 1, "unknown")]
@@ -69,19 +69,19 @@ def test_of_a_scattered_reset_the_newest_ranges_are_known() -> None:
 
 
 def test_what_was_cut_off_never_happened() -> None:
-    known = Unacked()
-    known.note(settled(Kind.DEAD, (4, 8), (9, 10)))
-    known.note(Change(Kind.CUT, ((6, 20, 0),)))
+    known = Outcomes()
+    known.note(settled(PullKind.DEAD, (4, 8), (9, 10)))
+    known.note(LaneEvent(PullKind.CUT, ((6, 20, 0),)))
 
     assert known.within(0, 20) == [(4, 6, "dead")]
 
 
 def test_a_snapshot_keeps_the_newest() -> None:
-    known = Unacked()
+    known = Outcomes()
     for sequence in range(0, 2 * outcomes.SAVED_MAX + 4, 2):
-        known.note(settled(Kind.DEAD, (sequence, sequence + 1)))
+        known.note(settled(PullKind.DEAD, (sequence, sequence + 1)))
     pieces, floor = known.saved()
-    again = Unacked(pieces, floor)
+    again = Outcomes(pieces, floor)
 
     assert len(pieces) == outcomes.SAVED_MAX
     assert again.within(0, 4) == [(0, 3, "unknown")]

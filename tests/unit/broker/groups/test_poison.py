@@ -2,10 +2,10 @@
 
 from ternmq.broker.groups import snapshot
 from ternmq.broker.groups.lane import Lane
-from ternmq.broker.groups.lane_event import Change
+from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.lease import Lease, RetryRule
 from ternmq.broker.groups.replay import apply
-from ternmq.storage.pull.pull_log import Kind
+from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.commands import GroupSettings
 
 RULE = RetryRule("fixed:1s", 3)
@@ -19,7 +19,7 @@ class Story:
         self.lane.grow(rows)
         self.now = 0
         self.lease = 0
-        self.changes: list[Change] = []
+        self.changes: list[LaneEvent] = []
 
     def hand_out(self, rows: int) -> int:
         self.lease += 1
@@ -106,7 +106,7 @@ def test_a_killed_row_waits_by_the_groups_policy() -> None:
     story.hand_out_suspect()
     story.vanish()
 
-    assert story.changes[-1].kind is Kind.KILLED
+    assert story.changes[-1].kind is PullKind.KILLED
     story.lane.tick(story.now + 999, RULE)
     assert story.lane.suspect() is None
     story.lane.tick(story.now + 1_000, RULE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ternmq.broker.limits.token_bucket import SHUT_MIN_S, Bucket, Gate
+from ternmq.broker.limits.token_bucket import SHUT_MIN_S, Gate, TokenBucket
 
 
 def passed(gate: Gate, *, rows: int, size: int, until: float, step: float = 0.01) -> int:
@@ -34,7 +34,7 @@ def test_bytes_are_a_limit_of_their_own() -> None:
 
 
 def test_a_batch_larger_than_the_bucket_passes_and_is_paid_back() -> None:
-    bucket = Bucket(10, 0.0)
+    bucket = TokenBucket(10, 0.0)
     assert bucket.wait_s(0.0) == 0.0
     bucket.take(1_010)
 
@@ -79,7 +79,7 @@ def test_a_new_rate_counts_at_once_and_a_debt_stays_one() -> None:
 
 
 def test_a_clock_that_stands_or_goes_back_gives_nothing() -> None:
-    bucket = Bucket(5, 100.0)
+    bucket = TokenBucket(5, 100.0)
     bucket.take(5)
 
     assert bucket.wait_s(100.0) > 0

@@ -9,7 +9,8 @@ from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import DiskFailed, DiskFull, ReadOnly, TernError, Unavailable
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.append import Append
-from ternmq.storage.pull.pull_log import Kind, PullRecord
+from ternmq.storage.pull.pull_log import PullRecord
+from ternmq.storage.pull.record import PullKind
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from ternmq.wire.messages.replication import MESSAGES, PULLS
@@ -80,7 +81,7 @@ async def desk() -> Desk:
 
 
 def progress() -> PullRecord:
-    return PullRecord(kind=Kind.ACKED, group_id=1, lane_id=1, ranges=((0, 1, 0),))
+    return PullRecord(kind=PullKind.ACKED, group_id=1, lane_id=1, ranges=((0, 1, 0),))
 
 
 async def test_a_round_is_answered_and_seen_when_the_replicas_have_it(desk: Desk) -> None:

@@ -9,8 +9,8 @@ import pytest
 import ternmq
 from ternmq import TransactionEnded
 from ternmq.batch.encoder import Columns, Piece
-from ternmq.batch.layout import Column, Part, Type
-from ternmq.storage.messages.transactions import HalfTable
+from ternmq.batch.layout import Column, ColumnPart, Type
+from ternmq.storage.messages.transactions import TransactionTable
 from ternmq.testing import node
 
 JOB = "query:7"
@@ -32,8 +32,10 @@ def columns(*bodies: bytes) -> Columns:
     places = b"".join(sum(map(len, bodies[:n])).to_bytes(4, "little") for n in range(len(bodies)))
     data = b"".join(bodies)
     pieces = [
-        Piece(Column.BODY, Part.OFFSETS, Type.BINARY, places + len(data).to_bytes(4, "little")),
-        Piece(Column.BODY, Part.DATA, Type.BINARY, data),
+        Piece(
+            Column.BODY, ColumnPart.OFFSETS, Type.BINARY, places + len(data).to_bytes(4, "little")
+        ),
+        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, data),
     ]
     return Columns(pieces, len(bodies), len(data), 1_000)
 
@@ -150,14 +152,14 @@ async def test_an_attempt_is_one_producers_and_people_cannot_commit_all(
 async def test_an_ended_name_takes_one_outcome_however_many_attempts_it_had(
     mq: ternmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables: list[HalfTable] = []
-    decide = HalfTable.decide
+    tables: list[TransactionTable] = []
+    decide = TransactionTable.decide
 
-    def watched(table: HalfTable, *given: object, **named: object) -> None:
+    def watched(table: TransactionTable, *given: object, **named: object) -> None:
         tables.append(table)
         decide(table, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(HalfTable, "decide", watched)
+    monkeypatch.setattr(TransactionTable, "decide", watched)
     for attempt in range(20):
         await stage(mq, attempt, b"x")
     await mq.commit_detached(JOB, list(range(20)), fenced=False)

@@ -140,7 +140,7 @@ def test_a_letter_that_was_sent_again_and_died_again_says_so(
     again = {"%resent": 2, "%died_at": NOW_MS, "%topic": "orders"}
     once = {"%died_at": NOW_MS, "%topic": "orders"}
 
-    def visit_two(url: str, box: Box, choice: dead.Choice, visit: dead.Visit) -> dict[str, str]:
+    def visit_two(url: str, box: Box, choice: dead.DeadChoice, visit: dead.Visit) -> dict[str, str]:
         visit(SimpleNamespace(id="A", sequence=1, broker_group="east"), again)
         visit(SimpleNamespace(id="B", sequence=2, broker_group="east"), once)
         return {}
@@ -187,7 +187,7 @@ async def test_of_many_letters_only_what_is_shown_or_their_ids_are_kept(what: st
     admin = SimpleNamespace(broker_groups=groups, open_dead_letters=all_open)
     mq: Any = SimpleNamespace(admin=admin, read=read_letters)
     Letter.most = Letter.alive = 0
-    shown, chosen = dead.Shown(10), dead.Chosen()
+    shown, chosen = dead.Shown(10), dead.DeadChosen()
     visit = shown.add if what == "shown" else chosen.add
 
     assert await dead._visit_all(mq, Box("g"), dead._choice(None, None, None, None), visit) == {}

@@ -3,7 +3,15 @@
 import pytest
 
 from ternmq.cli.main import run
-from ternmq.cli.messages.delay import LINES_MAX, By, How, _change, _choice, ahead, chart_rows
+from ternmq.cli.messages.delay import (
+    LINES_MAX,
+    By,
+    DelayOptions,
+    _change,
+    _choice,
+    ahead,
+    chart_rows,
+)
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import HOUR_MS
 from ternmq.wire.messages.delays import DelayCounts
@@ -24,7 +32,7 @@ def test_an_hour_is_from_its_start_to_the_next() -> None:
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_ids_and_a_choice_do_not_go_together(dry_run: bool) -> None:
     """A message of another topic would be cancelled, though --dry-run does not show it."""
-    how = How(dry_run=dry_run, yes=True, url="tern://127.0.0.1:1", as_json=False)
+    how = DelayOptions(dry_run=dry_run, yes=True, url="tern://127.0.0.1:1", as_json=False)
     for choice in (
         _choice(["0" * 26], "", "other", None, None),
         _choice(["0" * 26], "key", "", None, None),

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from ternmq.cli.servers.doctor_reach import (
-    Target,
+    ReachTarget,
     Tried,
     examine,
     judge,
@@ -18,7 +18,9 @@ from ternmq.testing import node
 from ternmq.wire.messages.commands import Hello, Welcome
 
 HELLO = Hello(protocol=1, app="test", version="0", session=bytes(16))
-EAST = Target(name="broker group east", address="10.0.0.7:7701", role="broker", broker_group="east")
+EAST = ReachTarget(
+    name="broker group east", address="10.0.0.7:7701", role="broker", broker_group="east"
+)
 METAS = ["10.0.0.1:7700"]
 
 
@@ -54,7 +56,7 @@ def test_each_way_to_fail_says_what_to_change(trouble: str, advice: str) -> None
 
 def test_a_loopback_address_is_wrong_although_something_answers_there() -> None:
     """Whatever runs on the client's machine is not the server."""
-    here = Target(name="delay server d", address="127.0.0.1:7702", role="delay")
+    here = ReachTarget(name="delay server d", address="127.0.0.1:7702", role="delay")
 
     found = judge(here, Tried(welcome=welcome("delay", "d")), METAS)
     assert found.level is Level.FAIL

@@ -4,7 +4,7 @@ from ternmq.batch.encoder import Origin, encode_bodies
 from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import Stamp, stamp
 from ternmq.batch.view import BatchView
-from ternmq.client.consuming.held_rows import Holding, without
+from ternmq.client.consuming.held_rows import HeldRows, without
 from ternmq.client.model.delivery import Delivery, NotLeased
 from ternmq.core.ids import ProducerId
 
@@ -31,7 +31,7 @@ def a_delivery(
 
 
 def test_rows_and_bytes_are_counted_until_settled() -> None:
-    holding = Holding()
+    holding = HeldRows()
     delivery = a_delivery(lease=1)
     holding.add(delivery)
     assert (holding.rows, holding.leases()) == (10, [1])
@@ -43,7 +43,7 @@ def test_rows_and_bytes_are_counted_until_settled() -> None:
 
 
 def test_only_selected_rows_count() -> None:
-    holding = Holding()
+    holding = HeldRows()
     delivery = a_delivery(lease=1, selection=[(2, 4), (8, 10)])
     holding.add(delivery)
 
@@ -52,7 +52,7 @@ def test_only_selected_rows_count() -> None:
 
 
 def test_a_lost_lease_frees_its_place() -> None:
-    holding = Holding()
+    holding = HeldRows()
     kept, lost = a_delivery(lease=1), a_delivery(lease=2, base=200)
     holding.add(kept)
     holding.add(lost)
@@ -65,7 +65,7 @@ def test_a_lost_lease_frees_its_place() -> None:
 
 def test_rows_in_hand_are_hidden_when_they_come_again() -> None:
     """D5: the consumer drops a message it already holds."""
-    holding = Holding()
+    holding = HeldRows()
     old = a_delivery(lease=1)
     holding.add(old)
     holding.lose({1})
@@ -81,7 +81,7 @@ def test_rows_in_hand_are_hidden_when_they_come_again() -> None:
 
 
 def test_a_delivery_lost_twice_hides_nothing_for_ever() -> None:
-    holding = Holding()
+    holding = HeldRows()
     deliveries = [a_delivery(lease=lease) for lease in (1, 2, 3)]
     first, second, third = deliveries
     holding.add(first)
@@ -114,7 +114,7 @@ def test_attempts_belong_to_the_selected_rows() -> None:
 
 def test_rows_that_were_shown_and_are_not_settled_are_started() -> None:
     """Design 5: the broker suspects these first when the consumer vanishes."""
-    holding = Holding()
+    holding = HeldRows()
     shown, waiting = a_delivery(lease=1), a_delivery(lease=2, base=200)
     for delivery in (shown, waiting):
         holding.add(delivery)

@@ -6,17 +6,17 @@ from ternmq.client.consuming.pending_acks import (
     TAKEN_MAX,
     TAKEN_OTHERS_MAX,
     TAKEN_REASONS_MAX,
-    Dones,
+    PendingAcks,
 )
 from ternmq.client.model.delivery import ACK, reject_verdict, retry_verdict
 
 
-def ranges(dones: Dones) -> list[tuple[int, int, int]]:
+def ranges(dones: PendingAcks) -> list[tuple[int, int, int]]:
     return [(done.lease, done.first, done.end) for done in dones.take()]
 
 
 def test_acks_in_order_are_one_entry() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     for sequence in range(1000):
         dones.ack(7, sequence, sequence + 1)
 
@@ -26,7 +26,7 @@ def test_acks_in_order_are_one_entry() -> None:
 
 
 def test_rows_of_different_leases_stay_apart() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     dones.ack(1, 0, 5)
     dones.ack(2, 5, 9)
 
@@ -39,7 +39,7 @@ def test_any_order_of_acks_gives_the_same_ranges() -> None:
         rows = sorted(chance.sample(range(200), 120))
         shuffled = list(rows)
         chance.shuffle(shuffled)
-        dones = Dones()
+        dones = PendingAcks()
         for row in shuffled:
             dones.ack(1, row, row + 1)
         found = [row for _, first, end in ranges(dones) for row in range(first, end)]
@@ -48,7 +48,7 @@ def test_any_order_of_acks_gives_the_same_ranges() -> None:
 
 
 def test_verdicts_keep_their_words() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     dones.add(1, 0, 1, retry_verdict(2.5, "busy"))
     dones.add(1, 1, 2, reject_verdict("r" * 5000))
     dones.add(1, 2, 3, ACK)
@@ -60,7 +60,7 @@ def test_verdicts_keep_their_words() -> None:
 
 
 def test_what_is_put_back_is_taken_again() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     dones.ack(1, 0, 4)
     taken = dones.take()
     dones.put_back(taken)
@@ -70,7 +70,7 @@ def test_what_is_put_back_is_taken_again() -> None:
 
 
 def test_one_request_takes_a_bounded_number() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     for row in range(TAKEN_MAX + 5):
         dones.ack(1, 2 * row, 2 * row + 1)
 
@@ -80,7 +80,7 @@ def test_one_request_takes_a_bounded_number() -> None:
 
 
 def test_one_request_takes_fewer_of_what_is_not_an_ack() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     for row in range(TAKEN_OTHERS_MAX + 5):
         dones.add(1, row, row + 1, retry_verdict(1 + row % 7, ""))
 
@@ -93,7 +93,7 @@ def test_one_request_takes_fewer_of_what_is_not_an_ack() -> None:
 
 
 def test_one_request_takes_only_so_much_text_of_reasons() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     for at in range(2000):
         dones.add(1, at, at + 1, reject_verdict(f"{at} " + "x" * 1020))
     dones.ack(1, 5000, 5003)
@@ -107,7 +107,7 @@ def test_one_request_takes_only_so_much_text_of_reasons() -> None:
 
 
 def test_a_million_that_fail_alike_one_after_the_other_are_one_entry() -> None:
-    dones = Dones()
+    dones = PendingAcks()
     verdict = retry_verdict(None, "down")
     for row in range(1_000):
         dones.add(1, row, row + 1, verdict)

@@ -12,8 +12,8 @@ import ternmq
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import Envelope, read_errors
 from ternmq.batch.view import BatchView
-from ternmq.client.consuming.replica_fetch import LeftOuts, put_together
-from ternmq.client.reading.range_reader import Piece, Pieces
+from ternmq.client.consuming.replica_fetch import ReplicaFetch, put_together
+from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.core.errors import Unavailable
 from ternmq.testing import node
 from ternmq.wire.messages.commands import LeftOut
@@ -27,13 +27,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """What was read by READ; nothing is answered with its bytes unless the consumer wants that."""
     monkeypatch.setattr("ternmq.broker.role._cold_below", lambda *_: 2**62)
     seen: list[tuple[int, int]] = []
-    read = Pieces.read
+    read = RangeReader.read
 
-    async def noted(self: Pieces, sequence: int, end: int) -> Piece:
+    async def noted(self: RangeReader, sequence: int, end: int) -> Page:
         seen.append((sequence, end))
         return await read(self, sequence, end)
 
-    monkeypatch.setattr(Pieces, "read", noted)
+    monkeypatch.setattr(RangeReader, "read", noted)
     yield seen
 
 
@@ -79,11 +79,11 @@ async def test_retries_count_their_attempts_and_say_why(reads: list[tuple[int, i
 async def test_what_a_replica_does_not_give_comes_from_the_master(
     reads: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def gone(self: Pieces, sequence: int, end: int) -> Piece:
+    async def gone(self: RangeReader, sequence: int, end: int) -> Page:
         reads.append((sequence, end))
         raise Unavailable("gone")
 
-    monkeypatch.setattr(Pieces, "read", gone)
+    monkeypatch.setattr(RangeReader, "read", gone)
     async with node(cold_reads="replica") as url, ternmq.connect(url, app="test") as mq:
         await mq.send_many("orders", BODIES)
 
@@ -142,7 +142,7 @@ def test_bytes_of_another_history_are_not_taken() -> None:
 
 
 async def test_after_a_failure_the_master_is_asked_for_bytes_for_a_growing_while() -> None:
-    left = LeftOuts(None)  # type: ignore[arg-type]
+    left = ReplicaFetch(None)  # type: ignore[arg-type]
     assert left.wanted
     for _ in range(3):
         left._complain()

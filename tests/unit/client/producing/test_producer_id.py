@@ -1,6 +1,6 @@
 """Producer ids and message numbers."""
 
-from ternmq.client.producing.producer_id import Incarnation
+from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX
 
 
@@ -18,7 +18,7 @@ class Clock:
 
 
 def test_numbers_are_given_out_once_and_in_order() -> None:
-    incarnation = Incarnation(Clock())
+    incarnation = ProducerIdentity(Clock())
     runs = [incarnation.take(count)[1] for count in (1, 5, 2)]
 
     assert runs == [0, 1, 6]
@@ -26,7 +26,7 @@ def test_numbers_are_given_out_once_and_in_order() -> None:
 
 def test_an_incarnation_lasts_an_hour() -> None:
     clock = Clock()
-    incarnation = Incarnation(clock)
+    incarnation = ProducerIdentity(clock)
     before, _ = incarnation.take(10)
     clock.seconds += 3599
     assert incarnation.take(1) == (before, 10)
@@ -39,7 +39,7 @@ def test_an_incarnation_lasts_an_hour() -> None:
 
 
 def test_numbers_never_run_over_their_40_bits() -> None:
-    incarnation = Incarnation(Clock())
+    incarnation = ProducerIdentity(Clock())
     before, _ = incarnation.take(MESSAGE_SEQUENCE_MAX - 5)
     after, first = incarnation.take(10)
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from ternmq.client.producing.send_buffer import Room
+from ternmq.client.producing.send_buffer import SendBuffer
 from ternmq.core.errors import BufferFull
 
 
 async def test_room_is_given_in_the_order_it_was_asked_for() -> None:
-    room = Room(messages_max=10, size_max=1000)
+    room = SendBuffer(messages_max=10, size_max=1000)
     assert room.take(9, 100)
     order: list[str] = []
 
@@ -27,7 +27,7 @@ async def test_room_is_given_in_the_order_it_was_asked_for() -> None:
 
 
 def test_a_message_larger_than_everything_goes_alone() -> None:
-    room = Room(messages_max=10, size_max=100)
+    room = SendBuffer(messages_max=10, size_max=100)
 
     assert room.take(1, 5000)
     assert not room.take(1, 1)
@@ -36,7 +36,7 @@ def test_a_message_larger_than_everything_goes_alone() -> None:
 
 
 async def test_who_waits_too_long_is_told() -> None:
-    room = Room(messages_max=1, size_max=100)
+    room = SendBuffer(messages_max=1, size_max=100)
     room.take(1, 1)
     with pytest.raises(BufferFull, match="none was freed in"):
         await room.wait(1, 1, timeout=0.01)
@@ -47,7 +47,7 @@ async def test_who_waits_too_long_is_told() -> None:
 
 
 async def test_who_gives_up_leaves_no_hole() -> None:
-    room = Room(messages_max=1, size_max=100)
+    room = SendBuffer(messages_max=1, size_max=100)
     room.take(1, 1)
     first = asyncio.create_task(room.wait(1, 1, timeout=10))
     second = asyncio.create_task(room.wait(1, 1, timeout=10))

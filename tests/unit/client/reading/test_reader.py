@@ -7,7 +7,7 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, encode_messages
-from ternmq.client.reading.range_reader import Piece, Pieces
+from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import ProducerId
 from ternmq.testing import node
@@ -120,15 +120,15 @@ async def test_a_stored_time_that_no_calendar_has_can_be_read(
 async def test_a_replica_that_does_not_catch_up_is_left_for_the_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = Pieces.read
+    read = RangeReader.read
 
-    async def behind(self: Pieces, sequence: int, end: int) -> Piece:
+    async def behind(self: RangeReader, sequence: int, end: int) -> Page:
         """What has to come from a replica ends at 2, however long one waits."""
         if not self._stalls:
             return await read(self, sequence, end)
-        return await read(self, sequence, 2) if sequence < 2 else Piece([], sequence)
+        return await read(self, sequence, 2) if sequence < 2 else Page([], sequence)
 
-    monkeypatch.setattr(Pieces, "read", behind)
+    monkeypatch.setattr(RangeReader, "read", behind)
     async with node() as url, ternmq.connect(url, app="test") as mq:
         for number in range(5):
             await mq.send("orders", b"%d" % number)

@@ -3,30 +3,30 @@
 from collections import Counter
 from random import Random
 
-from ternmq.client.transport.balancing import STRETCH, Chooser, Stretch, able, at_home
+from ternmq.client.transport.balancing import STRETCH, Affinity, Balancer, able, at_home
 from ternmq.wire.messages.placement import Home
 
 NAMES = ["east", "north", "west"]
 
 
-def counted(chooser: Chooser, weights: dict[str, int], times: int = 3_000) -> Counter[str]:
+def counted(chooser: Balancer, weights: dict[str, int], times: int = 3_000) -> Counter[str]:
     return Counter(chooser.pick(NAMES, weights) for _ in range(times))
 
 
 def test_round_robin_gives_everybody_the_same() -> None:
-    assert set(counted(Chooser("round_robin", Random(1).random), {"west": 1}).values()) == {1_000}
+    assert set(counted(Balancer("round_robin", Random(1).random), {"west": 1}).values()) == {1_000}
 
 
-def sent(chooser: Chooser, batches: int, names: list[str] = NAMES) -> list[str]:
+def sent(chooser: Balancer, batches: int, names: list[str] = NAMES) -> list[str]:
     """Where the batches of one call go."""
-    stretch = Stretch()
+    stretch = Affinity()
     return [
         chooser.stay(stretch, names) or chooser.pick(names, {}, stretch) for _ in range(batches)
     ]
 
 
 def test_a_call_gives_several_batches_in_a_row_to_one_group() -> None:
-    chooser = Chooser("round_robin", Random(1).random)
+    chooser = Balancer("round_robin", Random(1).random)
 
     calls = [sent(chooser, STRETCH) for _ in NAMES]
 
@@ -37,7 +37,7 @@ def test_a_call_gives_several_batches_in_a_row_to_one_group() -> None:
 def test_calls_of_any_lengths_give_everybody_the_same() -> None:
     """Also those where a long and a short one alternate, which turns alone would not see."""
     for lengths in ([STRETCH + 1], [1, STRETCH], [2 * STRETCH + 1, 3, 1]):
-        chooser = Chooser("round_robin", Random(1).random)
+        chooser = Balancer("round_robin", Random(1).random)
         got: Counter[str] = Counter()
         for number in range(999):
             got.update(sent(chooser, lengths[number % len(lengths)]))
@@ -45,7 +45,7 @@ def test_calls_of_any_lengths_give_everybody_the_same() -> None:
 
 
 def test_a_stretch_ends_where_its_group_can_be_given_nothing() -> None:
-    chooser, stretch = Chooser("round_robin", Random(1).random), Stretch()
+    chooser, stretch = Balancer("round_robin", Random(1).random), Affinity()
     first = chooser.pick(NAMES, {}, stretch)
     left = [name for name in NAMES if name != first]
 
@@ -54,7 +54,7 @@ def test_a_stretch_ends_where_its_group_can_be_given_nothing() -> None:
 
 
 def test_a_group_that_was_away_gets_its_share_and_no_more() -> None:
-    chooser = Chooser("round_robin", Random(1).random)
+    chooser = Balancer("round_robin", Random(1).random)
     for _ in range(1_000):
         chooser.pick(NAMES[:2], {})
 
@@ -62,13 +62,13 @@ def test_a_group_that_was_away_gets_its_share_and_no_more() -> None:
 
 
 def test_random_gives_everybody_about_the_same() -> None:
-    shares = counted(Chooser("random", Random(1).random), {"west": 1})
+    shares = counted(Balancer("random", Random(1).random), {"west": 1})
 
     assert all(900 < shares[name] < 1_100 for name in NAMES)
 
 
 def test_weights_say_how_much_a_group_gets() -> None:
-    shares = counted(Chooser("weighted", Random(1).random), {"east": 300, "north": 0})
+    shares = counted(Balancer("weighted", Random(1).random), {"east": 300, "north": 0})
 
     assert shares["north"] == 0
     assert 2.7 < shares["east"] / shares["west"] < 3.3

@@ -1,10 +1,10 @@
 """Q1: a failing group is avoided for a growing time; one request finds out whether it is back."""
 
-from ternmq.client.transport.circuit_breaker import REST_MAX_S, REST_MIN_S, TRIAL_S, Health
+from ternmq.client.transport.circuit_breaker import REST_MAX_S, REST_MIN_S, TRIAL_S, CircuitBreaker
 
 
 def test_a_group_that_fails_is_left_alone_and_then_tried_by_one_request() -> None:
-    health = Health()
+    health = CircuitBreaker()
     assert health.fit(0.0)
 
     health.failed(0.0)
@@ -18,7 +18,7 @@ def test_a_group_that_fails_is_left_alone_and_then_tried_by_one_request() -> Non
 
 
 def test_the_rest_doubles_with_every_failed_trial_up_to_a_bound() -> None:
-    health, now, rests = Health(), 0.0, []
+    health, now, rests = CircuitBreaker(), 0.0, []
     for _ in range(10):
         health.failed(now)
         rests.append(health.rests_until - now)
@@ -31,7 +31,7 @@ def test_the_rest_doubles_with_every_failed_trial_up_to_a_bound() -> None:
 
 def test_many_failures_at_once_are_one() -> None:
     """A lost connection fails every request on it."""
-    health = Health()
+    health = CircuitBreaker()
     for _ in range(100):
         health.failed(1.0)
 
@@ -39,7 +39,7 @@ def test_many_failures_at_once_are_one() -> None:
 
 
 def test_a_trial_that_nobody_answers_is_repeated() -> None:
-    health = Health()
+    health = CircuitBreaker()
     health.failed(0.0)
     health.given(1.0)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.client.transport.fan_out import Everyone
+from ternmq.client.transport.fan_out import FanOut
 from ternmq.core.errors import BadRequest, DiskFull, GroupNotFound, TernError, Unavailable
 from ternmq.wire.messages.commands import Command, Empty, Start, Status
 
@@ -39,8 +39,8 @@ class Fake:
         return said
 
 
-def everyone(fake: Fake, missing: dict[str, str] | None = None) -> Everyone:
-    return Everyone(fake, missing)  # type: ignore[arg-type]
+def everyone(fake: Fake, missing: dict[str, str] | None = None) -> FanOut:
+    return FanOut(fake, missing)  # type: ignore[arg-type]
 
 
 async def ask(fake: Fake, command: Command = Command.LEDGER, **options: Any) -> dict[str, Any]:

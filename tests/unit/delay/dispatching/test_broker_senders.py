@@ -10,8 +10,8 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.core.errors import DiskFull, Paused, SequenceTooOld, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.delay.dispatching import broker_senders as brokers_module
-from ternmq.delay.dispatching.broker_senders import Brokers, Line
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.dispatching.broker_senders import BrokerSender, BrokerSenders
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.rpc.server import Peer
 from ternmq.testing import TurnedClock
 from ternmq.wire.frame import Frame
@@ -29,8 +29,8 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 @pytest.fixture
-async def line(broker: FakeBroker, clock: TurnedClock) -> AsyncIterator[Line]:
-    brokers = Brokers(broker.url, clock=clock)
+async def line(broker: FakeBroker, clock: TurnedClock) -> AsyncIterator[BrokerSender]:
+    brokers = BrokerSenders(broker.url, clock=clock)
     await brokers._links.refresh()
     made = brokers.line("main")
     await made.probe()
@@ -43,20 +43,20 @@ def clock() -> TurnedClock:
     return TurnedClock()
 
 
-def send(line: Line, number: int, told: Told) -> None:
+def send(line: BrokerSender, number: int, told: Told) -> None:
     """One batch with its intent."""
     producer, first = line.producer, line.numbers(1)
     origin = Origin(topic="t", app="%delay", producer=producer)
     batch = encode_messages([Outgoing(body=b"%d" % number)], origin=origin, first_sequence=first)
     intent = Decision(
-        kind=Kind.INTENT, at_ms=0, rows=np.array([number], np.uint32), first_sequence=first,
+        kind=DecisionKind.INTENT, at_ms=0, rows=np.array([number], np.uint32), first_sequence=first,
         producer=(producer.start_ms, producer.random), group="main",
     )  # fmt: skip
     line.send(0, intent, batch, lambda _, intent, error: told.append((int(intent.rows[0]), error)))
 
 
 async def test_a_lost_answer_is_asked_for_again_with_the_same_bytes(
-    broker: FakeBroker, line: Line
+    broker: FakeBroker, line: BrokerSender
 ) -> None:
     lost = 2
 
@@ -81,7 +81,7 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_bytes(
 
 
 async def test_a_refusal_on_the_first_try_gives_the_rows_back(
-    broker: FakeBroker, line: Line
+    broker: FakeBroker, line: BrokerSender
 ) -> None:
     broker.refuse(Command.PUBLISH, Paused("sending is paused"), times=1)
     told: Told = []
@@ -93,7 +93,7 @@ async def test_a_refusal_on_the_first_try_gives_the_rows_back(
 
 
 async def test_a_group_that_cannot_store_is_left_alone_for_a_while(
-    broker: FakeBroker, line: Line, clock: TurnedClock
+    broker: FakeBroker, line: BrokerSender, clock: TurnedClock
 ) -> None:
     broker.refuse(Command.PUBLISH, DiskFull("no space left"), times=2)
     told: Told = []
@@ -114,7 +114,9 @@ async def test_a_group_that_cannot_store_is_left_alone_for_a_while(
     assert line.has_room
 
 
-async def test_after_a_lost_answer_a_refusal_proves_nothing(broker: FakeBroker, line: Line) -> None:
+async def test_after_a_lost_answer_a_refusal_proves_nothing(
+    broker: FakeBroker, line: BrokerSender
+) -> None:
     """Nor does "too old to know": both would be a second copy elsewhere."""
     tries = 0
 
@@ -139,7 +141,7 @@ async def test_after_a_lost_answer_a_refusal_proves_nothing(broker: FakeBroker, 
 
 
 async def test_a_refused_repeat_does_not_stop_its_line(
-    broker: FakeBroker, line: Line, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, line: BrokerSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others go on under another producer, whose numbers the broker can remember."""
     monkeypatch.setattr(brokers_module, "AHEAD_MAX", 4)

@@ -9,12 +9,12 @@ import pytest
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing
 from ternmq.batch.layout import Encoding
-from ternmq.batch.rows.merge import Chosen
+from ternmq.batch.rows.merge import ChosenRows
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.delay.dispatching.collect import _merged
-from ternmq.delay.store.record_cache import KeptRecords
+from ternmq.delay.store.record_cache import RecordCache
 from tests.unit.batch.making import a_batch, rows_of
 from tests.unit.delay.making import START_MS, Bench
 
@@ -41,7 +41,7 @@ def test_rows_in_any_order_over_records_are_one_batch_in_that_order(encoding: En
     ]  # fmt: skip
     wanted = [(number, row) for number in range(3) for row in range(20)]
     random.shuffle(wanted)
-    chosen = [Chosen(views[number], np.array([row])) for number, row in wanted]
+    chosen = [ChosenRows(views[number], np.array([row])) for number, row in wanted]
 
     batch = _merged(chosen, ORIGIN, 50)
 
@@ -65,7 +65,7 @@ def test_a_disk_that_cannot_read_costs_the_rows_and_not_the_server(
         raise DiskFailed("input/output error")
 
     monkeypatch.setattr(bench.store.schedule_files, "read", broken)
-    bench.store._kept = KeptRecords(bench.store.schedule_files)
+    bench.store._kept = RecordCache(bench.store.schedule_files)
     found = bench.collect(work)
 
     assert found.batch is None

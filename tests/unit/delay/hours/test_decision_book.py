@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.hours.decision_book import (
     BUSY,
     CANCELLED,
     DISPATCHED,
     INTENDED,
     PENDING,
-    IntentBook,
+    DecisionBook,
 )
 from ternmq.delay.hours.hour import NEVER
 
@@ -20,11 +20,13 @@ def rows(*numbers: int) -> np.ndarray:
 
 
 def intent(offset: int, *numbers: int) -> Decision:
-    return Decision(kind=Kind.INTENT, at_ms=1, topic_id=7, rows=rows(*numbers), offset=offset)
+    return Decision(
+        kind=DecisionKind.INTENT, at_ms=1, topic_id=7, rows=rows(*numbers), offset=offset
+    )
 
 
-def a_book(count: int = 10) -> IntentBook:
-    book = IntentBook()
+def a_book(count: int = 10) -> DecisionBook:
+    book = DecisionBook()
     book.grow(count)
     return book
 
@@ -38,7 +40,7 @@ def test_a_row_goes_from_pending_to_dispatched() -> None:
     book.apply(intent(88, 1, 2))
     assert book.state(1) == INTENDED
     assert book.settled == 0
-    book.apply(Decision(kind=Kind.DONE, at_ms=1, value=88))
+    book.apply(Decision(kind=DecisionKind.DONE, at_ms=1, value=88))
 
     assert book.state(1) == book.state(2) == DISPATCHED
     assert book.dispatched == {7: 2}
@@ -48,7 +50,7 @@ def test_a_row_goes_from_pending_to_dispatched() -> None:
 def test_a_refused_intent_gives_its_rows_back() -> None:
     book = a_book()
     book.apply(intent(0, 4))
-    book.apply(Decision(kind=Kind.RELEASED, at_ms=1, value=0))
+    book.apply(Decision(kind=DecisionKind.RELEASED, at_ms=1, value=0))
 
     assert book.state(4) == PENDING
     assert book.settled == 0
@@ -56,7 +58,7 @@ def test_a_refused_intent_gives_its_rows_back() -> None:
 
 def test_cancelling_twice_counts_once() -> None:
     book = a_book()
-    cancel = Decision(kind=Kind.CANCELLED, at_ms=1, topic_id=7, rows=rows(3))
+    cancel = Decision(kind=DecisionKind.CANCELLED, at_ms=1, topic_id=7, rows=rows(3))
     book.apply(cancel)
     book.apply(cancel)
 
@@ -66,7 +68,7 @@ def test_cancelling_twice_counts_once() -> None:
 
 def test_a_moved_row_listens_to_its_new_time_only() -> None:
     book = a_book()
-    book.apply(Decision(kind=Kind.MOVED, at_ms=1, topic_id=7, rows=rows(5), value=900))
+    book.apply(Decision(kind=DecisionKind.MOVED, at_ms=1, topic_id=7, rows=rows(5), value=900))
 
     assert book.pending(rows(4, 5), np.array([100, 100])).tolist() == [True, False]
     assert book.pending(rows(5), np.array([900])).tolist() == [True]
@@ -74,13 +76,13 @@ def test_a_moved_row_listens_to_its_new_time_only() -> None:
     assert book.hold(rows(5), 899).tolist() == []
     assert book.hold(rows(5), 900).tolist() == [5]
     book.apply(intent(0, 5))
-    book.apply(Decision(kind=Kind.DONE, at_ms=1, value=0))
+    book.apply(Decision(kind=DecisionKind.DONE, at_ms=1, value=0))
     assert book.moves == {}
 
 
 def test_a_move_that_was_given_back_is_still_moved() -> None:
     book = a_book()
-    book.apply(Decision(kind=Kind.MOVED, at_ms=1, topic_id=7, rows=rows(5), value=900))
+    book.apply(Decision(kind=DecisionKind.MOVED, at_ms=1, topic_id=7, rows=rows(5), value=900))
     book.hold(rows(5), NEVER)
     book.free(rows(5))
 
@@ -91,7 +93,7 @@ def test_a_move_that_was_given_back_is_still_moved() -> None:
 @pytest.mark.parametrize("count", [1, 64, 65, 1_000])
 def test_the_book_grows_with_its_hour(count: int) -> None:
     book = a_book(3)
-    book.apply(Decision(kind=Kind.CANCELLED, at_ms=1, topic_id=7, rows=rows(2)))
+    book.apply(Decision(kind=DecisionKind.CANCELLED, at_ms=1, topic_id=7, rows=rows(2)))
     book.grow(3 + count)
 
     assert book.rows == 3 + count

@@ -9,14 +9,14 @@ from ternmq.batch.encoder import Outgoing, encode_messages
 from ternmq.batch.rows.merge import take
 from ternmq.batch.view import BatchView
 from ternmq.delay.hours import hour_index as hour_index_module
-from ternmq.delay.hours.hour_index import Entry, HourIndex, entry_of, hash_ids
-from ternmq.delay.store.split_by_hour import Piece, place
+from ternmq.delay.hours.hour_index import HourIndex, IndexedRows, entry_of, hash_ids
+from ternmq.delay.store.split_by_hour import HourPiece, place
 from tests.unit.delay.store.test_split_by_hour import NOW, ORIGIN, stored
 
 
 def a_piece(batch: bytearray, first_row: int, at: int, topic_id: int = 3) -> bytearray:
     view = BatchView(batch)
-    piece = Piece(0, bytearray(batch), view.count, topic_id, np.zeros(view.count, np.int64))
+    piece = HourPiece(0, bytearray(batch), view.count, topic_id, np.zeros(view.count, np.int64))
     place(piece, view.stamp, wal_offset=5, at=at, row=first_row, durable=0)
     return piece.batch
 
@@ -86,7 +86,7 @@ def test_many_ids_are_found_without_sorting_an_hour(monkeypatch: pytest.MonkeyPa
         mine = ids[first : first + 10]
         joined = np.frombuffer(b"".join(mine), np.uint8)
         index.add(
-            Entry(
+            IndexedRows(
                 offset=first * 100, size=1_000, row_count=10, first_row=first, topic_id=1,
                 wal_offset=first, producer=(1, 1), first_sequence=10**9 + first,
                 due_ms=np.zeros(10, np.int64), hashes=hash_ids(np.full(10, 16), joined),

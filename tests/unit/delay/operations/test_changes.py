@@ -8,10 +8,10 @@ import pytest
 
 from ternmq.batch.view import BatchView
 from ternmq.delay.dispatching.decide import Decisions
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.operations.changes import Changes
-from ternmq.delay.operations.find import Finder
-from ternmq.delay.timing.scheduler import Loader
+from ternmq.delay.operations.find import DelayFinder
+from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import DelayAction, DelayChange
 from tests.unit.delay.making import START_MS, Bench
 
@@ -20,8 +20,8 @@ class Server:
     """The asking side of a delay server around a bench; the test does the rest by hand."""
 
     def __init__(self, bench: Bench) -> None:
-        self.loader = Loader(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
-        self.finder = Finder(bench.engine, self.loader)
+        self.loader = Scheduler(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
+        self.finder = DelayFinder(bench.engine, self.loader)
         self.decisions = Decisions(bench.engine, bench.clock)
         self.changes = Changes(
             bench.engine, self.loader, self.decisions, self.finder, clock=bench.clock, max_days=731
@@ -73,7 +73,7 @@ async def test_who_was_told_too_late_is_not_told_otherwise_when_the_broker_refus
     intent = bench.intend(work, work.rows)
     assert await server.ask("cancel", one) == "already_dispatched"
     bench.engine.parked.refused(work.topic_id, bench.clock.monotonic())
-    bench.decide(work.hour, Decision(kind=Kind.RELEASED, at_ms=0, value=intent.offset))
+    bench.decide(work.hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))
 
     assert await server.ask("cancel", one) == "already_dispatched"
     assert await server.ask("fire", one) == "already_dispatched"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
-from ternmq.delay.formats.decision import Decision, DispatchFormat, Kind, encode
+from ternmq.delay.formats.decision import Decision, DecisionKind, DispatchFormat, encode
 from ternmq.delay.formats.paths import hour_name
-from ternmq.delay.store.hour_files import HourLog
+from ternmq.delay.store.hour_files import HourFiles
 from ternmq.storage.files.paths import Paths
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.testing.disk import SimulatedDisk
@@ -16,19 +16,19 @@ from ternmq.testing.disk import SimulatedDisk
 DIRECTORY = Path("/d/dispatch")
 
 
-def a_log(disk: SimulatedDisk) -> HourLog:
+def a_log(disk: SimulatedDisk) -> HourFiles:
     for path in (DIRECTORY, Path("/d/quarantine")):
         disk.mkdir(path)
-    return HourLog(disk, DIRECTORY)
+    return HourFiles(disk, DIRECTORY)
 
 
-def record(log: HourLog, hour: int, row: int) -> bytes:
-    decision = Decision(kind=Kind.CANCELLED, at_ms=1, rows=np.array([row], np.uint32))
+def record(log: HourFiles, hour: int, row: int) -> bytes:
+    decision = Decision(kind=DecisionKind.CANCELLED, at_ms=1, rows=np.array([row], np.uint32))
     return encode(decision, offset=log.ends.get(hour, 0), durable_to=log.synced.get(hour, 0))
 
 
-def recovered(disk: SimulatedDisk, hour: int) -> tuple[HourLog, RecoveryReport]:
-    log, report = HourLog(disk, DIRECTORY), RecoveryReport()
+def recovered(disk: SimulatedDisk, hour: int) -> tuple[HourFiles, RecoveryReport]:
+    log, report = HourFiles(disk, DIRECTORY), RecoveryReport()
     log.recover(
         hour, start=0, durable=0, form=DispatchFormat(), visit=lambda *_: None,
         story=(Paths(Path("/d")), report),

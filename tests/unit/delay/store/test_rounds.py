@@ -8,7 +8,7 @@ from functools import partial
 from ternmq.core.errors import DiskFull, NotMaster, ReadOnly, TernError, Unavailable
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.write_plan import Plan
+from ternmq.storage.log.write_plan import WritePlan
 
 
 class Others:
@@ -61,7 +61,7 @@ class Log:
         return items
 
     def write(self, staged: list[str], passing: Pass) -> Written:
-        plan = Plan(base=0, end=len(self.lines), count=0, segment_size=1_000, count_max=1_000)
+        plan = WritePlan(base=0, end=len(self.lines), count=0, segment_size=1_000, count_max=1_000)
         plan.place("".join(staged).encode())
         passing(plan, True)
         if self.full:

@@ -8,7 +8,7 @@ import pytest
 
 from ternmq.batch.view import BatchView
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from ternmq.delay.formats.decision import Decision, Kind
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.hours.hour import NEVER
 from ternmq.delay.timing.engine import LATE_RATE, TURN_MS, Work
 from ternmq.delay.timing.paused_topics import REST_MAX_S
@@ -30,7 +30,7 @@ def taken(bench: Bench) -> Work:
 def released(bench: Bench, work: Work, intent: Decision, *, topic_rests: bool) -> None:
     if topic_rests:
         bench.engine.parked.refused(work.topic_id, bench.clock.monotonic())
-    bench.decide(work.hour, Decision(kind=Kind.RELEASED, at_ms=0, value=intent.offset))
+    bench.decide(work.hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))
 
 
 @pytest.mark.parametrize("size_max", [2**21, 20_000], ids=["large", "small"])
@@ -109,7 +109,7 @@ def test_rows_that_a_broker_refused_are_found_again_after_a_restart() -> None:
     bench.send([START_MS + 100, START_MS + 101])
     bench.prepare()
     moved = Decision(
-        kind=Kind.MOVED, at_ms=0, topic_id=1, rows=np.array([1], np.uint32),
+        kind=DecisionKind.MOVED, at_ms=0, topic_id=1, rows=np.array([1], np.uint32),
         value=START_MS + 30 * DAY_MS,
     )  # fmt: skip
     bench.decide(START_MS, moved)
@@ -120,7 +120,7 @@ def test_rows_that_a_broker_refused_are_found_again_after_a_restart() -> None:
     bench.prepare()
     ((hour, intent),) = bench.engine.unresolved
     bench.checkpoint()
-    bench.decide(hour, Decision(kind=Kind.RELEASED, at_ms=0, value=intent.offset))
+    bench.decide(hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))
     bench.checkpoint()
     bench.kill()
 
@@ -197,7 +197,7 @@ def test_a_row_of_a_refused_topic_can_be_cancelled_and_never_goes_out() -> None:
     hour = bench.engine.hours[work.hour]
     assert hour.book is not None
     row = hour.book.hold(np.array([0], np.uint32), NEVER)
-    bench.decide(work.hour, Decision(kind=Kind.CANCELLED, at_ms=0, topic_id=1, rows=row))
+    bench.decide(work.hour, Decision(kind=DecisionKind.CANCELLED, at_ms=0, topic_id=1, rows=row))
     bench.tick(2)
 
     assert bench.send_out() == [START_MS + 101]
@@ -283,7 +283,7 @@ def test_three_outages_in_a_row_leave_nothing_behind_in_any_hour() -> None:
         bench.prepare()
         bench.checkpoint()
     ((hour, intent),) = bench.engine.unresolved
-    bench.decide(hour, Decision(kind=Kind.DONE, at_ms=0, value=intent.offset))
+    bench.decide(hour, Decision(kind=DecisionKind.DONE, at_ms=0, value=intent.offset))
 
     out: list[int] = []
     for _ in range(40):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ternmq.delay.timing.ready import Batch, Ready
+from ternmq.delay.timing.ready import Batch, ReadyRows
 
 
 def batch(topic_id: int, *rows: int, hour: int = 0) -> Batch:
@@ -10,7 +10,7 @@ def batch(topic_id: int, *rows: int, hour: int = 0) -> Batch:
 
 
 def test_a_fragment_is_worked_on_by_one_at_a_time() -> None:
-    ready = Ready(4)
+    ready = ReadyRows(4)
     ready.put(batch(1, 10, 11))
     ready.put(batch(5, 20))  # The same fragment.
     ready.put(batch(2, 30))
@@ -30,7 +30,7 @@ def test_a_fragment_is_worked_on_by_one_at_a_time() -> None:
 
 
 def test_rows_of_one_topic_and_hour_go_together_up_to_the_limit() -> None:
-    ready = Ready(1)
+    ready = ReadyRows(1)
     for row in range(10):
         ready.put(batch(1, row))
     ready.put(batch(1, 99, hour=1))
@@ -44,7 +44,7 @@ def test_rows_of_one_topic_and_hour_go_together_up_to_the_limit() -> None:
 
 
 def test_late_rows_get_their_share_beside_fresh_ones() -> None:
-    ready = Ready(1)
+    ready = ReadyRows(1)
     for row in range(100):
         ready.put(batch(1, row))
         ready.put(batch(1, 1_000 + row)._replace(late=True))

@@ -8,7 +8,7 @@ import pytest
 from ternmq.core.errors import DiskFailed
 from ternmq.core.units import HOUR_MS
 from ternmq.delay.timing import scheduler as loader_module
-from ternmq.delay.timing.scheduler import Loader
+from ternmq.delay.timing.scheduler import Scheduler
 from tests.unit.client.waiting import until
 from tests.unit.delay.making import START_MS, Bench
 
@@ -30,7 +30,7 @@ async def test_an_hour_that_cannot_be_read_holds_up_no_other_and_is_tried_again(
         return load(hour, start)
 
     monkeypatch.setattr(bench.store.schedule_log, "load", maybe)
-    loader = Loader(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
+    loader = Scheduler(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
     running = asyncio.create_task(loader.run())
     try:
         await until(lambda: good.loaded)
@@ -53,7 +53,7 @@ async def test_an_hour_stays_until_everybody_has_let_go_of_it() -> None:
     bench.send([START_MS + 100])
     bench.prepare()
     hour = bench.engine.hours[START_MS]
-    loader = Loader(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
+    loader = Scheduler(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
 
     assert await loader.load(hour)
     assert await loader.load(hour)

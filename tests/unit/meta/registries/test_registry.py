@@ -23,7 +23,7 @@ from ternmq.meta.registries.registry import (
 )
 from ternmq.wire.messages.commands import Route, Topic, TopicSettings
 from ternmq.wire.messages.limits import TopicSet
-from ternmq.wire.messages.placement import Place
+from ternmq.wire.messages.placement import PlaceChange
 from ternmq.wire.messages.standings import Member, Standing
 from tests.unit.meta.conftest import Opener
 
@@ -471,19 +471,19 @@ def test_slots_that_two_meta_servers_move_at_once_are_all_moved(
     made(registry, PLACEMENT)
     masters = ["east", "west"]
 
-    def place(where: Registry, wanted: Place) -> None:
+    def place(where: Registry, wanted: PlaceChange) -> None:
         def change(settings: TopicSettings) -> TopicSettings:
             placement = placed(settings.placement, wanted, masters)
             return msgspec.structs.replace(settings, placement=placement)
 
         where.update_topic(PLACEMENT, change)
 
-    place(registry, Place(action="assign"))
+    place(registry, PlaceChange(action="assign"))
     since, other = registry.version(), opener()
 
     def move(where: Registry, first: int) -> None:
         for slot in range(first, first + 10, 2):
-            place(where, Place(action="move", group="west", slots=[slot]))
+            place(where, PlaceChange(action="move", group="west", slots=[slot]))
 
     with ThreadPoolExecutor(2) as pool:
         for moving in [pool.submit(move, registry, 0), pool.submit(move, other, 10)]:

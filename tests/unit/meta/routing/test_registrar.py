@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ternmq.core.errors import AlreadyExists, BadName, MasterAlive
-from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS
@@ -25,7 +25,7 @@ def clock() -> TurnedClock:
 
 
 @pytest.fixture
-async def service(opener: Opener, clock: TurnedClock) -> AsyncIterator[MetaService]:
+async def service(opener: Opener, clock: TurnedClock) -> AsyncIterator[MetaDirectory]:
     async with serving_directory(opener, clock=clock) as made:
         yield made
 
@@ -37,7 +37,9 @@ def pass_time(registrar: Registrar, clock: TurnedClock, seconds: float) -> None:
         registrar.expire()
 
 
-async def test_a_server_is_there_while_it_says_so(service: MetaService, clock: TurnedClock) -> None:
+async def test_a_server_is_there_while_it_says_so(
+    service: MetaDirectory, clock: TurnedClock
+) -> None:
     """N: heartbeats; dead after 10 s."""
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)
@@ -52,7 +54,7 @@ async def test_a_server_is_there_while_it_says_so(service: MetaService, clock: T
 
 
 async def test_a_delay_server_that_is_silent_is_away_and_not_unknown(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)
@@ -89,7 +91,7 @@ async def test_delay_servers_are_remembered_over_a_restart_until_forgotten(opene
 
 
 async def test_two_servers_of_one_name_are_one_too_many(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)
@@ -105,7 +107,7 @@ async def test_two_servers_of_one_name_are_one_too_many(
     assert routes.current().servers == [second]
 
 
-async def test_names_are_checked(service: MetaService, clock: TurnedClock) -> None:
+async def test_names_are_checked(service: MetaDirectory, clock: TurnedClock) -> None:
     registrar = Registrar(service, RouteTable(first_version=1), clock)
     with pytest.raises(BadName):
         await registrar.register(Register(route=Route(broker_group="a b", address="h:1")))
@@ -124,7 +126,7 @@ def roles(routes: RouteTable) -> dict[str, str]:
     return {route.address: route.role for route in routes.current().servers}
 
 
-async def grouped(service: MetaService) -> Standing:
+async def grouped(service: MetaDirectory) -> Standing:
     """Two members, both in sync, one leads."""
     await service.join_group("main", "realtime", ONE)
     await service.join_group("main", "realtime", TWO)
@@ -135,7 +137,7 @@ async def grouped(service: MetaService) -> Standing:
 
 
 async def test_the_route_of_a_group_is_its_master_when_that_is_ready(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     """Q11: no client is sent to a server that is not the master, or not yet."""
     routes = RouteTable(first_version=1)
@@ -158,7 +160,7 @@ async def test_the_route_of_a_group_is_its_master_when_that_is_ready(
 
 
 async def test_a_master_that_is_silent_may_be_replaced_and_one_that_left_at_once(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)
@@ -183,7 +185,7 @@ async def test_a_master_that_is_silent_may_be_replaced_and_one_that_left_at_once
 
 
 async def test_servers_of_this_process_are_there_without_heartbeats(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)
@@ -202,7 +204,7 @@ async def test_servers_of_this_process_are_there_without_heartbeats(
 
 
 async def test_the_same_member_twice_is_a_copied_directory(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     registrar = Registrar(service, RouteTable(first_version=1), clock)
     await grouped(service)
@@ -212,7 +214,7 @@ async def test_the_same_member_twice_is_a_copied_directory(
 
 
 async def test_a_group_is_not_joined_while_a_broker_of_an_earlier_release_runs(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     registrar = Registrar(service, RouteTable(first_version=1), clock)
     await registrar.register(Register(route=BROKER))
@@ -226,7 +228,7 @@ async def test_a_group_is_not_joined_while_a_broker_of_an_earlier_release_runs(
 
 
 async def test_a_draining_group_is_told_so_on_its_routes(
-    service: MetaService, clock: TurnedClock
+    service: MetaDirectory, clock: TurnedClock
 ) -> None:
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)

@@ -8,7 +8,7 @@ import pytest
 
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, Conflict, MasterAlive, NotInSync
 from ternmq.discovery.directory import InUse
-from ternmq.meta.directory import MetaService, serving_directory
+from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.standings import Claim, Member, Standing, standing_of
 from tests.unit.meta.conftest import Opener
@@ -18,12 +18,12 @@ TWO = Member(id="2" * 16, name="two", address="h2:1")
 
 
 @asynccontextmanager
-async def meta(opener: Opener, clock: TurnedClock | None = None) -> AsyncIterator[MetaService]:
+async def meta(opener: Opener, clock: TurnedClock | None = None) -> AsyncIterator[MetaDirectory]:
     async with serving_directory(opener, clock=clock or TurnedClock()) as service:
         yield service
 
 
-async def until(service: MetaService, version: int) -> Standing:
+async def until(service: MetaDirectory, version: int) -> Standing:
     async with asyncio.timeout(10):
         while True:
             held, since = service.standing("main"), service.version
@@ -32,7 +32,7 @@ async def until(service: MetaService, version: int) -> Standing:
             await service.wait_for_news(since, 10)
 
 
-def pass_time(service: MetaService, clock: TurnedClock, seconds: float) -> None:
+def pass_time(service: MetaDirectory, clock: TurnedClock, seconds: float) -> None:
     """As a meta server that looks around every second."""
     for _ in range(int(seconds)):
         clock.turn(1)
@@ -202,7 +202,7 @@ async def test_a_registry_that_knows_less_than_a_member_skips_epochs_and_waits_f
         assert (await service.lead("main", ONE.id)).epoch > 1_000, "more may have been given out"
 
 
-async def pair_of(here: MetaService) -> None:
+async def pair_of(here: MetaDirectory) -> None:
     """One leads, two is in sync."""
     await here.join_group("main", "realtime", ONE)
     await here.join_group("main", "realtime", TWO)

@@ -9,7 +9,7 @@ import pytest
 import ternmq
 from ternmq.core.errors import BadRequest, GroupNotFound, TopicNotFound
 from ternmq.core.ids import id_to_text
-from ternmq.pipeline.jobs.replay_writer import Bringer
+from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.testing import node
 from ternmq.wire.messages.replay import ReplayOpen
@@ -24,7 +24,7 @@ async def mq() -> AsyncIterator[Any]:
 async def bring(mq: Any, first: int, end: int, *, into: str = "", name: str = "r") -> int:
     """Send one batch of a replay; returns how far it was before."""
     request = ReplayOpen(topic="orders", replay=name, source="main", into=into)
-    bringer = Bringer(mq, mq.broker_groups()[0], request)
+    bringer = ReplayWriter(mq, mq.broker_groups()[0], request)
     position = await bringer.open()
     numbers = range(first, end)
     rows = pa.RecordBatch.from_pydict(
@@ -73,11 +73,11 @@ async def test_a_dry_run_checks_and_makes_nothing(mq: Any) -> None:
     group = (await mq.links.some_masters())[0]
     wanted = ReplayOpen(topic="orders", replay="r", source="main", dry_run=True)
 
-    assert await Bringer(mq, group, wanted).open() == 0
+    assert await ReplayWriter(mq, group, wanted).open() == 0
     assert await mq.admin.topics() == []
     grouped = ReplayOpen(topic="orders", replay="r", source="main", into="g", dry_run=True)
     with pytest.raises(TopicNotFound):
-        await Bringer(mq, group, grouped).open()
+        await ReplayWriter(mq, group, grouped).open()
     await mq.send("orders", b"x")
     with pytest.raises(GroupNotFound):
-        await Bringer(mq, group, grouped).open()
+        await ReplayWriter(mq, group, grouped).open()

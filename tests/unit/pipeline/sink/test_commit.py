@@ -9,7 +9,7 @@ import pytest
 
 from ternmq.client.transactions.detached import DetachedEnding
 from ternmq.core.errors import TransactionEnded, TransactionNotFound, Unavailable
-from ternmq.pipeline.cluster import Cluster
+from ternmq.pipeline.cluster import ClusterView
 from ternmq.pipeline.sink import commit
 from ternmq.pipeline.sink.stage import TaskDone
 
@@ -110,13 +110,13 @@ def test_every_partition_is_published_once_however_often_drivers_die(seed: int) 
         owner |= {at: (number, task.partition) for task in tasks for at in task.attempts}
         model.danger = 0.2
         try:
-            commit.commit(cast(Cluster, model), tasks)
+            commit.commit(cast(ClusterView, model), tasks)
         except Died:
             if dice.random() < 0.5:
                 with suppress(Died):
-                    commit.abort(cast(Cluster, model), tasks)
+                    commit.abort(cast(ClusterView, model), tasks)
         model.danger = 0.0
-    commit.commit(cast(Cluster, model), run(model, dice, partitions))
+    commit.commit(cast(ClusterView, model), run(model, dice, partitions))
 
     published = [at for group in model.groups.values() for at in group.published]
     runs = {owner[at][0] for at in published if at in owner}
@@ -131,12 +131,12 @@ def test_groups_that_changed_under_way_are_no_commit() -> None:
     tasks = [TaskDone("q:1", ["a", "b"], 0, "a", [1]), TaskDone("q:1", ["b"], 1, "b", [2])]
 
     with pytest.raises(Unavailable, match="written again"):
-        commit.commit(cast(Cluster, model), tasks)
+        commit.commit(cast(ClusterView, model), tasks)
 
 
 def test_nothing_staged_is_nothing_to_commit_or_abort() -> None:
     model = Model(random.Random(1), ["a"])
     model.danger = 1.0
 
-    assert commit.commit(cast(Cluster, model), [TaskDone("q:1", ["a"], 0, "a")]) == 0
-    commit.abort(cast(Cluster, model), [])
+    assert commit.commit(cast(ClusterView, model), [TaskDone("q:1", ["a"], 0, "a")]) == 0
+    commit.abort(cast(ClusterView, model), [])

@@ -5,18 +5,18 @@ from typing import cast
 import pytest
 
 from ternmq.core.errors import BadRequest
-from ternmq.pipeline.cluster import Bounds, Cluster
+from ternmq.pipeline.cluster import Bounds, ClusterView
 from ternmq.pipeline.options import source_options
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.source.bounds import ending, starting
 
-ORDERS = Place("orders", "main")
+ORDERS = TopicPlace("orders", "main")
 
 
 class ClusterDouble:
     """Holds a hundred messages of everything."""
 
-    def bounds(self, _: Place) -> Bounds:
+    def bounds(self, _: TopicPlace) -> Bounds:
         return Bounds(0, 100)
 
 
@@ -35,7 +35,7 @@ def test_a_position_of_something_that_is_not_read_is_a_mistake(
 ) -> None:
     """P1: else a misspelt name is read from the beginning, in silence."""
     options = source_options({"subscribe": "orders", option: value}, streaming=False)
-    found = cast(Cluster, ClusterDouble())
+    found = cast(ClusterView, ClusterDouble())
 
     with pytest.raises(BadRequest, match=said):
         starting(options, found, [ORDERS])
@@ -46,5 +46,8 @@ def test_places_that_are_not_named_are_read_whole() -> None:
     text = '{"orders": {"main": 7}}'
     options = source_options({"subscribe": "orders,b", "startingOffsets": text}, streaming=False)
 
-    places = [ORDERS, Place("b", "main")]
-    assert starting(options, cast(Cluster, ClusterDouble()), places) == {places[0]: 7, places[1]: 0}
+    places = [ORDERS, TopicPlace("b", "main")]
+    assert starting(options, cast(ClusterView, ClusterDouble()), places) == {
+        places[0]: 7,
+        places[1]: 0,
+    }

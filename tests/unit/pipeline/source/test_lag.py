@@ -2,16 +2,16 @@
 
 import json
 
-from ternmq.pipeline.positions import SENTINEL, Place, to_json
+from ternmq.pipeline.positions import SENTINEL, TopicPlace, to_json
 from ternmq.pipeline.source.lag import behind
 
-MAIN = Place("orders", "main")
+MAIN = TopicPlace("orders", "main")
 
 
 def test_lag_is_the_difference_of_positions() -> None:
-    at, latest = to_json({MAIN: 10}), to_json({MAIN: 25, Place("new", "main"): 3})
+    at, latest = to_json({MAIN: 10}), to_json({MAIN: 25, TopicPlace("new", "main"): 3})
 
-    assert behind(json.dumps(at), json.dumps(latest)) == {MAIN: 15, Place("new", "main"): 3}
+    assert behind(json.dumps(at), json.dumps(latest)) == {MAIN: 15, TopicPlace("new", "main"): 3}
 
 
 def test_other_sources_and_new_queries_have_none() -> None:

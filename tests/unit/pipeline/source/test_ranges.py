@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ternmq.pipeline.positions import Place
+from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.source.ranges import Range, limited, split, weighed
 
-A, B = Place("orders", "main"), Place("tiny", "main")
+A, B = TopicPlace("orders", "main"), TopicPlace("tiny", "main")
 ranges = st.lists(
     st.builds(
-        lambda n, first, rows: Range(Place(f"t{n}", "main"), first, first + rows),
+        lambda n, first, rows: Range(TopicPlace(f"t{n}", "main"), first, first + rows),
         st.integers(0, 1_000_000),
         st.integers(0, 10_000),
         st.integers(0, 100_000),
@@ -55,9 +55,9 @@ def test_what_fits_the_limit_is_read_whole() -> None:
 
 def test_bytes_are_shared_and_what_one_does_not_need_the_others_get() -> None:
     sizes = {A: 10, B: 1}
-    asked: list[tuple[Place, int]] = []
+    asked: list[tuple[TopicPlace, int]] = []
 
-    def weigh(place: Place, first: int, end: int, size: int) -> tuple[int, int]:
+    def weigh(place: TopicPlace, first: int, end: int, size: int) -> tuple[int, int]:
         asked.append((place, size))
         rows = min(end - first, max(1, size // sizes[place]))
         return first + rows, rows * sizes[place]

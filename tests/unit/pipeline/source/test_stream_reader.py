@@ -8,12 +8,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.cluster import Bounds
 from ternmq.pipeline.options import source_options
-from ternmq.pipeline.positions import Place, to_json
+from ternmq.pipeline.positions import TopicPlace, to_json
 from ternmq.pipeline.source import stream_reader
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.data_loss import DataLoss
 
-ORDERS = Place("orders", "main")
+ORDERS = TopicPlace("orders", "main")
 
 
 class ClusterDouble:
@@ -34,10 +34,10 @@ class ClusterDouble:
 
     recent_topic_ids = topic_ids
 
-    def bounds(self, _: Place) -> Bounds:
+    def bounds(self, _: TopicPlace) -> Bounds:
         return Bounds(0, self.end)
 
-    def recent_bounds(self, _: Place) -> Bounds:
+    def recent_bounds(self, _: TopicPlace) -> Bounds:
         return Bounds(0, self.remembered)
 
 
@@ -111,7 +111,7 @@ def test_a_position_without_numbers_of_topics_is_gone_on_with(found: ClusterDoub
 
 def test_the_checkpoint_of_a_query_over_other_topics_is_refused(found: ClusterDouble) -> None:
     """P1: else the old topic's positions were carried along, and this one read from its start."""
-    strange = to_json({Place("bookings", "main"): 7}, "here")
+    strange = to_json({TopicPlace("bookings", "main"): 7}, "here")
 
     with pytest.raises(BadRequest, match="is of topic bookings, this query reads orders"):
         reader().latestOffset(strange, ReadAllAvailable())

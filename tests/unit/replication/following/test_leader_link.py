@@ -8,8 +8,8 @@ import pytest
 
 from ternmq.core.errors import DiskFailed, TernError, Unavailable
 from ternmq.replication.following import leader_link as module
-from ternmq.replication.following.leader_link import Follower
-from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.following.leader_link import LeaderLink
+from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.rpc.connection import Connection
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.store import Store
@@ -71,13 +71,13 @@ def some_bytes() -> bytes:
     return store.messages.read_raw(0, 1 << 20)
 
 
-def a_replica(disk: SimulatedDisk) -> tuple[Store, Intake]:
+def a_replica(disk: SimulatedDisk) -> tuple[Store, ReplicaWriter]:
     store = open_store(disk, StorageConfig(min_free=0), epoch=0, suffix=True)
     logs: dict[int, Any] = {MESSAGES: store.messages}
-    return store, Intake(logs, on_safe=lambda number, found: None)
+    return store, ReplicaWriter(logs, on_safe=lambda number, found: None)
 
 
-async def take(intake: Intake, data: bytes, flags: int) -> None:
+async def take(intake: ReplicaWriter, data: bytes, flags: int) -> None:
     """It came over a connection that is lost by now."""
     intake.restart(lambda number, end: None)
     head = REPLICATE.pack(EPOCH, 0, 0, 0, MESSAGES, flags)
@@ -85,11 +85,11 @@ async def take(intake: Intake, data: bytes, flags: int) -> None:
     await intake.alone(lambda: None)
 
 
-async def come(intake: Intake, master: Master) -> TernError:
+async def come(intake: ReplicaWriter, master: Master) -> TernError:
     """Follow until the master has heard of the log, or the replica gives up; how that ends."""
     asked = Follow(broker_group="main", member="11" * 8, epoch=EPOCH, logs=[])
     hello: Any = None
-    follower = Follower(intake, hello, prepare=keeps_all)
+    follower = LeaderLink(intake, hello, prepare=keeps_all)
     following = asyncio.ensure_future(follower.run("there:1", lambda: asked))
     async with asyncio.timeout(10):
         while not master.answers and not following.done():  # noqa: ASYNC110

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ternmq.core.errors import DiskFailed
-from ternmq.replication.following.replica_writer import Intake
+from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.storage.log.replica_input import Received
 from ternmq.wire.messages.replication import REPLICATE, REPLICATE_SYNC
 
@@ -53,8 +53,10 @@ class SlowLog:
 
 
 @asynccontextmanager
-async def running(log: SlowLog, *, from_memory: bool) -> AsyncIterator[tuple[Intake, list[int]]]:
-    intake = Intake({0: log}, from_memory=from_memory, on_safe=lambda number, found: None)
+async def running(
+    log: SlowLog, *, from_memory: bool
+) -> AsyncIterator[tuple[ReplicaWriter, list[int]]]:
+    intake = ReplicaWriter({0: log}, from_memory=from_memory, on_safe=lambda number, found: None)
     answers: list[int] = []
     intake.restart(lambda number, end: answers.append(end))
     try:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ternmq.core.config import ReplicaLost
-from ternmq.replication.leading.in_sync_set import BEHIND_MAX, InSync, Known, Proposal, Rules
+from ternmq.replication.leading.in_sync_set import BEHIND_MAX, InSync, KnownMember, Proposal, Rules
 
 ME, B, C = "a" * 16, "b" * 16, "c" * 16
 ALL = frozenset({ME, B, C})
@@ -13,8 +13,8 @@ ALL = frozenset({ME, B, C})
 
 def known(
     *in_sync: str, version: int = 1, members: frozenset[str] = ALL, waits: bool = True
-) -> Known:
-    return Known(version=version, in_sync=frozenset(in_sync), members=members, waits=waits)
+) -> KnownMember:
+    return KnownMember(version=version, in_sync=frozenset(in_sync), members=members, waits=waits)
 
 
 def leader(
@@ -233,7 +233,7 @@ class World:
         self.safe = 0
         self.held = {B: 0, C: 0}
         self.on_their_way: list[Proposal] = []
-        self.answers: list[Known] = []
+        self.answers: list[KnownMember] = []
 
     def step(self) -> None:
         self.now += self.chance.random()

@@ -8,7 +8,7 @@ import pytest
 
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.replication.roles import follower_role
-from ternmq.replication.roles.follower_role import Replica
+from ternmq.replication.roles.follower_role import FollowerRole
 from ternmq.wire.messages.standings import Member, Standing
 
 ME = Member(id="11" * 8, name="me", address="127.0.0.1:1")
@@ -42,7 +42,7 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
     won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
     site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
     copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
-    follower = Replica(site, SimpleNamespace(logs={}), copying)
+    follower = FollowerRole(site, SimpleNamespace(logs={}), copying)
     assert await follower.run() is won
     assert site.answers == [] and copying.trouble == "still away"
 
@@ -59,4 +59,4 @@ async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_f
     )
     copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
     async with asyncio.timeout(5):
-        assert await Replica(site, SimpleNamespace(logs={}), copying).run() is won
+        assert await FollowerRole(site, SimpleNamespace(logs={}), copying).run() is won

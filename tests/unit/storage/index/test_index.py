@@ -10,7 +10,7 @@ from ternmq.storage.index import index as index_module
 from ternmq.storage.index.index_file import Guide, IndexFile, make_bloom
 from ternmq.storage.index.rows import hash_rows, hash_values
 from ternmq.storage.log.append import Append
-from ternmq.storage.messages.search import Wanted
+from ternmq.storage.messages.search import SearchFor
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from tests.unit.storage.making import DATA, SMALL, Maker, fresh, open_store, reopened
@@ -41,7 +41,7 @@ def named(
 
 
 def sequences(store: Store, **wanted: object) -> list[tuple[int, int]]:
-    found = store.search.find(Wanted(**wanted))  # type: ignore[arg-type]
+    found = store.search.find(SearchFor(**wanted))  # type: ignore[arg-type]
     return [(one.topic_id, one.sequence) for one in found]
 
 
@@ -230,4 +230,4 @@ def test_one_disk_can_hold_an_index_of_nothing() -> None:
     store = open_store(disk, SMALL)
     store.upkeep_index()
     store.close()
-    assert open_store(disk).search.find(Wanted(key="x")) == []
+    assert open_store(disk).search.find(SearchFor(key="x")) == []

@@ -8,7 +8,7 @@ from ternmq.core.errors import Corrupt
 from ternmq.storage.log.leader_epochs import (
     EPOCHS_MAX,
     Epochs,
-    EpochTable,
+    LeaderEpochs,
     Starts,
     common_end,
     decode,
@@ -16,8 +16,8 @@ from ternmq.storage.log.leader_epochs import (
 )
 
 
-def table(*starts: tuple[int, int]) -> EpochTable:
-    made = EpochTable()
+def table(*starts: tuple[int, int]) -> LeaderEpochs:
+    made = LeaderEpochs()
     for number, start in starts:
         made = made.begun(number, start)
     return made
@@ -49,7 +49,7 @@ class _Log:
 
     def __init__(self) -> None:
         self.bytes: list[tuple[int, int]] = []
-        self.table = EpochTable()
+        self.table = LeaderEpochs()
 
     def follow(self, master: "_Log", count: int) -> None:
         cut = common_end(self.table.starts, len(self.bytes), master.table.starts, len(master.bytes))
@@ -99,7 +99,7 @@ def test_the_oldest_epochs_are_forgotten() -> None:
 def test_only_what_was_led_here_is_own() -> None:
     mine = table((2, 100)).cut(150).adopted([(1, 50), (2, 100), (3, 150)], empty=False)
     assert [mine.is_own(offset) for offset in (0, 60, 120, 200)] == [True, False, True, False]
-    new = EpochTable().adopted([(5, 400)], empty=True)
+    new = LeaderEpochs().adopted([(5, 400)], empty=True)
     assert not new.is_own(0)
     assert not new.is_own(500)
     assert new.starts == [(5, 400)]

@@ -5,7 +5,7 @@ import pytest
 from ternmq.core.errors import Corrupt
 from ternmq.core.units import HOUR_MS
 from ternmq.storage.files import log_start
-from ternmq.storage.files.log_start import Floor
+from ternmq.storage.files.log_start import LogStart
 from ternmq.storage.log.retention_rules import (
     Moment,
     RetentionRules,
@@ -55,4 +55,4 @@ def test_how_full_a_disk_is() -> None:
 @pytest.mark.parametrize("cut", [0, 8, 23, 30, 39])
 def test_a_floor_file_that_is_not_whole_is_not_believed(cut: int) -> None:
     with pytest.raises(Corrupt):
-        log_start.decode(log_start.encode(Floor(8, {1: 2}))[:cut])
+        log_start.decode(log_start.encode(LogStart(8, {1: 2}))[:cut])

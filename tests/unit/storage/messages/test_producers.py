@@ -3,14 +3,14 @@
 import pytest
 
 from ternmq.core.errors import BadRequest, Corrupt
-from ternmq.storage.messages.producers import ProducerTable, Stored, durable_start
+from ternmq.storage.messages.producers import ProducerTable, StoredBatch, durable_start
 from tests.unit.storage.making import DATA, fresh, reopened
 
 ANNA, BERT = (1, 10), (2, 20)
 
 
-def receipt(number: int) -> Stored:
-    return Stored(topic_id=3, base_sequence=number * 100, stored_at_ms=number)
+def receipt(number: int) -> StoredBatch:
+    return StoredBatch(topic_id=3, base_sequence=number * 100, stored_at_ms=number)
 
 
 def filled(table: ProducerTable, count: int) -> ProducerTable:
@@ -69,16 +69,16 @@ def test_durable_producers_are_not_forgotten_by_silence() -> None:
     """Q8: a delay server repeats an intent after months."""
     table = ProducerTable(producers_max=10, silence_ms=1_000, durable_max=3)
     for number in range(3):
-        table.remember((durable_start(number), 1), 0, 5, Stored(1, number, number))
+        table.remember((durable_start(number), 1), 0, 5, StoredBatch(1, number, number))
     for number in range(50):
-        table.remember((1_000 + number, 2), 0, 1, Stored(1, 0, 5_000))
+        table.remember((1_000 + number, 2), 0, 1, StoredBatch(1, 0, 5_000))
 
     table.forget_silent(10**12)
 
     for number in range(3):
-        assert table.find((durable_start(number), 1), 0, 5) == Stored(1, number, number)
+        assert table.find((durable_start(number), 1), 0, 5) == StoredBatch(1, number, number)
     assert len(table) == 13
-    table.remember((durable_start(9), 1), 0, 5, Stored(1, 9, 9))
+    table.remember((durable_start(9), 1), 0, 5, StoredBatch(1, 9, 9))
     table.forget_silent(10**12)
     assert table.find((durable_start(0), 1), 0, 5) is None, "the bound holds for them too"
     assert table.find((durable_start(9), 1), 0, 5) is not None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.pull.page import read_page
-from ternmq.storage.pull.record import Kind, PullRecord, encode, encoded_size
+from ternmq.storage.pull.record import PullKind, PullRecord, encode, encoded_size
 from ternmq.testing.disk import SimulatedDisk
 
 
@@ -20,7 +20,7 @@ def a_log(disk: SimulatedDisk, records: list[PullRecord], *, segment_size: int) 
 
 
 def acked(number: int, text: bytes = b"") -> PullRecord:
-    return PullRecord(kind=Kind.ACKED, group_id=7, ranges=((number, number + 1, 1),), text=text)
+    return PullRecord(kind=PullKind.ACKED, group_id=7, ranges=((number, number + 1, 1),), text=text)
 
 
 def all_pages(log: SegmentedLog, size_max: int) -> bytes:
@@ -52,7 +52,7 @@ def test_what_is_not_on_disk_yet_is_not_seen() -> None:
 
 
 def test_snapshots_are_passed_over_however_long_they_are() -> None:
-    snapshot = PullRecord(kind=Kind.SNAPSHOT, group_id=7, text=bytes(3 << 20))
+    snapshot = PullRecord(kind=PullKind.SNAPSHOT, group_id=7, text=bytes(3 << 20))
     log = a_log(SimulatedDisk(), [acked(1), snapshot, acked(2)], segment_size=1 << 30)
     log.sync()
 

@@ -11,8 +11,8 @@ from ternmq.core.errors import BadRequest, DiskFailed, DiskFull, TooLarge
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.pull.record import (
     RECORD_SIZE_MAX,
-    Kind,
     PullFormat,
+    PullKind,
     PullRecord,
     cut_record,
     decode,
@@ -34,21 +34,21 @@ SMALL_SEGMENTS = StorageConfig(pull_segment_size=64 * 1024)
 
 def acked(number: int, group_id: int = 5, text: bytes = b"") -> PullRecord:
     return PullRecord(
-        kind=Kind.ACKED, group_id=group_id, lane_id=1, at_ms=7, session=bytes(range(16)), lease=9,
+        kind=PullKind.ACKED, group_id=group_id, lane_id=1, at_ms=7, session=bytes(range(16)), lease=9,
         ranges=((number, number + 10, 1), (number + 20, number + 30, 2)), text=text,
     )  # fmt: skip
 
 
 def made(group_id: int) -> PullRecord:
-    return PullRecord(kind=Kind.GROUP_MADE, group_id=group_id, lane_id=1, argument=-1)
+    return PullRecord(kind=PullKind.GROUP_MADE, group_id=group_id, lane_id=1, argument=-1)
 
 
 def snapshot(group_id: int, text: bytes = b"state") -> PullRecord:
-    return PullRecord(kind=Kind.SNAPSHOT, group_id=group_id, lane_id=1, text=text)
+    return PullRecord(kind=PullKind.SNAPSHOT, group_id=group_id, lane_id=1, text=text)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_kind_of_record_comes_back_as_it_was(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(PullKind))
+def test_every_kind_of_record_comes_back_as_it_was(kind: PullKind) -> None:
     record = PullRecord(
         kind=kind, group_id=2**63, lane_id=2**40, at_ms=-1, session=b"s" * 16, lease=2**64 - 1,
         argument=-5, ranges=((0, 2**64 - 1, 2**32 - 1),), text=b"odd",
@@ -266,7 +266,7 @@ def test_a_deleted_group_holds_no_segment() -> None:
     put_pulls(store, made(1), made(2))
     for number in range(900):
         put_pulls(store, acked(number, group_id=1), sync=False)
-    put_pulls(store, PullRecord(kind=Kind.GROUP_DELETED, group_id=2), snapshot(1))
+    put_pulls(store, PullRecord(kind=PullKind.GROUP_DELETED, group_id=2), snapshot(1))
     store.checkpoint()
     assert PULL_0.name not in disk.names(DATA / "pull")
 
@@ -275,7 +275,7 @@ def test_late_records_of_a_deleted_group_hold_no_segment() -> None:
     disk, store, _ = fresh(SMALL_SEGMENTS)
     list(store.pulls.replay())
     put_pulls(store, made(1), made(2))
-    put_pulls(store, PullRecord(kind=Kind.GROUP_DELETED, group_id=2), acked(1, group_id=2))
+    put_pulls(store, PullRecord(kind=PullKind.GROUP_DELETED, group_id=2), acked(1, group_id=2))
     for number in range(900):
         put_pulls(store, acked(number, group_id=1), sync=False)
     put_pulls(store, snapshot(1))
@@ -301,14 +301,14 @@ def test_a_lost_checkpoint_means_replaying_everything_that_is_kept() -> None:
     list(store.pulls.replay())
     put_pulls(store, made(1), acked(1, group_id=1), snapshot(1), acked(2, group_id=1))
     store.close()
-    assert [r.kind for _, r in reopened(disk).pulls.replay()] == [Kind.SNAPSHOT, Kind.ACKED]
+    assert [r.kind for _, r in reopened(disk).pulls.replay()] == [PullKind.SNAPSHOT, PullKind.ACKED]
     disk.remove(DATA / "checkpoint")
     assert len(list(reopened(disk).pulls.replay())) == 4
 
 
 def test_a_cut_names_the_lane_its_end_and_what_is_void() -> None:
     record = cut_record(group_id=3, lane_id=4, epoch=5, end=10, old_end=20, at_ms=6)
-    assert (record.kind, record.argument, record.ranges) == (Kind.CUT, 5, ((10, 20, 0),))
+    assert (record.kind, record.argument, record.ranges) == (PullKind.CUT, 5, ((10, 20, 0),))
 
 
 def test_a_record_over_the_limit_is_refused_before_anything_is_staged() -> None:
