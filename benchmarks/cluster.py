@@ -43,12 +43,25 @@ def a_cluster(groups: int, replicas: int = 0) -> Iterator[str]:
         for base in range(PORT_BASE, PORT_BASE + 2_000, 40):
             process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "ternmq.cli.main", "cluster", "--groups", str(groups),
-                    "--replicas", str(replicas), "--delays", "0", "--data-dir", folder,
-                    "--ports", str(base),
+                    sys.executable,
+                    "-m",
+                    "ternmq.cli.main",
+                    "cluster",
+                    "--groups",
+                    str(groups),
+                    "--replicas",
+                    str(replicas),
+                    "--delays",
+                    "0",
+                    "--data-dir",
+                    folder,
+                    "--ports",
+                    str(base),
                 ],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
             assert process.stdout is not None
             line = process.stdout.readline()
             if line.startswith("ready "):
@@ -143,9 +156,10 @@ def _growth(one: list[Fields], two: list[Fields]) -> Fields:
         least = [_least(runs, name) for runs in (one, two)]
         both = [sum_so_far + each["cpu_s"] for sum_so_far, each in zip(both, least, strict=True)]
         found[name] = {
-            "one_group": least[0], "two_groups": least[1],
+            "one_group": least[0],
+            "two_groups": least[1],
             "cpu_growth": least[1]["cpu_s"] / least[0]["cpu_s"] - 1,
-        }  # fmt: skip
+        }
     return found | {"cpu_growth": both[1] / both[0] - 1}
 
 
@@ -190,9 +204,12 @@ def verdicts(results: list[Fields]) -> list[str]:
 
 
 def measure(
-    *, quick: bool, rounds: int = 12, senders: tuple[int, ...] = SENDERS,
+    *,
+    quick: bool,
+    rounds: int = 12,
+    senders: tuple[int, ...] = SENDERS,
     replicas: tuple[int, ...] = REPLICAS,
-) -> list[Fields]:  # fmt: skip
+) -> list[Fields]:
     rounds, count = (1, 160_000) if quick else (rounds, 800_000)
     return [found for each in replicas for found in compare(rounds, count, senders, each)]
 

@@ -75,9 +75,11 @@ def accept(*, count: int = 3_000_000) -> Fields:
         counts = run(node.url(), lambda mq: mq.admin.delays.counts("later"))
         assert sum(pending for _, pending in counts.hours) == count
         return {
-            **found, "plain_rate": plain["rate"], "share_of_plain": found["rate"] / plain["rate"],
+            **found,
+            "plain_rate": plain["rate"],
+            "share_of_plain": found["rate"] / plain["rate"],
             "scheduled_after_s": time.monotonic() - began,
-        }  # fmt: skip
+        }
 
 
 def burst(*, count: int = 500_000) -> Fields:

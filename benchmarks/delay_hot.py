@@ -157,14 +157,22 @@ def restart(*, pending: int = 10_000_000) -> Fields:
         in_time = time.time() < hour
         late = in_process(ages, url, "hot", hour + STEADY_S, deadline=hour - time.time() + 60.0)
         return {
-            "pending": pending, "rows_loaded": rows, "accept_rate": load["rate"],
-            "ready_s": ready_s, "fires_again_s": fires_s if fires else None,
-            "loaded_s": loaded_s, "loaded_before_the_hour": in_time,
-            "memory_mib": now / 2**20, "peak_mib": peak / 2**20, "empty_mib": empty / 2**20,
+            "pending": pending,
+            "rows_loaded": rows,
+            "accept_rate": load["rate"],
+            "ready_s": ready_s,
+            "fires_again_s": fires_s if fires else None,
+            "loaded_s": loaded_s,
+            "loaded_before_the_hour": in_time,
+            "memory_mib": now / 2**20,
+            "peak_mib": peak / 2**20,
+            "empty_mib": empty / 2**20,
             "bytes_per_pending": (now - empty) / pending,
-            **before, **stalls, **spread(late, "hot_late"),
+            **before,
+            **stalls,
+            **spread(late, "hot_late"),
             "hot_early": sum(age < 0 for age in late),
-        }  # fmt: skip
+        }
 
 
 def _loaded(log: Path) -> int:
@@ -189,5 +197,7 @@ def wheel_bytes(*, rows: int = 10_000_000) -> Fields:
         wheel.add_sorted(0, numbers, due_ms)
         worst = max(worst, time.thread_time() - began)
     return {
-        "rows": rows, "bytes_per_row": wheel.size / rows, "worst_add_ms": worst * 1000,
-    }  # fmt: skip
+        "rows": rows,
+        "bytes_per_row": wheel.size / rows,
+        "worst_add_ms": worst * 1000,
+    }

@@ -178,13 +178,17 @@ def filters(url: str, pid: int, count: int) -> Fields:
     chosen = take(url, pid, "filtered", count // 100, group="chosen", filter="amount > 98")
     singles = take(url, pid, "singles", count // 1000, group="chosen", filter="amount > 98")
     return {
-        "plain": plain, "tagged": tagged, "chosen": chosen, "singles": singles, "count": count,
+        "plain": plain,
+        "tagged": tagged,
+        "chosen": chosen,
+        "singles": singles,
+        "count": count,
         "stored_broker_cpu_s": stored,
         "tag filter, broker CPU beside none": (stored + tagged["broker_cpu_s"])
         / (stored + plain["broker_cpu_s"]),
         "SQL filter, messages/s": count / chosen["took_s"],
         "SQL filter, batches of 1, messages/s": count / 10 / singles["took_s"],
-    }  # fmt: skip
+    }
 
 
 def order(url: str, pid: int, count: int, keys: int = 10_000) -> Fields:
@@ -200,8 +204,9 @@ def failures(url: str, pid: int, count: int) -> Fields:
     fill(url, "failing-app", count // 10, 1_000)
     found: Fields = {"count": count}
     for name, topic, load in (
-        ("handlers", "failing-app", app_load), ("bare loop", "failing", handle_load),
-    ):  # fmt: skip
+        ("handlers", "failing-app", app_load),
+        ("bare loop", "failing", handle_load),
+    ):
         wanted = count // 10 if load is app_load else count
         fine, bad = [], []
         for number in range(3):

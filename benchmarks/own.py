@@ -81,9 +81,15 @@ def publish_load(
 
 
 def publish(
-    url: str, pid: int, *, topics: int = 1, count: int = 6_000_000, batch: int = 4_000,
-    size: int = 100, compressible: bool = False,
-) -> Fields:  # fmt: skip
+    url: str,
+    pid: int,
+    *,
+    topics: int = 1,
+    count: int = 6_000_000,
+    batch: int = 4_000,
+    size: int = 100,
+    compressible: bool = False,
+) -> Fields:
     """One producer process."""
     return dict(in_process(publish_load, url, pid, topics, count, batch, size, compressible))
 

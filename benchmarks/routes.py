@@ -182,9 +182,18 @@ def meta_servers(folder: Path, registry: str) -> Iterator[list[str]]:
         for port in ports:
             home = folder / str(port)
             command = [
-                sys.executable, "-m", "ternmq.cli.main", "meta", "serve", "--registry", registry,
-                "--port", str(port), "--data-dir", str(home / "data"),
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "ternmq.cli.main",
+                "meta",
+                "serve",
+                "--registry",
+                registry,
+                "--port",
+                str(port),
+                "--data-dir",
+                str(home / "data"),
+            ]
             servers.append(ServerProcess(command, home))
             servers[-1].wait_until(partial(is_ready, home / "server.log"), 30)
         yield [f"127.0.0.1:{port}" for port in ports]

@@ -154,8 +154,12 @@ def main() -> None:
     stamp = machine["at"].replace(":", "").replace("-", "")[:15]
     target = RESULTS / f"{stamp}-{machine['commit'] or 'unknown'}.json"
     content = {
-        "machine": machine, "own": mine, **report.as_dict(), "targets": verdicts, "ratios": beside,
-    }  # fmt: skip
+        "machine": machine,
+        "own": mine,
+        **report.as_dict(),
+        "targets": verdicts,
+        "ratios": beside,
+    }
     target.write_text(json.dumps(content, indent=2) + "\n")
     print(f"written to benchmarks/results/{target.name}")
 

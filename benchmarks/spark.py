@@ -88,9 +88,11 @@ def repeated(run: Callable[[int], None], count: int) -> Fields:
         rates.append(round(count / (time.perf_counter() - began)))
         costs.append((tree_cpu_seconds([os.getpid()]) - spent) / count * 1e6)
     return {
-        "rate": max(rates[1:]), "cold": rates[0], "runs": rates[1:],
+        "rate": max(rates[1:]),
+        "cold": rates[0],
+        "runs": rates[1:],
         "cpu_s_per_million": round(min(costs[1:]), 2),
-    }  # fmt: skip
+    }
 
 
 def fill(url: str, topic: str, size: int, count: int) -> None:
@@ -138,9 +140,12 @@ def micro_batches(spark: SparkSession, url: str) -> Fields:
             url=url, subscribe="small", startingOffsets="earliest", maxOffsetsPerTrigger="1"
         )
         query = (
-            stream.schema(FEW).load()
-            .writeStream.format("noop").option("checkpointLocation", checkpoint).start()
-        )  # fmt: skip
+            stream.schema(FEW)
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
         try:
             while len(progress := query.recentProgress) < TRIGGERS_COLD + TRIGGERS:
                 assert query.isActive, query.exception()
@@ -170,8 +175,18 @@ def find_one(spark: SparkSession, url: str, target: Path, count: int) -> Fields:
     fill(url, "many", 100, count - count // 2)
     job = ArchiveJob(url=url, target=str(target), topics=("many",), deliveries=False)
     Archiver(spark, job).run_once(lambda _: None)
-    command = [sys.executable, "-m", "ternmq.cli.main", "pipeline", "find", "--archive",
-               str(target), "--id", wanted, "--json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "ternmq.cli.main",
+        "pipeline",
+        "find",
+        "--archive",
+        str(target),
+        "--id",
+        wanted,
+        "--json",
+    ]
     whole, inside = [], []
     for _ in range(1 + RUNS):
         began = time.perf_counter()
@@ -182,9 +197,11 @@ def find_one(spark: SparkSession, url: str, target: Path, count: int) -> Fields:
         inside.append(time.perf_counter() - began)
         assert row["id"] == wanted and wanted in said
     return {
-        "messages": count, "command_s": round(min(whole[1:]), 3), "cold_s": round(whole[0], 3),
+        "messages": count,
+        "command_s": round(min(whole[1:]), 3),
+        "cold_s": round(whole[0], 3),
         "inside_s": round(min(inside[1:]), 3),
-    }  # fmt: skip
+    }
 
 
 def targets(found: Fields) -> list[tuple[str, float, float, str]]:

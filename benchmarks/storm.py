@@ -99,10 +99,12 @@ def group_load(url: str, rows: int, stop: Any, out: Any) -> None:
             sending.cancel()
         late.sort()
         return {
-            "new": len(late), "new_p50_ms": _share(late, 0.5) * 1e3,
-            "new_p99_ms": _share(late, 0.99) * 1e3, "new_max_ms": _share(late, 1.0) * 1e3,
+            "new": len(late),
+            "new_p50_ms": _share(late, 0.5) * 1e3,
+            "new_p99_ms": _share(late, 0.99) * 1e3,
+            "new_max_ms": _share(late, 1.0) * 1e3,
             "again_per_s": again / (time.monotonic() - began_again),
-        }  # fmt: skip
+        }
 
     out.put(_run(url, work))
 
@@ -159,10 +161,12 @@ def _part(taken: list[tuple[float, float, float]], first: float, end: float) -> 
     sends, whole = sorted(each[1] for each in within), sorted(each[2] for each in within)
     return {
         "rate": len(within) / max(end - first, 1e-9),
-        "send_p50_ms": _share(sends, 0.5) * 1e3, "send_p99_ms": _share(sends, 0.99) * 1e3,
+        "send_p50_ms": _share(sends, 0.5) * 1e3,
+        "send_p99_ms": _share(sends, 0.99) * 1e3,
         "send_max_ms": _share(sends, 1.0) * 1e3,
-        "handled_p50_ms": _share(whole, 0.5) * 1e3, "handled_p99_ms": _share(whole, 0.99) * 1e3,
-    }  # fmt: skip
+        "handled_p50_ms": _share(whole, 0.5) * 1e3,
+        "handled_p99_ms": _share(whole, 0.99) * 1e3,
+    }
 
 
 def storm(url: str, pid: int, rows: int = STORM_ROWS) -> Fields:
@@ -196,12 +200,18 @@ def storm(url: str, pid: int, rows: int = STORM_ROWS) -> Fields:
         worker.join(60)
     quiet, during = _part(taken, before, began), _part(taken, began, ended)
     return {
-        "rows": rows, "stormy": found, "memory_mb": memory, "failed_s": failed - began,
-        "all_s": ended - began, "other before": quiet, "other during": during,
+        "rows": rows,
+        "stormy": found,
+        "memory_mb": memory,
+        "failed_s": failed - began,
+        "all_s": ended - began,
+        "other before": quiet,
+        "other during": during,
         "other while failing": _part(taken, began, failed),
-        "storm, broker bytes per waiting row":
-        (memory["waiting"] - memory["before"]) * 2**20 / rows,
+        "storm, broker bytes per waiting row": (memory["waiting"] - memory["before"])
+        * 2**20
+        / rows,
         "storm, other group's rate beside before": during["rate"] / quiet["rate"],
         "storm, other group's send p99 ms": during["send_p99_ms"],
         "storm, new messages of the group, p99 ms": found["new_p99_ms"],
-    }  # fmt: skip
+    }

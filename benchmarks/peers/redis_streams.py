@@ -183,9 +183,14 @@ class RedisPeer:
     def start(self, directory: Path) -> None:
         [self._port] = free_ports(1)
         options = {
-            "port": str(self._port), "bind": "127.0.0.1", "dir": str(directory), "save": "",
-            "appendonly": "yes", "appendfsync": self._policy, "daemonize": "no",
-        }  # fmt: skip
+            "port": str(self._port),
+            "bind": "127.0.0.1",
+            "dir": str(directory),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": self._policy,
+            "daemonize": "no",
+        }
         command = ["redis-server"]
         for key, value in options.items():
             command += [f"--{key}", value]

@@ -302,9 +302,16 @@ class RocketPeer:
             heap="256m",
         ).wait_until(lambda: port_answers(names), 30)
         self._launch(
-            directory, "org.apache.rocketmq.proxy.ProxyStartup",
-            "-pm", "local", "-bc", str(config), "-pc", "proxy.json", heap="1g",
-        ).wait_until(lambda: port_answers(self._port) and port_answers(broker), 60)  # fmt: skip
+            directory,
+            "org.apache.rocketmq.proxy.ProxyStartup",
+            "-pm",
+            "local",
+            "-bc",
+            str(config),
+            "-pc",
+            "proxy.json",
+            heap="1g",
+        ).wait_until(lambda: port_answers(self._port) and port_answers(broker), 60)
         # In a process of its own: the client moves its home directory and leaves threads behind.
         asking = multiprocessing.get_context("spawn").Process(
             target=_wait_for_route, args=(self._port, self._home), daemon=True

@@ -231,9 +231,17 @@ class TernPeer:
     def start(self, directory: Path) -> None:
         self._port = _free_neighbours()
         command = [
-            sys.executable, "-m", "ternmq.cli.main", "up", "--data-dir", str(directory / "data"),
-            "--ports", str(self._port), "--flush", self._flush,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ternmq.cli.main",
+            "up",
+            "--data-dir",
+            str(directory / "data"),
+            "--ports",
+            str(self._port),
+            "--flush",
+            self._flush,
+        ]
         self._process = ServerProcess(command, directory)
         log = directory / "server.log"
         self._process.wait_until(lambda: b"ready tern://" in log.read_bytes(), 20)

@@ -22,13 +22,18 @@ def stored(name: str) -> bytes:
 def the_batch() -> bytearray:
     rows = [
         Outgoing(
-            body=b"one", key="k-1", tag="vip", order_key="o", priority=3, born_at_ms=10,
+            body=b"one",
+            key="k-1",
+            tag="vip",
+            order_key="o",
+            priority=3,
+            born_at_ms=10,
             properties={"amount": 12, "rate": 0.5, "ok": True, "raw": b"\x00\xff", "s": "é"},
             expire_at_ms=99,
         ),
         Outgoing(body=b"", key="", tag=None, born_at_ms=11, explicit_id=b"outside"),
         Outgoing(body=b"three", key=None, tag="vip", born_at_ms=12),
-    ]  # fmt: skip
+    ]
     return a_batch(rows, encoding=Encoding.PLAIN)
 
 
@@ -47,9 +52,13 @@ def test_an_envelope_is_written_as_version_1_wrote_it() -> None:
     batch = the_batch()
 
     head = pack_envelope(
-        lease=5, lane=3, selection=[(0, 1), (2, 3)], attempts=[2, 1],
-        batch_size=len(batch), flags=WHOLE,
-    )  # fmt: skip
+        lease=5,
+        lane=3,
+        selection=[(0, 1), (2, 3)],
+        attempts=[2, 1],
+        batch_size=len(batch),
+        flags=WHOLE,
+    )
 
     assert head == stored("envelope_v1.hex")
     envelope = read_envelopes(head + batch, 1)[0]
@@ -62,9 +71,14 @@ def test_the_errors_of_an_envelope_are_written_as_version_1_wrote_them() -> None
     errors = [(7, 9, "ValueError", "bad é", "Traceback …", 1234), (9, 10, "", "later", "", 5)]
 
     head = pack_envelope(
-        lease=5, lane=3, selection=[(0, 3)], attempts=[2, 2, 3],
-        batch_size=len(batch), flags=WHOLE | ALONE, errors=errors,
-    )  # fmt: skip
+        lease=5,
+        lane=3,
+        selection=[(0, 3)],
+        attempts=[2, 2, 3],
+        batch_size=len(batch),
+        flags=WHOLE | ALONE,
+        errors=errors,
+    )
 
     assert head == stored("envelope_errors_v1.hex")
     envelope = read_envelopes(head + batch, 1)[0]
@@ -77,10 +91,15 @@ def test_errors_of_a_version_to_come_are_passed_over() -> None:
     batch = the_batch()
     head = bytearray(
         pack_envelope(
-            lease=5, lane=3, selection=[(0, 3)], attempts=[],
-            batch_size=len(batch), flags=WHOLE, errors=[(7, 9, "T", "t", "", 1)],
+            lease=5,
+            lane=3,
+            selection=[(0, 3)],
+            attempts=[],
+            batch_size=len(batch),
+            flags=WHOLE,
+            errors=[(7, 9, "T", "t", "", 1)],
         )
-    )  # fmt: skip
+    )
     head[44] = 2
 
     envelope = read_envelopes(head + batch, 1)[0]

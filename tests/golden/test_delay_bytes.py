@@ -18,13 +18,22 @@ GOLDEN = Path(__file__).parent
 
 DECISIONS = {
     "delay_intent_v1.hex": Decision(
-        kind=DecisionKind.INTENT, at_ms=0x11, topic_id=0x22, rows=np.array([1, 5, 9], np.uint32),
-        producer=(0x800000000033, 0x44), first_sequence=0x55, group="main",
+        kind=DecisionKind.INTENT,
+        at_ms=0x11,
+        topic_id=0x22,
+        rows=np.array([1, 5, 9], np.uint32),
+        producer=(0x800000000033, 0x44),
+        first_sequence=0x55,
+        group="main",
     ),
     "delay_intent_ranges_v1.hex": Decision(
-        kind=DecisionKind.INTENT, at_ms=0x11, topic_id=0x22,
+        kind=DecisionKind.INTENT,
+        at_ms=0x11,
+        topic_id=0x22,
         rows=np.array([3, 4, 5, 6, 7, 8, 20, 21, 22], np.uint32),
-        producer=(0x800000000033, 0x44), first_sequence=0x55, group="main",
+        producer=(0x800000000033, 0x44),
+        first_sequence=0x55,
+        group="main",
     ),
     "delay_done_v1.hex": Decision(kind=DecisionKind.DONE, at_ms=0x11, value=0x66),
     "delay_released_v1.hex": Decision(kind=DecisionKind.RELEASED, at_ms=0x11, value=0x66),
@@ -32,23 +41,41 @@ DECISIONS = {
         kind=DecisionKind.CANCELLED, at_ms=0x11, topic_id=0x22, rows=np.array([7], np.uint32)
     ),
     "delay_moved_v1.hex": Decision(
-        kind=DecisionKind.MOVED, at_ms=0x11, topic_id=0x22, rows=np.array([7], np.uint32), value=0x77
+        kind=DecisionKind.MOVED,
+        at_ms=0x11,
+        topic_id=0x22,
+        rows=np.array([7], np.uint32),
+        value=0x77,
     ),
-}  # fmt: skip
+}
 
 CHECKPOINT = DelayCheckpoint(
-    clean=True, hour_ms=3_600_000, wal_durable=1, scheduled=2, stored_at_ms=3,
+    clean=True,
+    hour_ms=3_600_000,
+    wal_durable=1,
+    scheduled=2,
+    stored_at_ms=3,
     hours=[
         KnownHour(
-            start=4, length=5, rows=6, wal_offset=7, wal_pieces=8, next_due=9, topics=[(10, 11)],
+            start=4,
+            length=5,
+            rows=6,
+            wal_offset=7,
+            wal_pieces=8,
+            next_due=9,
+            topics=[(10, 11)],
             decided=17,
         )
     ],
     topics=[KnownTopic(id=12, name="t", accepted=13, dispatched=14, cancelled=15)],
     dropping=[16],
     taken=[(18, 19, 20)],
-    decided_to=21, decision_safe=22, begun=23, gone_before=24, hour_floor=25,
-)  # fmt: skip
+    decided_to=21,
+    decision_safe=22,
+    begun=23,
+    gone_before=24,
+    hour_floor=25,
+)
 
 JOURNAL = {
     "delay_journal_intent_v1.hex": DECISIONS["delay_intent_v1.hex"],
@@ -141,5 +168,6 @@ def test_a_damaged_checkpoint_is_refused() -> None:
 def test_hours_are_named_by_number() -> None:
     assert hour_name(1_800_000_000_000) == "00001800000000000.log"
     assert hours_in(["00001800000000000.log", "x.log", "00001700000000000.log"]) == [
-        1_700_000_000_000, 1_800_000_000_000,
-    ]  # fmt: skip
+        1_700_000_000_000,
+        1_800_000_000_000,
+    ]

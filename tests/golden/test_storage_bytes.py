@@ -64,8 +64,9 @@ def table() -> bytes:
     path = Path("/consume/00000000000000004096.table")
     disk.mkdir(path.parent)
     topics: list[tuple[int, bytes | bytearray]] = [
-        (42, pack(FIRST) + pack(SECOND)), (77, pack(LOST))
-    ]  # fmt: skip
+        (42, pack(FIRST) + pack(SECOND)),
+        (77, pack(LOST)),
+    ]
     write_table(disk, path, Contents(base=4096, end=5304, topics=topics, before={42: 100, 5: 6}))
     assert Table(disk, path).entry_count == 3
     return disk.read(path)
@@ -73,9 +74,16 @@ def table() -> bytes:
 
 def pull() -> bytes:
     record = PullRecord(
-        kind=PullKind.RETRY, group_id=0x11, lane_id=0x22, at_ms=0x33, session=bytes(range(16)),
-        lease=0x44, argument=0x55, ranges=((1, 2, 3), (10, 20, 4)), text=b"why",
-    )  # fmt: skip
+        kind=PullKind.RETRY,
+        group_id=0x11,
+        lane_id=0x22,
+        at_ms=0x33,
+        session=bytes(range(16)),
+        lease=0x44,
+        argument=0x55,
+        ranges=((1, 2, 3), (10, 20, 4)),
+        text=b"why",
+    )
     return bytes(pull_record.encode(record, offset=0x1000, durable_to=0x800))
 
 
@@ -103,8 +111,9 @@ def producers() -> bytes:
 
 EPOCHS = Epochs(
     messages=LeaderEpochs((EpochStart(0, 0, own=False), EpochStart(3, 4096, own=True))),
-    pulls=LeaderEpochs((EpochStart(3, 96, own=True),)), message_cut=5304,
-)  # fmt: skip
+    pulls=LeaderEpochs((EpochStart(3, 96, own=True),)),
+    message_cut=5304,
+)
 
 
 BASE = BootstrapState(
@@ -135,9 +144,18 @@ def index() -> bytes:
 
 
 PLACED = PlacedHalf(
-    offset=4096, size=512, topic_id=42, sequence=100, count=7, tag_bloom=0xF0F0, priority=9,
-    searchable=True, producer_start=11, producer_random=22, first_sequence=33,
-)  # fmt: skip
+    offset=4096,
+    size=512,
+    topic_id=42,
+    sequence=100,
+    count=7,
+    tag_bloom=0xF0F0,
+    priority=9,
+    searchable=True,
+    producer_start=11,
+    producer_random=22,
+    first_sequence=33,
+)
 HALF_INFO = HalfInfo(transaction=bytes(range(16)), first_check_ms=6_000, checks_max=15)
 
 
@@ -240,12 +258,29 @@ def test_golden_checkpoint_and_producers_are_read_back() -> None:
 
 def test_kinds_of_pull_records_keep_their_numbers() -> None:
     assert {kind.name: kind.value for kind in PullKind} == {
-        "HANDED_OUT": 1, "ACKED": 2, "RETURNED": 3, "STARTED": 4, "EXPIRED": 5, "SKIPPED": 6,
-        "FILTERED": 7, "LOST": 8, "KILLED": 9, "STOPPED": 10,
-        "RETRY": 16, "DEAD": 17, "CONFIRM": 18, "REDRIVE": 19, "GROUP_MADE": 32,
-        "GROUP_DELETED": 33, "RESET": 34, "PAUSE": 35, "RESUME": 36, "SETTINGS": 37, "CUT": 48,
+        "HANDED_OUT": 1,
+        "ACKED": 2,
+        "RETURNED": 3,
+        "STARTED": 4,
+        "EXPIRED": 5,
+        "SKIPPED": 6,
+        "FILTERED": 7,
+        "LOST": 8,
+        "KILLED": 9,
+        "STOPPED": 10,
+        "RETRY": 16,
+        "DEAD": 17,
+        "CONFIRM": 18,
+        "REDRIVE": 19,
+        "GROUP_MADE": 32,
+        "GROUP_DELETED": 33,
+        "RESET": 34,
+        "PAUSE": 35,
+        "RESUME": 36,
+        "SETTINGS": 37,
+        "CUT": 48,
         "SNAPSHOT": 64,
-    }  # fmt: skip
+    }
 
 
 def test_a_golden_index_is_read_back() -> None:

@@ -76,31 +76,74 @@ class Server:
         data = self.home / "data"
         if self.kind == "postgresql":
             initdb, postgres = (str(_postgres(name)) for name in ("initdb", "postgres"))
-            self._run([initdb, "-D", str(data), "-U", "tern", "-A", "trust", "-N", "-E", "UTF8",
-                       "--locale=C"])  # fmt: skip
+            self._run(
+                [
+                    initdb,
+                    "-D",
+                    str(data),
+                    "-U",
+                    "tern",
+                    "-A",
+                    "trust",
+                    "-N",
+                    "-E",
+                    "UTF8",
+                    "--locale=C",
+                ]
+            )
             self._command = [
-                postgres, "-D", str(data), "-k", str(self.home), "-p", str(self.port),
-                "-c", "listen_addresses=127.0.0.1",
-                "-c", f"fsync={'on' if self.durable else 'off'}",
-                "-c", "max_connections=200", "-c", "shared_buffers=32MB",
-            ]  # fmt: skip
+                postgres,
+                "-D",
+                str(data),
+                "-k",
+                str(self.home),
+                "-p",
+                str(self.port),
+                "-c",
+                "listen_addresses=127.0.0.1",
+                "-c",
+                f"fsync={'on' if self.durable else 'off'}",
+                "-c",
+                "max_connections=200",
+                "-c",
+                "shared_buffers=32MB",
+            ]
             return
         installer = shutil.which("mariadb-install-db") or "mysql_install_db"
-        self._run([installer, "--no-defaults", f"--datadir={data}", "--skip-test-db",
-                   "--auth-root-authentication-method=normal"])  # fmt: skip
+        self._run(
+            [
+                installer,
+                "--no-defaults",
+                f"--datadir={data}",
+                "--skip-test-db",
+                "--auth-root-authentication-method=normal",
+            ]
+        )
         self._command = [
-            str(_mariadbd()), "--no-defaults", f"--datadir={data}", f"--port={self.port}",
-            f"--socket={self.home / 'socket'}", f"--pid-file={self.home / 'pid'}",
-            "--bind-address=127.0.0.1", "--skip-log-bin",
+            str(_mariadbd()),
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--port={self.port}",
+            f"--socket={self.home / 'socket'}",
+            f"--pid-file={self.home / 'pid'}",
+            "--bind-address=127.0.0.1",
+            "--skip-log-bin",
             f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
-            "--innodb-buffer-pool-size=32M", "--max-connections=300", "--skip-name-resolve",
-        ]  # fmt: skip
+            "--innodb-buffer-pool-size=32M",
+            "--max-connections=300",
+            "--skip-name-resolve",
+        ]
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(
-            command, user=self.user, env=self._environment(), capture_output=True, text=True,
-            cwd=self.home, check=False,
-        )  # fmt: skip
+            command,
+            user=self.user,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            cwd=self.home,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def _environment(self) -> dict[str, str]:
@@ -110,9 +153,13 @@ class Server:
     def start(self) -> None:
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, user=self.user, env=self._environment(), stdout=log, stderr=log,
+                self._command,
+                user=self.user,
+                env=self._environment(),
+                stdout=log,
+                stderr=log,
                 cwd=self.home,
-            )  # fmt: skip
+            )
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:

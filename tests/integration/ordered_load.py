@@ -81,8 +81,12 @@ class OrderedLoad:
     def _start(self, module: str, *arguments: str, pipe: int | None) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [sys.executable, "-m", f"tests.integration.{module}", *arguments],
-            stdin=pipe, stdout=pipe, stderr=self._err, env=clean_environment(), cwd=ROOT,
-        )  # fmt: skip
+            stdin=pipe,
+            stdout=pipe,
+            stderr=self._err,
+            env=clean_environment(),
+            cwd=ROOT,
+        )
 
     def begun(self, name: str) -> list[str]:
         """The keys that one consumer got messages of."""

@@ -75,9 +75,12 @@ def copy(
     """Everything of topic `from` to topic `to`, with keys (and more columns), by 1,000."""
     wanted = {"topic": "to", "format": "tern"} | options
     source = spark.readStream.format("tern").options(
-        url=url, subscribe="from", startingOffsets="earliest", maxOffsetsPerTrigger="1000",
+        url=url,
+        subscribe="from",
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger="1000",
         minPartitions="2",
-    )  # fmt: skip
+    )
     return (
         source.load()
         .selectExpr("body", "key", *columns)
@@ -91,11 +94,21 @@ def copy(
 def kill_at_commit(url: str, checkpoint: Path, step: str, mark: Path, *columns: str) -> None:
     """Run such a driver, and kill -9 it with its JVM and workers when it has come to the step."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.sinking", url, str(checkpoint), step, str(mark),
-         *columns],
-        env=clean_environment(), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "tests.integration.sinking",
+            url,
+            str(checkpoint),
+            step,
+            str(mark),
+            *columns,
+        ],
+        env=clean_environment(),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         wait_until(mark.exists, "the driver is at its commit", seconds=120)
     finally:

@@ -88,8 +88,11 @@ def test_a_message_is_found_with_its_timeline(
 
     found = subprocess.run(
         [*COMMAND, "pipeline", "find", "--archive", str(target), "--id", wanted.id, "--json"],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
 
     [row] = json.loads(found.stdout)
     assert (row["sequence"], row["key"], row["body"]) == (100, "o-17", "find me")

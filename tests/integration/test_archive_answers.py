@@ -41,9 +41,12 @@ def target(
             for number in range(10):
                 topic = "answers.a" if number % 3 else "answers.b"
                 mq.send(
-                    topic, b"x" * number, key=f"k-{number}", tag="vip" if turn else None,
+                    topic,
+                    b"x" * number,
+                    key=f"k-{number}",
+                    tag="vip" if turn else None,
                     properties={"n": number} if number % 2 else None,
-                )  # fmt: skip
+                )
             if turn == 1:
                 with mq.consumer("answers.a", group="g") as consumer:
                     for _ in range(8):

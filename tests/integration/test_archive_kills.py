@@ -25,11 +25,22 @@ class Job:
         self._target = target
         self._commits = self._count("_tern/commits/*")
         self.process = subprocess.Popen(
-            [*COMMAND, "pipeline", "archive", "--to", str(target), "--url", node.url,
-             "--master", "local[2,4]"],
-            start_new_session=True, env=clean_environment(),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                *COMMAND,
+                "pipeline",
+                "archive",
+                "--to",
+                str(target),
+                "--url",
+                node.url,
+                "--master",
+                "local[2,4]",
+            ],
+            start_new_session=True,
+            env=clean_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def _count(self, pattern: str) -> int:
         return len(list(self._target.glob(pattern)))

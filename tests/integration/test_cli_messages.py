@@ -219,11 +219,19 @@ def test_the_doctor_looks_at_everything(shared_node: Node) -> None:
     report = tern("doctor", "--json", url=shared_node.url, code=None).json()
 
     assert [one["what"] for one in report] == [
-        "meta port", "registry", "clock", "routes", "advertised address of main",
-        "advertised address of delay server main", "broker main", "disk of main",
-        "delay servers", "delay server main", "disk of delay server main",
+        "meta port",
+        "registry",
+        "clock",
+        "routes",
+        "advertised address of main",
+        "advertised address of delay server main",
+        "broker main",
+        "disk of main",
+        "delay servers",
+        "delay server main",
+        "disk of delay server main",
         "clock of delay server main",
-    ]  # fmt: skip
+    ]
     assert [
         one for one in report if one["level"] != "ok" and not one["what"].startswith("disk")
     ] == []

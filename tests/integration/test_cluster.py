@@ -135,8 +135,15 @@ async def test_a_new_broker_group_takes_load_and_its_messages_are_consumed_at_on
 
 
 def test_a_broker_says_when_no_meta_server_answers(tmp_path: Path) -> None:
-    ran = tern("broker", "serve", "--url", "tern://127.0.0.1:1", "--data-dir",
-               str(tmp_path / "data"), code=1)  # fmt: skip
+    ran = tern(
+        "broker",
+        "serve",
+        "--url",
+        "tern://127.0.0.1:1",
+        "--data-dir",
+        str(tmp_path / "data"),
+        code=1,
+    )
 
     assert "127.0.0.1:1" in ran.err
     assert "Traceback" not in ran.err
@@ -153,6 +160,11 @@ def test_broker_list_shows_epoch_state_address_and_pid(
 
     shown = {"group", "role", "epoch", "state", "address", "pid", "lag"}
     assert {key: value for key, value in line.items() if key in shown} == {
-        "group": "east", "role": "master", "epoch": 2, "state": "ok",
-        "address": f"127.0.0.1:{broker.port + 1}", "pid": broker.pid, "lag": 0,
-    }  # fmt: skip
+        "group": "east",
+        "role": "master",
+        "epoch": 2,
+        "state": "ok",
+        "address": f"127.0.0.1:{broker.port + 1}",
+        "pid": broker.pid,
+        "lag": 0,
+    }

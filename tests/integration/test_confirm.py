@@ -74,9 +74,16 @@ def test_the_command_line_waits_for_a_group_too(shared_node: Node) -> None:
     )
     try:
         done = tern(
-            "send", "confirm.cli", "y", "--confirm-group", "billing", "--timeout", "30", "--json",
+            "send",
+            "confirm.cli",
+            "y",
+            "--confirm-group",
+            "billing",
+            "--timeout",
+            "30",
+            "--json",
             url=url,
-        ).json()  # fmt: skip
+        ).json()
     finally:
         worker.kill()
         worker.wait(10)

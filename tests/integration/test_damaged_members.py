@@ -50,9 +50,11 @@ async def test_a_damaged_replica_moves_its_data_aside_and_copies_everything_anew
     await damage(replica)
     await asyncio.to_thread(replica.start)
     await asyncio.to_thread(
-        wait_until, lambda: bool(kept(replica)) and member in pair.standing().in_sync, "a new copy",
+        wait_until,
+        lambda: bool(kept(replica)) and member in pair.standing().in_sync,
+        "a new copy",
         seconds=40,
-    )  # fmt: skip
+    )
 
     [aside] = kept(replica)
     assert (aside / "message").is_dir(), "nothing is deleted"
@@ -150,9 +152,11 @@ async def test_a_replica_that_was_away_for_longer_than_retention_begins_anew(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
     settings = {
-        "TERN_REPLICA_LOST": "continue", "TERN_SEGMENT_SIZE": "8MiB",
-        "TERN_RETENTION_SIZE": "8MiB", "TERN_RETENTION_INTERVAL_MS": "1000",
-    }  # fmt: skip
+        "TERN_REPLICA_LOST": "continue",
+        "TERN_SEGMENT_SIZE": "8MiB",
+        "TERN_RETENTION_SIZE": "8MiB",
+        "TERN_RETENTION_INTERVAL_MS": "1000",
+    }
     pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
     await filled(pair)
     master = await asyncio.to_thread(pair.master)
@@ -218,9 +222,11 @@ async def test_a_master_that_meets_damage_makes_room_for_one_that_has_the_messag
                         break
             assert got == set(NUMBERS)
         await asyncio.to_thread(
-            wait_until, lambda: bool(kept(master)) and member in pair.standing().in_sync,
-            "a new copy", seconds=40,
-        )  # fmt: skip
+            wait_until,
+            lambda: bool(kept(master)) and member in pair.standing().in_sync,
+            "a new copy",
+            seconds=40,
+        )
         assert await asyncio.to_thread(pair.master) is not master
         read = [message.body.decode() async for message in mq.read("orders", from_="replica")]
         assert read == NUMBERS

@@ -50,9 +50,16 @@ async def test_a_message_for_later_comes_then_and_not_before(shared_node: Node) 
     async with ternmq.connect(shared_node.url, app="shop") as mq:
         at = datetime.now(UTC) + timedelta(seconds=1.2)
         second = await mq.send(
-            topic, b"second", at=at, key="k", tag="vip", order_key="o", priority=3, ttl=60,
+            topic,
+            b"second",
+            at=at,
+            key="k",
+            tag="vip",
+            order_key="o",
+            priority=3,
+            ttl=60,
             properties={"n": 1},
-        )  # fmt: skip
+        )
         first = await mq.send(topic, b"first", delay=0.6)
         past = await mq.send(topic, b"past", at=datetime(1999, 1, 1, tzinfo=UTC))
         due = {"second": second.due_at, "first": first.due_at, "past": past.due_at}

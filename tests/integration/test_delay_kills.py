@@ -65,9 +65,7 @@ async def test_kill_9_between_intent_dispatch_and_done(
     first lies on a disk of its own."""
     clock = SharedClock(tmp_path / "clock")
     node = node_factory(arguments=["--no-delay"])
-    server = node_factory.delay_server(
-        node, environment=SETTINGS, prefix=clock.prefix, start=False
-    )  # fmt: skip
+    server = node_factory.delay_server(node, environment=SETTINGS, prefix=clock.prefix, start=False)
     wal = server.output_dir / "wal"
     server.arguments = ["--wal-dir", str(wal)]
     server.start()

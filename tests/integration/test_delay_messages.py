@@ -62,11 +62,15 @@ async def test_an_ordered_group_sees_due_order_and_each_order_key_in_it(shared_n
         start_ms = int(datetime.now(UTC).timestamp() * 1000) + 1_000
         rows = [
             ternmq.Outgoing(
-                body=b"%d" % at, order_key=f"k{at % 3}", due_at_ms=start_ms + 150 * at, tag="a",
-                properties={"at": at}, priority=at,
+                body=b"%d" % at,
+                order_key=f"k{at % 3}",
+                due_at_ms=start_ms + 150 * at,
+                tag="a",
+                properties={"at": at},
+                priority=at,
             )
             for at in reversed(range(12))
-        ]  # fmt: skip
+        ]
         assert not (await mq.send_many(topic, rows)).failures
         got: list[int] = []
         ordered = mq.consumer(topic, group="g", ordered=True)

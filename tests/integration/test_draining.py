@@ -19,8 +19,10 @@ def begin(url: str, said: Path) -> "subprocess.Popen[bytes]":
     with said.open("wb") as err:
         return subprocess.Popen(
             [*COMMAND, "broker", "drain", "west", "--json"],
-            stdout=subprocess.PIPE, stderr=err, env=clean_environment({"TERN_URL": url}),
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=err,
+            env=clean_environment({"TERN_URL": url}),
+        )
 
 
 async def test_a_drained_group_gets_nothing_more_and_is_safe_to_stop_when_all_is_consumed(

@@ -90,8 +90,10 @@ async def test_transactions_end_as_they_should_across_changes_of_master(
 ) -> None:
     """R9: committed ones are there once and whole, others never; what is left open is asked for."""
     settings = {
-        **CONTINUE, "TERN_HALF_FIRST_CHECK_MS": "500", "TERN_HALF_CHECK_INTERVAL_MS": "500",
-    }  # fmt: skip
+        **CONTINUE,
+        "TERN_HALF_FIRST_CHECK_MS": "500",
+        "TERN_HALF_CHECK_INTERVAL_MS": "500",
+    }
     pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
     wanted: dict[str, bool] = {}
     stop = asyncio.Event()

@@ -57,12 +57,17 @@ async def test_an_id_is_stored_once_also_after_kill_and_restart(node: Node, topi
     async with ternmq.connect(node.url, app="relay") as mq:
         first = await mq.send_once(topic, rows("a", "b", "c"), broker_group="main")
         assert [(one.sequence, one.duplicate) for one in first] == [
-            (0, False), (1, False), (2, False),
-        ]  # fmt: skip
+            (0, False),
+            (1, False),
+            (2, False),
+        ]
         again = await mq.send_once(topic, rows("c", "x", "a", "x"))
         assert [(one.sequence, one.duplicate) for one in again] == [
-            (2, True), (3, False), (0, True), (3, True),
-        ]  # fmt: skip
+            (2, True),
+            (3, False),
+            (0, True),
+            (3, True),
+        ]
         assert await bodies(mq, topic) == [b"a", b"b", b"c", b"x"]
     node.kill()
     node.start()

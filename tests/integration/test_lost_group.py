@@ -99,9 +99,11 @@ async def test_a_running_group_survives_an_emptied_registry_by_itself(
     empty(tmp_path / "registry.db")
     await asyncio.to_thread(pair.meta.start)
     await asyncio.to_thread(
-        wait_until, lambda: pair.standing().in_sync == before.in_sync, "the set of before",
+        wait_until,
+        lambda: pair.standing().in_sync == before.in_sync,
+        "the set of before",
         seconds=20,
-    )  # fmt: skip
+    )
     after = await asyncio.to_thread(pair.standing)
 
     assert (after.master, after.epoch) == (before.master, before.epoch), "nobody was interrupted"
@@ -130,9 +132,11 @@ async def test_a_person_decides_when_the_one_that_has_everything_is_gone(
     # The other one comes back after all: it deletes nothing that was acknowledged.
     await asyncio.to_thread(master.start)
     await asyncio.to_thread(
-        wait_until, lambda: "Diverged" in master.stderr_text() or "acknowledged" in
-        master.stderr_text(), "its word", seconds=20,
-    )  # fmt: skip
+        wait_until,
+        lambda: "Diverged" in master.stderr_text() or "acknowledged" in master.stderr_text(),
+        "its word",
+        seconds=20,
+    )
     assert await asyncio.to_thread(pair.master) is replica
 
 
@@ -144,9 +148,17 @@ async def test_the_data_of_another_group_is_refused_in_one_line(
     broker = pair.brokers[0]
     await asyncio.to_thread(broker.stop)
     renamed = await cli(
-        "broker", "serve", "--name", "other", "--url", pair.url, "--data-dir",
-        str(broker.data_dir), "--port", str(broker.port + 1),
-    )  # fmt: skip
+        "broker",
+        "serve",
+        "--name",
+        "other",
+        "--url",
+        pair.url,
+        "--data-dir",
+        str(broker.data_dir),
+        "--port",
+        str(broker.port + 1),
+    )
     assert renamed.code != 0
     assert f"is the data of a member of broker group '{GROUP}'" in renamed.err
     assert "Traceback" not in renamed.err

@@ -85,10 +85,15 @@ async def run_topics(node: Node, count: int) -> Figures:
         receipt = await mq.send("topic.0", b"again")
         assert receipt.sequence == 1
     return Figures(
-        topics=count, made_s=made, restart_s=restarted, memory_before=before, memory_after=after,
-        memory_restarted=memory(node), files=max(opened, files(node)),
+        topics=count,
+        made_s=made,
+        restart_s=restarted,
+        memory_before=before,
+        memory_after=after,
+        memory_restarted=memory(node),
+        files=max(opened, files(node)),
         bytes_read=int(last_event(node, "store opened")["bytes_read"]),
-    )  # fmt: skip
+    )
 
 
 async def test_two_thousand_topics(node_factory: NodeFactory) -> None:

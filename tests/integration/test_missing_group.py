@@ -29,9 +29,12 @@ def test_commands_show_what_is_there_and_name_the_broker_group_that_is_missing(
     west.stop()
 
     for command in (
-        ["group", "show", "orders", "g"], ["topic", "show", "orders"], ["browse", "orders"],
-        ["dead", "list", "g"], ["find", "--key", "k"],
-    ):  # fmt: skip
+        ["group", "show", "orders", "g"],
+        ["topic", "show", "orders"],
+        ["browse", "orders"],
+        ["dead", "list", "g"],
+        ["find", "--key", "k"],
+    ):
         ran = tern(*command, url=meta.url, code=1)
         assert "error: broker group west does not answer, its part is missing" in ran.err, command
     [line] = tern("ledger", "orders", "g", "--json", url=meta.url, code=1).json()

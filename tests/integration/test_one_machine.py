@@ -33,9 +33,11 @@ def test_a_cluster_is_ready_takes_messages_stops_and_goes_on_where_it_was(
     assert cluster.stdout_text() == f"ready tern://127.0.0.1:{cluster.port}\n"
     lines = tern("broker", "list", "--json", url=cluster.url).json()
     assert [(line["group"], line["role"], line["in_sync"]) for line in lines] == [
-        ("group-1", "master", True), ("group-1", "replica", True),
-        ("group-2", "master", True), ("group-2", "replica", True),
-    ]  # fmt: skip
+        ("group-1", "master", True),
+        ("group-1", "replica", True),
+        ("group-2", "master", True),
+        ("group-2", "replica", True),
+    ]
     before = [line["pid"] for line in lines]
     tern("send", "orders", "a", "b", url=cluster.url)
     tern("send", "later", "c", "--delay", "1ms", url=cluster.url)
@@ -46,9 +48,14 @@ def test_a_cluster_is_ready_takes_messages_stops_and_goes_on_where_it_was(
     assert not [pid for pid in before if alive(pid)]
     logs = sorted(path.name for path in (cluster.data_dir / "logs").iterdir())
     assert logs == [
-        "delay-1-b.log", "delay-1.log", "group-1-a.log", "group-1-b.log", "group-2-a.log",
-        "group-2-b.log", "meta-1.log",
-    ]  # fmt: skip
+        "delay-1-b.log",
+        "delay-1.log",
+        "group-1-a.log",
+        "group-1-b.log",
+        "group-2-a.log",
+        "group-2-b.log",
+        "meta-1.log",
+    ]
     cluster.arguments = ()
     cluster.start()
     assert list(pids(cluster.url)) == ["group-1", "group-2"]
@@ -91,8 +98,16 @@ def test_wrong_ports_a_folder_in_use_and_a_smaller_cluster_are_one_clear_line(
 ) -> None:
     base = free_ports(4)
     with socket.create_server(("127.0.0.1", base + 2)):
-        taken = tern("cluster", "--data-dir", str(tmp_path / "c"), "--ports", str(base),
-                     "--replicas", "0", code=2)  # fmt: skip
+        taken = tern(
+            "cluster",
+            "--data-dir",
+            str(tmp_path / "c"),
+            "--ports",
+            str(base),
+            "--replicas",
+            "0",
+            code=2,
+        )
     assert taken.err == (
         f"error: group-2-a: 127.0.0.1:{base + 2} is taken by another process; "
         "stop it or choose other ports\n"

@@ -52,10 +52,21 @@ class RelayProcess:
         self._out, self.err = out, out.with_suffix(".err")
         with out.open("wb") as file, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*COMMAND, "outbox", "relay", "--database", database.url, "--json",
-                 "--poll", "0.05", *arguments],
-                stdout=file, stderr=err, env=clean_environment({"TERN_URL": node.url}),
-            )  # fmt: skip
+                [
+                    *COMMAND,
+                    "outbox",
+                    "relay",
+                    "--database",
+                    database.url,
+                    "--json",
+                    "--poll",
+                    "0.05",
+                    *arguments,
+                ],
+                stdout=file,
+                stderr=err,
+                env=clean_environment({"TERN_URL": node.url}),
+            )
 
     def wait_ready(self) -> None:
         wait_until(lambda: b"ready" in self._out.read_bytes(), "a ready relay", seconds=60)

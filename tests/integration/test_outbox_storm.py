@@ -25,11 +25,13 @@ ONE_NOW_ALL_LATER = pytest.mark.parametrize(
     ("database", "count"),
     [
         ("postgresql", 300),
-        *(pytest.param(kind, 1_000, marks=pytest.mark.long)
-          for kind in ("sqlite", "postgresql", "mariadb")),
+        *(
+            pytest.param(kind, 1_000, marks=pytest.mark.long)
+            for kind in ("sqlite", "postgresql", "mariadb")
+        ),
     ],
     indirect=["database"],
-)  # fmt: skip
+)
 
 
 def open_shop(database: TestDatabase) -> Engine:

@@ -145,7 +145,7 @@ def test_a_replay_that_dies_at_any_moment_goes_on_and_sends_nothing_twice(
         ({"to_topic": "%dead.x"}, BadName, "%dead.x"),
         ({"to_topic": "x", "group": "y"}, BadRequest, "either --to-topic TOPIC or --group GROUP"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_choice_is_one_clear_line(
     bad: "tuple[SparkSession, Node, Path]", choice: Any, error: Any, said: str
 ) -> None:
@@ -185,10 +185,24 @@ def test_kills_of_the_job_and_the_node_neither_lose_nor_double_a_message(
     """P5: kill -9 of driver and JVM in the middle, twice, and of the node once."""
     ids = archived(spark, node, tmp_path / "a", 20_000)
     command = [
-        *COMMAND, "pipeline", "replay", "--from-archive", str(tmp_path / "a"), "--topic", "orders",
-        "--to-topic", "again", "--rate", "3000/s", "--yes", "--json", "--url", node.url,
-        "--master", "local[2]",
-    ]  # fmt: skip
+        *COMMAND,
+        "pipeline",
+        "replay",
+        "--from-archive",
+        str(tmp_path / "a"),
+        "--topic",
+        "orders",
+        "--to-topic",
+        "again",
+        "--rate",
+        "3000/s",
+        "--yes",
+        "--json",
+        "--url",
+        node.url,
+        "--master",
+        "local[2]",
+    ]
     running: list[subprocess.Popen[str]] = []
     try:
         for part in (3_000, 8_000, 12_000):

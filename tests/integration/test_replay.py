@@ -50,9 +50,11 @@ def test_a_replay_that_is_killed_goes_on_and_copies_nothing_twice(
     name = ids[0]
     arguments = ["group", "replay", topic, "--into", "g", "--yes", "--resume", name]
     running = subprocess.Popen(
-        [*COMMAND, *arguments, "--rate", "2000", "--url", node.url], env=clean_environment(None),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*COMMAND, *arguments, "--rate", "2000", "--url", node.url],
+        env=clean_environment(None),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     with ternmq.sync.connect(node.url, app="test") as mq:
         wait_until(
             lambda: sum(line.total for line in mq.admin.ledger(topic, "g")) > 0, "a first copy"

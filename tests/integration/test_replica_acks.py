@@ -75,9 +75,10 @@ async def test_what_a_former_master_has_for_itself_is_kept_aside(
 ) -> None:
     """Its checkpoint covers it, so it cannot be cut off."""
     settings = {
-        "TERN_REPLICA_ACK": "none", "TERN_REPLICA_TIMEOUT_MS": "20000",
+        "TERN_REPLICA_ACK": "none",
+        "TERN_REPLICA_TIMEOUT_MS": "20000",
         "TERN_CHECKPOINT_INTERVAL_MS": "100",
-    }  # fmt: skip
+    }
     pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
     await asyncio.to_thread(pair.wait, "said in the registry", lambda it: not it.waits)
     master = await asyncio.to_thread(pair.master)

@@ -27,8 +27,10 @@ class Load:
     def __init__(self, url: str, name: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.slot_load", url, name, str(KEYS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
 
     async def stop(self) -> dict[str, int]:
         out, _ = await asyncio.to_thread(self._process.communicate, b"", 60)

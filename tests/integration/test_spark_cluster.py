@@ -127,10 +127,13 @@ def test_a_spark_stream_and_sink_carry_on_when_the_master_changes(
             url=pair.url, subscribe="orders", startingOffsets="earliest"
         )
         writing = (
-            source.load().select("body").writeStream.format("tern")
+            source.load()
+            .select("body")
+            .writeStream.format("tern")
             .options(url=pair.url, topic="copies", checkpointLocation=str(tmp_path / "sink"))
-            .trigger(processingTime="200 milliseconds").start()
-        )  # fmt: skip
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
         try:
             wait_until(lambda: sum(map(len, seen)) >= sent, "the first rows", seconds=90)
             for _ in range(2):

@@ -42,9 +42,12 @@ def on_a_terminal(*arguments: str) -> tuple[str, str]:
 
     listening = threading.Thread(target=listen)
     job = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True,
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
         env=clean_environment({"TERM": "xterm", "COLUMNS": "120"}),
-    )  # fmt: skip
+    )
     os.close(stderr)
     listening.start()
     out, _ = job.communicate(timeout=300)
@@ -70,9 +73,18 @@ def test_every_job_has_a_bar_and_none_says_what_is_not_about_it(node: Node, tmp_
         "compact": ["compact", "--archive", archive, "--master", "local[2]"],
         "trace": ["trace", "--archive", archive, "--master", "local[2]"],
         "dead letters": ["dead-letters", *where],
-        "replay": ["replay", "--from-archive", archive, "--topic", "orders", "--to-topic", "again",
-                   "--yes", *where],
-    }  # fmt: skip
+        "replay": [
+            "replay",
+            "--from-archive",
+            archive,
+            "--topic",
+            "orders",
+            "--to-topic",
+            "again",
+            "--yes",
+            *where,
+        ],
+    }
     for name, arguments in jobs.items():
         out, shown = on_a_terminal("pipeline", *arguments)
         assert out, name
@@ -84,18 +96,26 @@ def test_every_job_has_a_bar_and_none_says_what_is_not_about_it(node: Node, tmp_
 def test_a_warm_up_ends_leaves_one_file_and_halves_what_a_start_costs(tmp_path: Path) -> None:
     def cpu_of_a_start(cache: Path) -> int:
         done = subprocess.run(
-            [sys.executable, "-c", STARTED], env=clean_environment({"TERN_CACHE": str(cache)}),
-            capture_output=True, text=True, check=True, timeout=300,
-        )  # fmt: skip
+            [sys.executable, "-c", STARTED],
+            env=clean_environment({"TERN_CACHE": str(cache)}),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
         assert done.stderr == ""
         return int(done.stdout)
 
     cache = tmp_path / "cache"
     before = cpu_of_a_start(cache)
     done = subprocess.run(
-        [*COMMAND, "pipeline", "warm-up"], env=clean_environment({"TERN_CACHE": str(cache)}),
-        capture_output=True, text=True, check=True, timeout=500,
-    )  # fmt: skip
+        [*COMMAND, "pipeline", "warm-up"],
+        env=clean_environment({"TERN_CACHE": str(cache)}),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=500,
+    )
     [made] = cache.iterdir()
     assert (done.stdout.strip(), done.stderr) == (str(made), "")
     assert cpu_of_a_start(cache) < 0.75 * before

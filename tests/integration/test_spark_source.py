@@ -88,8 +88,11 @@ def test_nobody_sees_what_is_undecided_or_rolled_back(
         found = read(spark, shared_node, subscribe=topic).select("sequence", "body").collect()
 
         assert sorted((row.sequence, int(row.body)) for row in found) == [
-            (0, 1), (1, 2), (2, 3), (3, 4),
-        ]  # fmt: skip
+            (0, 1),
+            (1, 2),
+            (2, 3),
+            (3, 4),
+        ]
         assert [message.body for message in mq.read(topic)] == [b"1", b"2", b"3", b"4"]
         assert copied.copied == 4
         undecided.rollback()

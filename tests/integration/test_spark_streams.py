@@ -58,9 +58,13 @@ def test_a_limit_in_bytes_ends_batches_between_stored_batches(
         mq.send_many("bytes.two", [b"x"] * 5)
 
     both = run(
-        spark, shared_node, tmp_path / "b", subscribe="bytes.one,bytes.two",
-        maxBytesPerTrigger=45_000, maxOffsetsPerTrigger=1_000,
-    )  # fmt: skip
+        spark,
+        shared_node,
+        tmp_path / "b",
+        subscribe="bytes.one,bytes.two",
+        maxBytesPerTrigger=45_000,
+        maxOffsetsPerTrigger=1_000,
+    )
 
     assert both == [sorted([*range(5), *range(40)]), list(range(40, 60))]
 
@@ -84,7 +88,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(
         ('{"orders": {"0": 17}}', "is the checkpoint that of another query"),
         ('{"c": "other", "o": {"a": {"main": 1}}, "v": 1}', "the checkpoint is of cluster other"),
     ],
-)  # fmt: skip
+)
 def test_a_checkpoint_that_is_not_ours_is_one_clear_line(
     spark: SparkSession, shared_node: Node, tmp_path: Path, position: str, said: str
 ) -> None:

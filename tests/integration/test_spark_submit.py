@@ -45,13 +45,29 @@ def test_a_job_runs_on_a_cluster_with_its_code_from_an_archive(node: Node, tmp_p
 
     done = subprocess.run(
         [
-            str(submit), "--master", CLUSTER, "--archives", f"{package}#package",
-            "--conf", "spark.executorEnv.PYTHONPATH=./package",
-            "--conf", "spark.executor.memory=512m",
+            str(submit),
+            "--master",
+            CLUSTER,
+            "--archives",
+            f"{package}#package",
+            "--conf",
+            "spark.executorEnv.PYTHONPATH=./package",
+            "--conf",
+            "spark.executor.memory=512m",
             str(source / "ternmq" / "cli" / "main.py"),
-            "pipeline", "archive", "--to", str(target), "--url", node.url, "--topics", "orders",
+            "pipeline",
+            "archive",
+            "--to",
+            str(target),
+            "--url",
+            node.url,
+            "--topics",
+            "orders",
         ],
-        capture_output=True, text=True, timeout=500, check=False,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
         env=clean_environment(
             {
                 "PYSPARK_PYTHON": sys.executable,
@@ -60,7 +76,7 @@ def test_a_job_runs_on_a_cluster_with_its_code_from_an_archive(node: Node, tmp_p
                 "SPARK_HOME": str(Path(pyspark.__file__).parent),
             }
         ),
-    )  # fmt: skip
+    )
 
     assert done.returncode == 0, done.stderr[-4_000:]
     assert "5000 messages and" in done.stdout

@@ -31,10 +31,18 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 def meter(node: Node, folder: Path, first: int, count: int) -> "subprocess.Popen[bytes]":
     with (folder / f"accepted-{first}").open("wb") as out:
         return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, node.url, str(folder / "spool"), str(first),
-             str(count)],
-            stdout=out, env=clean_environment(),
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                PROGRAM,
+                node.url,
+                str(folder / "spool"),
+                str(first),
+                str(count),
+            ],
+            stdout=out,
+            env=clean_environment(),
+        )
 
 
 def accepted(folder: Path, first: int) -> list[int]:
@@ -101,10 +109,11 @@ def test_a_producer_is_killed_at_every_step(node: Node, tmp_path: Path) -> None:
     dying = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.integration.meter", node.url, spool, point, str(number)],
-            stderr=subprocess.PIPE, env=clean_environment(),
+            stderr=subprocess.PIPE,
+            env=clean_environment(),
         )
         for number, (spool, point) in enumerate([*whole, ("-", HANDED_OVER)])
-    ]  # fmt: skip
+    ]
     for process in dying:
         _, err = process.communicate(timeout=60)
         assert process.returncode == -9, err.decode()

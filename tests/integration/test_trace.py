@@ -101,8 +101,11 @@ def test_a_reset_group_owes_what_it_was_put_back_to(spark: SparkSession, node: N
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "pipeline", "trace", "--archive", str(tmp_path / "none")],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
     assert done.returncode == 2
     assert "there is no archive at" in done.stderr

@@ -132,8 +132,11 @@ async def test_a_broker_killed_between_half_and_commit_forgets_nothing(quick: No
             coming = aiter(consumer)
             got = [await asyncio.wait_for(anext(coming), 10) for _ in range(4)]
             assert [(one.sequence, one.body) for one in got] == [
-                (0, b"before"), (1, b"open"), (2, b"x"), (3, b"y"),
-            ]  # fmt: skip
+                (0, b"before"),
+                (1, b"open"),
+                (2, b"x"),
+                (3, b"y"),
+            ]
 
 
 async def test_a_commit_whose_broker_dies_is_done_once(quick: Node) -> None:

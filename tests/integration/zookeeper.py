@@ -40,10 +40,19 @@ class ZooKeeper:
         )
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(JAR),
-                 "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)],
-                stdout=log, stderr=log, cwd=self.home,
-            )  # fmt: skip
+                [
+                    "java",
+                    "-Xmx128m",
+                    "-XX:TieredStopAtLevel=1",
+                    "-cp",
+                    str(JAR),
+                    "org.apache.zookeeper.server.ZooKeeperServerMain",
+                    str(config),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+            )
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._answers():
             assert time.monotonic() < deadline, (self.home / "log").read_text()[-4_000:]

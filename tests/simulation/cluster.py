@@ -70,9 +70,12 @@ class Cluster:
         self._skews: list[int] = []
         """That clocks of delay servers ever had."""
         self.load = Load(
-            self.url, self.journal, self._random,
-            interval=self.shape.lasts / self.shape.sends, transactions=self.shape.transactions,
-        )  # fmt: skip
+            self.url,
+            self.journal,
+            self._random,
+            interval=self.shape.lasts / self.shape.sends,
+            transactions=self.shape.transactions,
+        )
         self.load.now = lambda: self.world.now
         self._build(metas)
 
@@ -94,9 +97,10 @@ class Cluster:
         add("judge", self.load.judge)
         if self.shape.operated:
             operator = Operator(
-                self.load, every=self.shape.lasts / 2,
+                self.load,
+                every=self.shape.lasts / 2,
                 is_careful=lambda: self.world.now < field.careful_until,
-            )  # fmt: skip
+            )
             add("operator", operator)
 
     def _build_delays(self) -> list[Machine]:
@@ -118,21 +122,23 @@ class Cluster:
 
     def _config(self, process: Process) -> NodeConfig:
         name, shape = process.machine.name, self.shape
-        return build({
-            "data_dir": Path("/") / name,
-            "host": name,
-            "broker_group": name.partition("-")[0],
-            "replica_lost": shape.replica_lost,
-            "replica_timeout_ms": int(shape.late_s * 1000),
-            "server_heartbeat_ms": int(shape.late_s * 1000),
-            "server_dead_after_ms": int(shape.dead_s * 1000),
-            "ports": PORTS,
-            "session_grace_ms": 2_000,
-            "lease_ms": 20_000,
-            "checkpoint_interval_ms": 1_000,
-            "half_check_interval_ms": 1_000,
-            "half_checks_max": 1_000,
-        })  # fmt: skip
+        return build(
+            {
+                "data_dir": Path("/") / name,
+                "host": name,
+                "broker_group": name.partition("-")[0],
+                "replica_lost": shape.replica_lost,
+                "replica_timeout_ms": int(shape.late_s * 1000),
+                "server_heartbeat_ms": int(shape.late_s * 1000),
+                "server_dead_after_ms": int(shape.dead_s * 1000),
+                "ports": PORTS,
+                "session_grace_ms": 2_000,
+                "lease_ms": 20_000,
+                "checkpoint_interval_ms": 1_000,
+                "half_check_interval_ms": 1_000,
+                "half_checks_max": 1_000,
+            }
+        )
 
     async def _meta(self, process: Process) -> None:
         registry = cast(Registry, self._registry)
@@ -164,9 +170,13 @@ class Cluster:
             self._registry.end()
         world = self.world
         return Outcome(
-            world.seed, world.digest(), world.events, world.now, len(self.journal.stored),
+            world.seed,
+            world.digest(),
+            world.events,
+            world.now,
+            len(self.journal.stored),
             self.journal.faults,
-        )  # fmt: skip
+        )
 
     def _run(self) -> None:
         world, load, journal = self.world, self.load, self.journal

@@ -171,9 +171,15 @@ def _some(bodies: set[bytes]) -> list[bytes]:
 
 def check_ledger(line: LedgerLine) -> None:
     parts = (
-        line.ready, line.in_flight, line.waiting_retry, line.acked,
-        line.filtered, line.skipped, line.dead, line.expired,
-    )  # fmt: skip
+        line.ready,
+        line.in_flight,
+        line.waiting_retry,
+        line.acked,
+        line.filtered,
+        line.skipped,
+        line.dead,
+        line.expired,
+    )
     assert line.total == sum(parts), line
 
 

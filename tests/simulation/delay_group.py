@@ -64,9 +64,14 @@ class GroupLife(Life):
 
     def open_member(self, member: Member) -> DelayStore:
         return DelayStore.open(
-            member.disk, self.paths, clock=self.clock, hour_ms=member.hour_ms,
-            segment_size=2**22, min_free=0, suffix=True,
-        )  # fmt: skip
+            member.disk,
+            self.paths,
+            clock=self.clock,
+            hour_ms=member.hour_ms,
+            segment_size=2**22,
+            min_free=0,
+            suffix=True,
+        )
 
     def end(self, *, power: bool) -> None:
         if power:

@@ -38,9 +38,11 @@ class Member:
         self.disk = SimulatedDisk()
         self.clock = TurnedClock(1_700_000_000_000 + random.randint(-5000, 5000))
         self.config = StorageConfig(
-            segment_batches_max=random.choice((2, 3, 10, 1000)), pull_segment_size=64 * 1024,
-            producer_batches_max=100_000, min_free=0,
-        )  # fmt: skip
+            segment_batches_max=random.choice((2, 3, 10, 1000)),
+            pull_segment_size=64 * 1024,
+            producer_batches_max=100_000,
+            min_free=0,
+        )
         self.store: Store | None = None
         self.based = False
         self.dropping = False
@@ -165,13 +167,12 @@ class Group:
             member.disk.faults.cut_power(self.random.randint(1, 30))
         with member.perils():
             ends = [
-                common_end(
-                    store.tables()[log], mine.end, master.tables()[log], theirs.end
-                )
+                common_end(store.tables()[log], mine.end, master.tables()[log], theirs.end)
                 for log, mine, theirs in (
-                    (0, store.messages, master.messages), (1, store.pulls, master.pulls)
+                    (0, store.messages, master.messages),
+                    (1, store.pulls, master.pulls),
                 )
-            ]  # fmt: skip
+            ]
             empty = store.messages.end == store.messages.start_offset
             if empty and store.pulls.end == store.pulls.start_offset:
                 ends = [store.messages.end, store.pulls.end]
@@ -256,9 +257,10 @@ class Group:
         chance = self.random.random()
         if chance < 0.75:
             return self.maker.append(
-                self.random.choice(TOPICS), rows=self.random.randint(1, 4),
+                self.random.choice(TOPICS),
+                rows=self.random.randint(1, 4),
                 body=self.random.randbytes(self.random.choice((0, 20, 700))),
-            )  # fmt: skip
+            )
         ended = {
             key
             for append in self.sent[-5:]
@@ -273,24 +275,34 @@ class Group:
         halves = list(one.halves) if kind == "commit" else []
         ending = Ending(kind=kind, transactions=[one.key], halves=halves)  # type: ignore[arg-type]
         return Append(
-            batch=bytearray(), topic_id=0, count=1, received_at_ms=1, producer=(0, 0),
-            first_sequence=0, special=ending,
-        )  # fmt: skip
+            batch=bytearray(),
+            topic_id=0,
+            count=1,
+            received_at_ms=1,
+            producer=(0, 0),
+            first_sequence=0,
+            special=ending,
+        )
 
     def half(self, key: bytes) -> Append:
         self.transactions += not key
         info = HalfInfo(transaction=key[1:] or self.transactions.to_bytes(16, "big"))
         first, self.maker.next_sequence = self.maker.next_sequence, self.maker.next_sequence + 2
         batch = encode_messages(
-            [Outgoing(body=b"half", born_at_ms=33)] * 2, first_sequence=first,
+            [Outgoing(body=b"half", born_at_ms=33)] * 2,
+            first_sequence=first,
             origin=Origin(topic="orders", app="shop", producer=ProducerId(11, 22)),
             transaction=pack_info(info),
-        )  # fmt: skip
+        )
         return Append(
-            batch=bytearray(batch), topic_id=self.random.choice(TOPICS), count=2,
-            received_at_ms=1, producer=(11, 22), first_sequence=first,
+            batch=bytearray(batch),
+            topic_id=self.random.choice(TOPICS),
+            count=2,
+            received_at_ms=1,
+            producer=(11, 22),
+            first_sequence=first,
             special=HalfMark(info=info, app="shop"),
-        )  # fmt: skip
+        )
 
     def decide(self) -> None:
         member = self.members[self.master]
@@ -304,12 +316,14 @@ class Group:
         )
         records = [
             PullRecord(
-                kind=self.random.choice(kinds), group_id=self.random.choice(GROUPS), lane_id=1,
+                kind=self.random.choice(kinds),
+                group_id=self.random.choice(GROUPS),
+                lane_id=1,
                 ranges=((number, number + 1, 1),),
                 text=self.random.randbytes(self.random.choice((0, 3, 300, 20_000))),
             )
             for number in range(self.random.randint(1, 3))
-        ]  # fmt: skip
+        ]
         staged = store.pulls.stage(records)
         with member.perils():
             store.pulls.write(staged, self.random.random() < 0.5)
@@ -320,8 +334,9 @@ class Group:
 
     def note_acked(self, master: Store) -> None:
         for acked, log in (
-            (self.acked, master.messages), (self.acked_pulls, master.pulls),
-        ):  # fmt: skip
+            (self.acked, master.messages),
+            (self.acked_pulls, master.pulls),
+        ):
             while len(acked) < log.safe_offset:
                 acked += log.read_raw(len(acked), log.safe_offset - len(acked))
 

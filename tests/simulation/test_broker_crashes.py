@@ -94,9 +94,15 @@ class World:
     async def balanced(self, mq: Any) -> None:
         for line in await mq.admin.ledger():
             parts = (
-                line.ready, line.in_flight, line.waiting_retry, line.acked,
-                line.filtered, line.skipped, line.dead, line.expired,
-            )  # fmt: skip
+                line.ready,
+                line.in_flight,
+                line.waiting_retry,
+                line.acked,
+                line.filtered,
+                line.skipped,
+                line.dead,
+                line.expired,
+            )
             assert line.total == sum(parts), line
 
     async def judge(self) -> None:

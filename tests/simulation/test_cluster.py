@@ -38,9 +38,13 @@ def replayed(seed: int, *, hash_seed: str) -> str:
     """What the runner says of a seed at the end: the hash of all events, counts, faults."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.simulation.run", "--replay", str(seed)],
-        capture_output=True, text=True, check=True, cwd=ROOT, timeout=120,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=120,
         env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-    )  # fmt: skip
+    )
     [outcome] = [line for line in ran.stdout.splitlines() if line.startswith("Outcome(")]
     return outcome
 

@@ -93,9 +93,13 @@ class Life:
 
     def open(self) -> DelayStore:
         return DelayStore.open(
-            self.disk, self.paths, clock=self.clock, hour_ms=self.hour_ms, segment_size=2**22,
+            self.disk,
+            self.paths,
+            clock=self.clock,
+            hour_ms=self.hour_ms,
+            segment_size=2**22,
             min_free=0,
-        )  # fmt: skip
+        )
 
     def end(self, *, power: bool) -> None:
         if power:
@@ -176,21 +180,26 @@ class Life:
             given = self.random.random() < 0.2
             rows.append(
                 Outgoing(
-                    body=self.random.randbytes(self.random.randrange(200)), born_at_ms=now,
+                    body=self.random.randbytes(self.random.randrange(200)),
+                    born_at_ms=now,
                     due_at_ms=None if relative else now + ahead - 1_000,
                     delay_ms=ahead if relative else None,
                     explicit_id=self.random.randbytes(self.random.choice((5, 16)))
                     if given
                     else None,
                 )
-            )  # fmt: skip
+            )
         origin = Origin(topic=self.random.choice(("t", "u")), app="shop", producer=self.producer)
         batch = encode_messages(rows, origin=origin, first_sequence=self.next_number)
         incoming = check_incoming(batch)
         append = Append(
-            batch=batch, topic_id=1 + (origin.topic == "u"), count=len(rows), received_at_ms=now,
-            producer=incoming.producer, first_sequence=self.next_number,
-        )  # fmt: skip
+            batch=batch,
+            topic_id=1 + (origin.topic == "u"),
+            count=len(rows),
+            received_at_ms=now,
+            producer=incoming.producer,
+            first_sequence=self.next_number,
+        )
         view = BatchView(batch)
         messages = [
             Message(
@@ -276,18 +285,25 @@ class Life:
         group = self.random.choice(up)
         first, self.sequence = self.sequence, self.sequence + len(work.rows)
         found = collect(
-            self.store, self.engine.places(work.hour, work.rows), self.sender, first,
+            self.store,
+            self.engine.places(work.hour, work.rows),
+            self.sender,
+            first,
             self.random.choice((100, 2**20)),
-        )  # fmt: skip
+        )
         assert not len(found.unreadable)
         assert found.batch is not None
         if len(found.left):
             self.engine.leave(work, found.left)
         intent = Decision(
-            kind=DecisionKind.INTENT, at_ms=self.clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
-            producer=(self.sender.start_ms, self.sender.random), first_sequence=first,
+            kind=DecisionKind.INTENT,
+            at_ms=self.clock.now_ms(),
+            topic_id=work.topic_id,
+            rows=found.rows,
+            producer=(self.sender.start_ms, self.sender.random),
+            first_sequence=first,
             group=group.name,
-        )  # fmt: skip
+        )
         view = BatchView(found.batch)
         for row in range(view.count):
             self.model.message(view.id_bytes(row)).intended()
@@ -368,9 +384,12 @@ class Life:
         cancel = self.random.random() < 0.5
         new_due = self.clock.now_ms() + self.random.choice((0, 5_000, 3 * DAY_MS, 300 * DAY_MS))
         decision = Decision(
-            kind=DecisionKind.CANCELLED if cancel else DecisionKind.MOVED, at_ms=0, topic_id=topic_id, rows=rows,
+            kind=DecisionKind.CANCELLED if cancel else DecisionKind.MOVED,
+            at_ms=0,
+            topic_id=topic_id,
+            rows=rows,
             value=0 if cancel else new_due,
-        )  # fmt: skip
+        )
         message.asked(None if cancel else new_due)
         error = self.decide(hour.start, decision)
         if error is None:

@@ -102,9 +102,13 @@ class Delivery(RuleBasedStateMachine):
         consumer = holders[pick % len(holders)]
         row = consumer.held.pop(pick % len(consumer.held))
         done = Done(
-            lease=row.lease, first=row.sequence, end=row.sequence + 1, kind=kind,
-            after_ms=after_ms, reason="because",
-        )  # fmt: skip
+            lease=row.lease,
+            first=row.sequence,
+            end=row.sequence + 1,
+            kind=kind,
+            after_ms=after_ms,
+            reason="because",
+        )
         return consumer, row, self.world.run(self.world.done(consumer, done))
 
     @rule(pick=picks)
@@ -210,10 +214,12 @@ class Delivery(RuleBasedStateMachine):
             return
         self.world.run(
             self.world.ask(
-                self.world.producer, Command.GROUP_RETRY, GroupRetry(topic=TOPIC, group=name),
+                self.world.producer,
+                Command.GROUP_RETRY,
+                GroupRetry(topic=TOPIC, group=name),
                 GroupRetried,
             )
-        )  # fmt: skip
+        )
         assert not self._group(name).lane.waiting.count
         self._forget(self.books[name])
 

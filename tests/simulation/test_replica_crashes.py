@@ -125,8 +125,9 @@ def check_histories(group: Group) -> None:
     for one in up:
         for other in up:
             for log, mine, theirs in (
-                (0, one.messages, other.messages), (1, one.pulls, other.pulls),
-            ):  # fmt: skip
+                (0, one.messages, other.messages),
+                (1, one.pulls, other.pulls),
+            ):
                 end = common_end(one.tables()[log], mine.end, other.tables()[log], theirs.end)
                 start = max(mine.start_offset, theirs.start_offset)
                 assert content(mine, start, end) == content(theirs, start, end)

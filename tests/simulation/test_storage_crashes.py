@@ -146,12 +146,15 @@ class Life:
         sync = self.random.random() < 0.5
         records = [
             PullRecord(
-                kind=PullKind.RETRY if sync else PullKind.ACKED, group_id=GROUP, lane_id=1,
-                lease=len(self.pulls), ranges=((number, number + 1, 1),),
+                kind=PullKind.RETRY if sync else PullKind.ACKED,
+                group_id=GROUP,
+                lane_id=1,
+                lease=len(self.pulls),
+                ranges=((number, number + 1, 1),),
                 text=self.random.randbytes(self.random.choice((0, 3, 300))),
             )
             for number in range(self.random.randint(1, 3))
-        ]  # fmt: skip
+        ]
         if not self.pulls:  # Records of a group that was never made are kept for nobody.
             records.insert(0, PullRecord(kind=PullKind.GROUP_MADE, group_id=GROUP, lane_id=1))
         staged = store.pulls.stage(records)
@@ -227,8 +230,10 @@ class Life:
         ends: dict[int, int] = {}
         for (offset, topic_id, base_sequence), append in zip(found, written, strict=False):
             assert (offset, topic_id, base_sequence) == (
-                append.offset, append.topic_id, append.base_sequence,
-            )  # fmt: skip
+                append.offset,
+                append.topic_id,
+                append.base_sequence,
+            )
             if offset >= start:
                 assert store.messages.read(offset, len(append.batch)) == bytes(append.batch)
             assert base_sequence == ends.get(topic_id, 0)

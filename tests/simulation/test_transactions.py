@@ -73,10 +73,15 @@ class Door:
 
     def to_append(self, _: object, batch: bytearray, incoming: Any, topic_id: int) -> Append:
         return Append(
-            batch=batch, topic_id=topic_id, count=incoming.row_count, received_at_ms=1,
-            tag_bloom=incoming.tag_bloom, producer=incoming.producer,
-            first_sequence=incoming.first_sequence, searchable=incoming.searchable,
-        )  # fmt: skip
+            batch=batch,
+            topic_id=topic_id,
+            count=incoming.row_count,
+            received_at_ms=1,
+            tag_bloom=incoming.tag_bloom,
+            producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
+            searchable=incoming.searchable,
+        )
 
 
 class Rounds:
@@ -153,9 +158,12 @@ class Life:
                 self.disk.faults.cut_power(self.random.randint(1, 12))
             try:
                 self.store = Store.open(
-                    self.disk, Path("/data"), clock=self.clock, epoch=self.epoch,
+                    self.disk,
+                    Path("/data"),
+                    clock=self.clock,
+                    epoch=self.epoch,
                     config=self.config,
-                )  # fmt: skip
+                )
                 break
             except PowerCut:
                 self.disk.crash(self.random.randrange(2**32))
@@ -163,17 +171,24 @@ class Life:
         assert self.store.report.sound, self.store.report
         self.rounds, self.producer, names = Rounds(self.store), Producer(), cast(Any, Names())
         self.transactions = HalfBatches(
-            publisher=cast(Any, Door()), topics=names, committer=cast(Any, self.rounds),
-            halves=self.store.halves, directory=names, clock=cast(Clock, self.clock),
+            publisher=cast(Any, Door()),
+            topics=names,
+            committer=cast(Any, self.rounds),
+            halves=self.store.halves,
+            directory=names,
+            clock=cast(Clock, self.clock),
             slots=cast(Any, None),
-        )  # fmt: skip
+        )
         self.check_back = CheckBack(
-            transactions=self.transactions, halves=self.store.halves,
-            fetcher=cast(Any, Shelf(self.store)), directory=names, now_ms=self.clock.now_ms,
+            transactions=self.transactions,
+            halves=self.store.halves,
+            fetcher=cast(Any, Shelf(self.store)),
+            directory=names,
+            now_ms=self.clock.now_ms,
             settings=HalfSettings(
                 checks_max=CHECKS_MAX, parked_ms=PARKED_MS, expires_ms=EXPIRES_MS
             ),
-        )  # fmt: skip
+        )
         self.ticking = False
         self.look()
 
@@ -327,8 +342,9 @@ class Life:
         batch = encode_messages(
             [Outgoing(body=body, born_at_ms=1, key="k") for body in bodies],
             origin=Origin(topic=topic, app="shop", producer=ProducerId(1, 2)),
-            first_sequence=first, transaction=pack_info(one.info),
-        )  # fmt: skip
+            first_sequence=first,
+            transaction=pack_info(one.info),
+        )
         half = Half(topic, bodies, bytes(batch))
         one.halves.append(half)
         await self.send(one, half)

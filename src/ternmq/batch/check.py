@@ -103,9 +103,20 @@ def check_incoming(
     if version != VERSION:
         raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
     (
-        crc, attributes, count, body_size, start, random, first_sequence, _, _, _,
-        topic_size, app_size, buffer_count,
-    ) = PRODUCER.unpack_from(batch, PRODUCER_CRC_AT)  # fmt: skip
+        crc,
+        attributes,
+        count,
+        body_size,
+        start,
+        random,
+        first_sequence,
+        _,
+        _,
+        _,
+        topic_size,
+        app_size,
+        buffer_count,
+    ) = PRODUCER.unpack_from(batch, PRODUCER_CRC_AT)
     if crc != crc32c(memoryview(batch)[PRODUCER_CRC_AT + 4 :]):
         raise Corrupt(
             "the batch was damaged on the way: its checksum does not match; send it again"
@@ -137,9 +148,19 @@ def check_incoming(
     searchable = (_KEY, _DATA) in parts or (_EXPLICIT_ID, _DATA) in parts
     ordered = (_ORDER_KEY, _DATA) in parts
     return Incoming(
-        topic, app, count, body_size, producer, first_sequence, bloom, priority, delayed,
-        searchable, ordered, bool(attributes & _IN_ORDER),
-    )  # fmt: skip
+        topic,
+        app,
+        count,
+        body_size,
+        producer,
+        first_sequence,
+        bloom,
+        priority,
+        delayed,
+        searchable,
+        ordered,
+        bool(attributes & _IN_ORDER),
+    )
 
 
 def _check_due(batch: bytearray | memoryview, parts: _Parts, *, relative: bool) -> bool:

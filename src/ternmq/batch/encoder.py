@@ -178,9 +178,14 @@ def encode_columns(
     pieces = [*columns.pieces, Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction)]
     attributes = columns.attributes | int(Attribute.HALF)
     batch = assemble(
-        pieces, columns.count, columns.body_size, origin, first_sequence, columns.born_at_ms,
+        pieces,
+        columns.count,
+        columns.body_size,
+        origin,
+        first_sequence,
+        columns.born_at_ms,
         attributes,
-    )  # fmt: skip
+    )
     return _checked(batch, columns.count, BATCH_SIZE_MAX)
 
 
@@ -370,8 +375,19 @@ def assemble(
             FRAMING.pack(MAGIC, VERSION, header_size, at, 0),
             _NO_STAMP,
             PRODUCER.pack(
-                0, attributes, count, body_size, producer.start_ms, producer.random, first_sequence,
-                base_born_ms, 0, 0, len(topic), len(app), len(pieces),
+                0,
+                attributes,
+                count,
+                body_size,
+                producer.start_ms,
+                producer.random,
+                first_sequence,
+                base_born_ms,
+                0,
+                0,
+                len(topic),
+                len(app),
+                len(pieces),
             ),
             topic,
             app,
@@ -379,7 +395,7 @@ def assemble(
             *directory,
             *buffers,
         )
-    )  # fmt: skip
+    )
     COUNT.pack_into(batch, PRODUCER_CRC_AT, crc32c(memoryview(batch)[PRODUCER_CRC_AT + 4 :]))
     return batch
 

@@ -212,11 +212,20 @@ class ProducerHeader(NamedTuple):
 def stamp(batch: bytearray | memoryview, stamp: Stamp) -> None:
     """Write the broker's fields into a producer's batch, in place."""
     STAMP.pack_into(
-        batch, STAMP_START,
-        stamp.offset, stamp.topic_id, stamp.base_sequence, stamp.epoch, stamp.stored_at_ms,
-        stamp.received_at_ms, stamp.durable_to, stamp.client_ip, stamp.server_ip,
-        stamp.client_port, stamp.server_port,
-    )  # fmt: skip
+        batch,
+        STAMP_START,
+        stamp.offset,
+        stamp.topic_id,
+        stamp.base_sequence,
+        stamp.epoch,
+        stamp.stored_at_ms,
+        stamp.received_at_ms,
+        stamp.durable_to,
+        stamp.client_ip,
+        stamp.server_ip,
+        stamp.client_port,
+        stamp.server_port,
+    )
     COUNT.pack_into(batch, 12, stamp_crc(batch))
 
 

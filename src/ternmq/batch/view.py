@@ -37,9 +37,18 @@ class BatchView:
     """One batch, whole or cut, read row by row or column by column."""
 
     __slots__ = (
-        "_bodies", "_columns", "_data", "_header", "_parts", "_producer", "_stamp",
-        "base_sequence", "count", "size", "stored_at_ms",
-    )  # fmt: skip
+        "_bodies",
+        "_columns",
+        "_data",
+        "_header",
+        "_parts",
+        "_producer",
+        "_stamp",
+        "base_sequence",
+        "count",
+        "size",
+        "stored_at_ms",
+    )
 
     def __init__(self, data: Buffer) -> None:
         framing = read_framing(data)

@@ -99,17 +99,26 @@ class BrokerFollower:
         listener = self._site.listener
         free, size = self._site.disk.free(config.data_dir)
         return wire.Status(
-            node=config.broker_group, role="broker",
+            node=config.broker_group,
+            role="broker",
             state=f"replica: {self.trouble}" if self.trouble else self._well(),
             address=join_address(*listener.address),
-            data_dir=str(config.data_dir.absolute()), started_at_ms=self._started_at_ms,
-            now_ms=clock.now_ms(), disk_free=free, disk_size=size, cpu_s=own_cpu_s(),
-            memory=own_memory(), connections=len(listener.peers),
-            log_start=store.messages.start_offset, log_end=store.messages.safe_offset,
+            data_dir=str(config.data_dir.absolute()),
+            started_at_ms=self._started_at_ms,
+            now_ms=clock.now_ms(),
+            disk_free=free,
+            disk_size=size,
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
+            connections=len(listener.peers),
+            log_start=store.messages.start_offset,
+            log_end=store.messages.safe_offset,
             topics=[self._topic_status(name) for name in query.topics],
-            epoch=self._site.member.accepted_epoch, pid=os.getpid(), member=self._site.me,
+            epoch=self._site.member.accepted_epoch,
+            pid=os.getpid(),
+            member=self._site.me,
             lag=self.lag(),
-        )  # fmt: skip
+        )
 
     def _well(self) -> str:
         kept = asides(self._site.disk, self._site.config.data_dir / "broker")
@@ -132,10 +141,14 @@ class BrokerFollower:
         (log.error if acknowledged else log.warning)(
             "the master that leads now lacks messages that are here",
             acknowledged="perhaps" if acknowledged else "never",
-            rows=rows, from_offset=cut_to, to_offset=stored.end,
-            topics={topic: {"first": first, "rows": count}
-                    for topic, (first, count) in sorted(found.items())},
-        )  # fmt: skip
+            rows=rows,
+            from_offset=cut_to,
+            to_offset=stored.end,
+            topics={
+                topic: {"first": first, "rows": count}
+                for topic, (first, count) in sorted(found.items())
+            },
+        )
 
     async def scrape(self, out: Samples) -> None:
         listener = self._site.listener

@@ -148,41 +148,66 @@ class BrokerParts:
         self.figures = TrafficCounters(clock.monotonic)
         self.committer = Committer(store, on_safe=self._on_safe, safety=safety)
         self.groups = ConsumerGroups(clock=clock, record=self.committer.progress)
-        self.topics = TopicNames(directory, auto_create=config.auto_create_topics,
-                             body_size_max=config.body_size_max)  # fmt: skip
+        self.topics = TopicNames(
+            directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
+        )
         board = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
         self.deliverer = PullHandler(
-            groups=self.groups, consume=store.consume, fetcher=self.fetcher,
+            groups=self.groups,
+            consume=store.consume,
+            fetcher=self.fetcher,
             throttle=ConsumeLimits(find=directory.topic, figures=self.figures, now=clock.monotonic),
-            board=board, outlives=self.committer.outlives, lease_ms=config.lease_ms,
-        )  # fmt: skip
+            board=board,
+            outlives=self.committer.outlives,
+            lease_ms=config.lease_ms,
+        )
         self.slots = self._slots(url)
         self.reader = ReadHandler(consume=store.consume, fetcher=self.fetcher)
         self.members = Consumers(
-            groups=self.groups, topics=self.topics, directory=directory, consume=store.consume,
-            committer=self.committer, deliverer=self.deliverer, clock=clock,
-        )  # fmt: skip
+            groups=self.groups,
+            topics=self.topics,
+            directory=directory,
+            consume=store.consume,
+            committer=self.committer,
+            deliverer=self.deliverer,
+            clock=clock,
+        )
         self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
-        writer = InternalProducer(consume=store.consume, fetcher=self.fetcher,
-                              committer=self.committer, clock=clock)  # fmt: skip
+        writer = InternalProducer(
+            consume=store.consume, fetcher=self.fetcher, committer=self.committer, clock=clock
+        )
         undertaker = DeadLetterWriter(
-            topics=self.topics, groups=self.groups, committer=self.committer, clock=clock,
-            writer=writer, board=board,
-        )  # fmt: skip
+            topics=self.topics,
+            groups=self.groups,
+            committer=self.committer,
+            clock=clock,
+            writer=writer,
+            board=board,
+        )
         desk = ReviewQueue(groups=self.groups, members=self.members, committer=self.committer)
         dead = DeadLetterAdmin(topics=self.topics, members=self.members, desk=desk, writer=writer)
         copies = GroupReplays(
-            topics=self.topics, groups=self.groups, members=self.members, consume=store.consume,
-            fetcher=self.fetcher, writer=writer, producers=store.producers,
-        )  # fmt: skip
+            topics=self.topics,
+            groups=self.groups,
+            members=self.members,
+            consume=store.consume,
+            fetcher=self.fetcher,
+            writer=writer,
+            producers=store.producers,
+        )
         self.retention = self._retention(writer)
         self.settler = AckHandler(
             groups=self.groups, deliverer=self.deliverer, undertaker=undertaker
         )
         self.admin = AdminCommands(
-            groups=self.groups, topics=self.topics, members=self.members, directory=directory,
-            consume=store.consume, committer=self.committer, deliverer=self.deliverer,
-        )  # fmt: skip
+            groups=self.groups,
+            topics=self.topics,
+            members=self.members,
+            directory=directory,
+            consume=store.consume,
+            committer=self.committer,
+            deliverer=self.deliverer,
+        )
         self.router = self._router(dead, copies)
         self._add_keys(writer, board)
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
@@ -190,53 +215,84 @@ class BrokerParts:
         self._watch(desk)
         self._add_policies(RefusedAdmin(topics=self.topics, desk=desk, writer=writer))
         self.upkeep = BrokerTimers(
-            groups=self.groups, deliverer=self.deliverer, settler=self.settler,
-            committer=self.committer, store=store,
+            groups=self.groups,
+            deliverer=self.deliverer,
+            settler=self.settler,
+            committer=self.committer,
+            store=store,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
             flush_interval_s=config.flush_interval_ms / 1000,
-        )  # fmt: skip
+        )
         self._safety = safety
         self.member = ""
         """Which member of its group this is."""
 
     def _slots(self, url: str) -> Slots:
         return Slots(
-            directory=self._directory, groups=self.groups, consume=self.store.consume,
-            neighbours=PeerBrokers(self._config.broker_group, url), feed=self.deliverer.feed,
-            outlives=self.committer.outlives, staged=OpenTransactionSlots(self.store.halves, self.fetcher),
-        )  # fmt: skip
+            directory=self._directory,
+            groups=self.groups,
+            consume=self.store.consume,
+            neighbours=PeerBrokers(self._config.broker_group, url),
+            feed=self.deliverer.feed,
+            outlives=self.committer.outlives,
+            staged=OpenTransactionSlots(self.store.halves, self.fetcher),
+        )
 
     def _watch(self, desk: ReviewQueue) -> None:
         """Who works out figures."""
         self.observer = BrokerStats(
-            groups=self.groups, topics=self.topics, consume=self.store.consume,
-            fetcher=self.fetcher, deliverer=self.deliverer, figures=self.figures, desk=desk,
-        )  # fmt: skip
+            groups=self.groups,
+            topics=self.topics,
+            consume=self.store.consume,
+            fetcher=self.fetcher,
+            deliverer=self.deliverer,
+            figures=self.figures,
+            desk=desk,
+        )
         self.scraper = Scraper(
-            directory=self._directory, groups=self.groups, consume=self.store.consume,
-            figures=self.figures, observer=self.observer, desk=desk,
-        )  # fmt: skip
+            directory=self._directory,
+            groups=self.groups,
+            consume=self.store.consume,
+            figures=self.figures,
+            observer=self.observer,
+            desk=desk,
+        )
 
     def _retention(self, writer: InternalProducer) -> Retention:
         leaving = CopyForward(
-            groups=self.groups, topics=self.topics, members=self.members,
-            committer=self.committer, writer=writer,
-        )  # fmt: skip
+            groups=self.groups,
+            topics=self.topics,
+            members=self.members,
+            committer=self.committer,
+            writer=writer,
+        )
         stored = RetainedLog(
-            store=self.store, disk=self._disk, fetcher=self.fetcher, committer=self.committer,
+            store=self.store,
+            disk=self._disk,
+            fetcher=self.fetcher,
+            committer=self.committer,
             taken=self.reader.taken,
-        )  # fmt: skip
+        )
         return Retention(
-            retention_plan(self._config), stored, directory=self._directory, groups=self.groups,
-            members=self.members, leaving=leaving, clock=self._clock,
-        )  # fmt: skip
+            retention_plan(self._config),
+            stored,
+            directory=self._directory,
+            groups=self.groups,
+            members=self.members,
+            leaving=leaving,
+            clock=self._clock,
+        )
 
     def _router(self, dead: DeadLetterAdmin, copies: GroupReplays) -> BrokerRouter:
         publisher = Publisher(
-            topics=self.topics, committer=self.committer, producers=self.store.producers,
+            topics=self.topics,
+            committer=self.committer,
+            producers=self.store.producers,
             limits=SendLimits(self._directory.topic, self._clock.monotonic),
-            figures=self.figures, slots=self.slots, clock=self._clock,
-        )  # fmt: skip
+            figures=self.figures,
+            slots=self.slots,
+            clock=self._clock,
+        )
         self.publisher = publisher
         deliveries = DeliveryRecords(
             pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher
@@ -245,17 +301,27 @@ class BrokerParts:
             members=self.members, deliverer=self.deliverer, settler=self.settler
         )
         router = BrokerRouter(
-            publisher=publisher, consuming=consuming, reader=self.reader, topics=self.topics,
+            publisher=publisher,
+            consuming=consuming,
+            reader=self.reader,
+            topics=self.topics,
             operating=Operating(
-                admin=self.admin, dead=dead, copies=copies, deliveries=deliveries,
+                admin=self.admin,
+                dead=dead,
+                copies=copies,
+                deliveries=deliveries,
                 status=self.status,
             ),
-        )  # fmt: skip
+        )
         search, fetcher = self.store.search, self.fetcher
         once = OncePublisher(
-            publisher=publisher, slots=self.slots, topics=self.topics, committer=self.committer,
-            search=search, fetcher=fetcher,
-        )  # fmt: skip
+            publisher=publisher,
+            slots=self.slots,
+            topics=self.topics,
+            committer=self.committer,
+            search=search,
+            fetcher=fetcher,
+        )
         finder = MessageLookup(search=search, fetcher=fetcher, directory=self._directory)
         router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
         router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
@@ -265,9 +331,14 @@ class BrokerParts:
 
     def _add_keys(self, writer: InternalProducer, board: FailureTexts) -> None:
         keys = StoppedKeys(
-            groups=self.groups, topics=self.topics, committer=self.committer,
-            deliverer=self.deliverer, settler=self.settler, writer=writer, board=board,
-        )  # fmt: skip
+            groups=self.groups,
+            topics=self.topics,
+            committer=self.committer,
+            deliverer=self.deliverer,
+            settler=self.settler,
+            writer=writer,
+            board=board,
+        )
         self.router.answers(wire.Command.GROUP_KEYS, wire.GroupNamed, lambda _, r: keys.show(r))
         self.router.answers(wire.Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
 
@@ -284,13 +355,20 @@ class BrokerParts:
     def _serve_transactions(self, router: BrokerRouter, publisher: Publisher) -> None:
         config = self._config
         transactions = HalfBatches(
-            publisher=publisher, topics=self.topics, committer=self.committer,
-            halves=self.store.halves, directory=self._directory, clock=self._clock,
+            publisher=publisher,
+            topics=self.topics,
+            committer=self.committer,
+            halves=self.store.halves,
+            directory=self._directory,
+            clock=self._clock,
             slots=self.slots,
-        )  # fmt: skip
+        )
         self.check_back = CheckBack(
-            transactions=transactions, halves=self.store.halves, fetcher=self.fetcher,
-            directory=self._directory, now_ms=self._clock.now_ms,
+            transactions=transactions,
+            halves=self.store.halves,
+            fetcher=self.fetcher,
+            directory=self._directory,
+            now_ms=self._clock.now_ms,
             settings=HalfSettings(
                 first_check_ms=config.half_first_check_ms,
                 check_interval_ms=config.half_check_interval_ms,
@@ -298,7 +376,7 @@ class BrokerParts:
                 parked_ms=config.half_parked_ms,
                 expires_ms=config.half_expires_ms,
             ),
-        )  # fmt: skip
+        )
         self.admin.halves = self.check_back.lines
         unfenced = Unfenced(transactions, self.store.halves)
         router.takes_batches(wire.Command.HALF, transactions.stage)
@@ -373,15 +451,26 @@ class BrokerParts:
         _, state = self.trouble(free, size)
         address = join_address(*self.listener.address) if self.listener else ""
         return wire.Status(
-            node=self._config.broker_group, role="broker", state=state, address=address,
-            data_dir=str(self._config.data_dir.absolute()), started_at_ms=self._started_at_ms,
-            now_ms=self._clock.now_ms(), disk_free=free, disk_size=size,
-            cpu_s=own_cpu_s(), memory=own_memory(),
+            node=self._config.broker_group,
+            role="broker",
+            state=state,
+            address=address,
+            data_dir=str(self._config.data_dir.absolute()),
+            started_at_ms=self._started_at_ms,
+            now_ms=self._clock.now_ms(),
+            disk_free=free,
+            disk_size=size,
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
             connections=len(self.listener.peers) if self.listener else 0,
-            log_start=self.store.messages.start_offset, log_end=self.store.messages.safe_offset,
-            topics=self.admin.topic_status(query.topics), epoch=self.store.epoch, pid=os.getpid(),
-            member=self.member, untaken=self.reader.untaken(self._directory.topics()),
-        )  # fmt: skip
+            log_start=self.store.messages.start_offset,
+            log_end=self.store.messages.safe_offset,
+            topics=self.admin.topic_status(query.topics),
+            epoch=self.store.epoch,
+            pid=os.getpid(),
+            member=self.member,
+            untaken=self.reader.untaken(self._directory.topics()),
+        )
 
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this broker."""

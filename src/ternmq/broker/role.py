@@ -109,9 +109,14 @@ class BrokerReplicatedStore:
     def serving(self, site: MemberContext, leader: Leader) -> "BrokerLeader":
         self._store.messages.judge = site.judge
         parts = BrokerParts(
-            site.config, self._store, site.directory, site.clock, site.disk,
-            safety=leader, url=self._url,
-        )  # fmt: skip
+            site.config,
+            self._store,
+            site.directory,
+            site.clock,
+            site.disk,
+            safety=leader,
+            url=self._url,
+        )
         parts.publisher.draining = lambda: site.standing.draining
         parts.settler.waits = parts.confirmer.waits = parts.router.waits
         parts.router.waits.stuck = lambda: leader.refusal.message if leader.refusal else None

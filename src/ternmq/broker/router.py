@@ -2,7 +2,8 @@
 
 PUBLISH, CONFIRM, PULL, ACK and READ are answered by their parts whenever they are ready; the other
 commands are asked rarely and answered by whatever their part returns. Never waits: what takes time
-becomes a task of `PendingRequests`, which counts against its peer's bound and is waited for at the end.
+becomes a task of `PendingRequests`, which counts against its peer's bound and is waited for at the
+end.
 """
 
 from collections.abc import Awaitable, Callable

@@ -31,7 +31,8 @@ async def serve(
     `url` it finds others."""
     disk = disk or RealDisk()
     trade = BrokerKind(config, clock=clock, disk=disk, url=url)
-    place = MemberPlace(directory=directory, address=address, port=config.broker_port,
-                  hello=server_hello(BROKER))  # fmt: skip
+    place = MemberPlace(
+        directory=directory, address=address, port=config.broker_port, hello=server_hello(BROKER)
+    )
     async with serving_member(trade, config, place, clock=clock, disk=disk) as broker:
         yield broker

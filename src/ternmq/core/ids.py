@@ -35,10 +35,12 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)} | {"O": 0, "I": 1, "L": 1}
 _PAIRS = [one + other for one in _ALPHABET for other in _ALPHABET]
 # To the digits that int() knows; "U" is no letter of ours and "!" no digit of anybody's.
-_DIGITS = str.maketrans({
-    **{letter: "0123456789ABCDEFGHIJKLMNOPQRSTUV"[value] for letter, value in _VALUES.items()},
-    "U": "!",
-})  # fmt: skip
+_DIGITS = str.maketrans(
+    {
+        **{letter: "0123456789ABCDEFGHIJKLMNOPQRSTUV"[value] for letter, value in _VALUES.items()},
+        "U": "!",
+    }
+)
 ID_TEXT_SIZE = 26
 
 

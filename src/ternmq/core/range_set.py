@@ -1,8 +1,8 @@
 """A set of whole numbers kept as sorted, disjoint, non-touching half-open ranges.
 
 Progress is ranges: "acked 0..1000" is one entry however many messages it covers. Lies in a
-`IntervalMap`, so a change costs O(log n) to find plus the ranges it touches, also among a million of
-them. Never holds empty ranges. Pure memory.
+`IntervalMap`, so a change costs O(log n) to find plus the ranges it touches, also among a million
+of them. Never holds empty ranges. Pure memory.
 """
 
 from collections.abc import Iterable, Iterator

@@ -38,9 +38,10 @@ class DelayFollower:
         self._site = site
         self._store = store
         self._standby = Standby(
-            store, clock=site.clock,
+            store,
+            clock=site.clock,
             checkpoint_interval_s=site.config.checkpoint_interval_ms / 1000,
-        )  # fmt: skip
+        )
         self._started_at_ms = site.clock.now_ms()
         self.lag: Callable[[], int] = lambda: -1
         self.trouble = "not following yet"
@@ -81,16 +82,25 @@ class DelayFollower:
         config, messages = self._site.config, self._store.messages
         free, size = self._site.disk.free(config.data_dir)
         return wire.Status(
-            node=config.broker_group, role="delay",
+            node=config.broker_group,
+            role="delay",
             state=f"replica: {self.trouble}" if self.trouble else "ok",
             address=join_address(*self._site.listener.address),
-            data_dir=str(config.data_dir.absolute()), started_at_ms=self._started_at_ms,
-            now_ms=self._site.clock.now_ms(), disk_free=free, disk_size=size, cpu_s=own_cpu_s(),
-            memory=own_memory(), connections=len(self._site.listener.peers),
-            log_start=messages.start_offset, log_end=messages.safe_offset,
-            epoch=self._site.member.accepted_epoch, pid=os.getpid(), member=self._site.me,
+            data_dir=str(config.data_dir.absolute()),
+            started_at_ms=self._started_at_ms,
+            now_ms=self._site.clock.now_ms(),
+            disk_free=free,
+            disk_size=size,
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
+            connections=len(self._site.listener.peers),
+            log_start=messages.start_offset,
+            log_end=messages.safe_offset,
+            epoch=self._site.member.accepted_epoch,
+            pid=os.getpid(),
+            member=self._site.me,
             lag=self.lag(),
-        )  # fmt: skip
+        )
 
     async def scrape(self, out: Samples) -> None:
         server_figures(out, self.status(), self._site.listener)

@@ -68,13 +68,21 @@ class DelayParts:
             self.engine, clock=clock, checkpoint_interval_s=config.checkpoint_interval_ms / 1000
         )
         self.acceptor = Acceptor(
-            store, directory=directory, clock=clock, max_days=config.delay_max_days,
-            auto_create=config.auto_create_topics, on_safe=self.loader.wake, safety=safety,
-        )  # fmt: skip
+            store,
+            directory=directory,
+            clock=clock,
+            max_days=config.delay_max_days,
+            auto_create=config.auto_create_topics,
+            on_safe=self.loader.wake,
+            safety=safety,
+        )
         self.taker = CommittedTaker(
-            config.broker_group, links=Cluster(url, app=wire.DISPATCHER, timeout=TAKE_TIMEOUT_S),
-            directory=directory, acceptor=self.acceptor, store=store,
-        )  # fmt: skip
+            config.broker_group,
+            links=Cluster(url, app=wire.DISPATCHER, timeout=TAKE_TIMEOUT_S),
+            directory=directory,
+            acceptor=self.acceptor,
+            store=store,
+        )
         self.decisions = Decisions(self.engine, clock, safety)
         self.loader.decide = self.decisions.put
         self.brokers = BrokerSenders(url, clock=clock)
@@ -86,9 +94,13 @@ class DelayParts:
         )
         self.finder = DelayFinder(self.engine, self.loader)
         changes = Changes(
-            self.engine, self.loader, self.decisions, self.finder, clock=clock,
+            self.engine,
+            self.loader,
+            self.decisions,
+            self.finder,
+            clock=clock,
             max_days=config.delay_max_days,
-        )  # fmt: skip
+        )
         self.router = DelayRouter(
             acceptor=self.acceptor, changes=changes, finder=self.finder, status=self.status
         )
@@ -142,13 +154,23 @@ class DelayParts:
             state = f"read-only: {self._safety.refusal.message}"
         messages = self.store.wal.messages
         return wire.Status(
-            node=self._config.broker_group, role="delay", state=state,
+            node=self._config.broker_group,
+            role="delay",
+            state=state,
             address=join_address(*self.listener.address) if self.listener else "",
-            data_dir=str(self._config.data_dir.absolute()), started_at_ms=self._started_at_ms,
-            now_ms=self._clock.now_ms(), disk_free=free, disk_size=size,
-            cpu_s=own_cpu_s(), memory=own_memory(),
+            data_dir=str(self._config.data_dir.absolute()),
+            started_at_ms=self._started_at_ms,
+            now_ms=self._clock.now_ms(),
+            disk_free=free,
+            disk_size=size,
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
             connections=len(self.listener.peers) if self.listener else 0,
-            log_start=messages.start_offset, log_end=messages.safe_offset,
-            clock_jumps=self.ticker.watch.jumps, dispatching=self.engine.dispatching(),
-            epoch=self.epoch, pid=os.getpid(), member=self.member,
-        )  # fmt: skip
+            log_start=messages.start_offset,
+            log_end=messages.safe_offset,
+            clock_jumps=self.ticker.watch.jumps,
+            dispatching=self.engine.dispatching(),
+            epoch=self.epoch,
+            pid=os.getpid(),
+            member=self.member,
+        )

@@ -84,9 +84,14 @@ class DelayKind:
     def open(self, epoch: int, *, suffix: bool) -> "DelayReplicatedStore":
         config = self._config
         store = DelayStore.open(
-            self._disk, self._paths, clock=self._clock, hour_ms=config.delay_hour_ms,
-            segment_size=config.segment_size, min_free=config.disk_free_min, suffix=suffix,
-        )  # fmt: skip
+            self._disk,
+            self._paths,
+            clock=self._clock,
+            hour_ms=config.delay_hour_ms,
+            segment_size=config.segment_size,
+            min_free=config.disk_free_min,
+            suffix=suffix,
+        )
         return DelayReplicatedStore(store, self._url)
 
     async def begin_anew(self, site: MemberContext, base: bytes) -> None:
@@ -97,10 +102,12 @@ class DelayKind:
         wanted = BaseOpen(broker_group=site.group, member=site.me, epoch=standing.epoch)
         fetching = asyncio.ensure_future(
             fetch(
-                master.address, site.hello, wanted,
+                master.address,
+                site.hello,
+                wanted,
                 lambda manifest: BootstrapInstall(self._disk, self._paths, manifest),
             )
-        )  # fmt: skip
+        )
         stopping = asyncio.ensure_future(site.stop.wait())
         try:
             await asyncio.wait({fetching, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -31,7 +31,8 @@ async def serving_delay(
     servers at `url` it finds brokers."""
     disk = disk or RealDisk()
     trade = DelayKind(config, clock=clock, disk=disk, url=url)
-    place = MemberPlace(directory=directory, address=address, port=config.delay_port,
-                  hello=server_hello(DISPATCHER))  # fmt: skip
+    place = MemberPlace(
+        directory=directory, address=address, port=config.delay_port, hello=server_hello(DISPATCHER)
+    )
     async with serving_member(trade, config, place, clock=clock, disk=disk) as delay:
         yield delay

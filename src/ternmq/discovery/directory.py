@@ -89,9 +89,14 @@ class StandingsDirectory(Protocol):
         """As it is in the registry now."""
 
     async def join_group(
-        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0,
+        self,
+        broker_group: str,
+        kind: GroupKind,
+        member: Member,
+        *,
+        data_epoch: int = 0,
         claim: Claim | None = None,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         """Become a member, or say a new name or address. The first member ever is in sync, unless
         the group had a life before that this one has nothing of: `data_epoch`, the last epoch in
         its own logs, is 0. `claim`: what its disk says; where the registry knows less, all members
@@ -99,29 +104,49 @@ class StandingsDirectory(Protocol):
         elsewhere."""
 
     async def lead(
-        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
-        force: bool = False, accept_loss: bool = False,
-    ) -> Standing:  # fmt: skip
+        self,
+        broker_group: str,
+        member_id: str,
+        *,
+        kind: GroupKind = "realtime",
+        force: bool = False,
+        accept_loss: bool = False,
+    ) -> Standing:
         """Be the master at a new epoch. Raises `NotInSync`, `MasterAlive`."""
 
     async def change_in_sync(
-        self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
-        waits: bool = True, kind: GroupKind = "realtime",
-    ) -> Standing:  # fmt: skip
+        self,
+        broker_group: str,
+        *,
+        epoch: int,
+        in_sync: Sequence[str],
+        version: int,
+        waits: bool = True,
+        kind: GroupKind = "realtime",
+    ) -> Standing:
         """Asked by the master of that epoch who knows that version. Raises `Conflict`, which
         carries the standing (`wire.standing.standing_of`)."""
 
     async def leave_in_sync(
-        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime",
+        self,
+        broker_group: str,
+        member_id: str,
+        epoch_seen: int,
+        *,
+        kind: GroupKind = "realtime",
         surely: bool = False,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         """A member takes itself out, and stops being master; never the last one (`Conflict`).
         `surely`: no change that was asked for before can add it again."""
 
     async def forget_member(
-        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        self,
+        broker_group: str,
+        member_id: str,
+        *,
+        kind: GroupKind = "realtime",
         accept_loss: bool = False,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         """A member is gone for good. Raises `AlreadyExists`, `NotInSync`, `BadRequest`."""
 
 

@@ -145,8 +145,9 @@ class RemoteDirectory(RemoteStandings):
                 away = False
             except TernError as error:
                 if not away:
-                    log.warning("no meta server answers; going on with what is known",
-                                reason=error.message)  # fmt: skip
+                    log.warning(
+                        "no meta server answers; going on with what is known", reason=error.message
+                    )
                 away = True
                 await asyncio.sleep(AGAIN_S)
 

@@ -55,48 +55,83 @@ class RemoteStandings(ABC):
         return found[0] if found else None
 
     async def join_group(
-        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0,
+        self,
+        broker_group: str,
+        kind: GroupKind,
+        member: Member,
+        *,
+        data_epoch: int = 0,
         claim: Claim | None = None,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         wanted = GroupJoin(
             broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
         return await self._change(Command.GROUP_JOIN, wanted)
 
     async def lead(
-        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
-        force: bool = False, accept_loss: bool = False,
-    ) -> Standing:  # fmt: skip
+        self,
+        broker_group: str,
+        member_id: str,
+        *,
+        kind: GroupKind = "realtime",
+        force: bool = False,
+        accept_loss: bool = False,
+    ) -> Standing:
         wanted = GroupLead(
-            broker_group=broker_group, kind=kind, member_id=member_id, force=force,
+            broker_group=broker_group,
+            kind=kind,
+            member_id=member_id,
+            force=force,
             accept_loss=accept_loss,
-        )  # fmt: skip
+        )
         return await self._change(Command.GROUP_LEAD, wanted)
 
     async def change_in_sync(
-        self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
-        waits: bool = True, kind: GroupKind = "realtime",
-    ) -> Standing:  # fmt: skip
+        self,
+        broker_group: str,
+        *,
+        epoch: int,
+        in_sync: Sequence[str],
+        version: int,
+        waits: bool = True,
+        kind: GroupKind = "realtime",
+    ) -> Standing:
         wanted = InSyncChange(
-            broker_group=broker_group, kind=kind, epoch=epoch, in_sync=list(in_sync),
-            version=version, waits=waits,
-        )  # fmt: skip
+            broker_group=broker_group,
+            kind=kind,
+            epoch=epoch,
+            in_sync=list(in_sync),
+            version=version,
+            waits=waits,
+        )
         return await self._change(Command.IN_SYNC_CHANGE, wanted)
 
     async def leave_in_sync(
-        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime",
+        self,
+        broker_group: str,
+        member_id: str,
+        epoch_seen: int,
+        *,
+        kind: GroupKind = "realtime",
         surely: bool = False,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         wanted = InSyncLeave(
-            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen,
+            broker_group=broker_group,
+            kind=kind,
+            member_id=member_id,
+            epoch_seen=epoch_seen,
             surely=surely,
-        )  # fmt: skip
+        )
         return await self._change(Command.IN_SYNC_LEAVE, wanted)
 
     async def forget_member(
-        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        self,
+        broker_group: str,
+        member_id: str,
+        *,
+        kind: GroupKind = "realtime",
         accept_loss: bool = False,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         wanted = MemberForget(
             broker_group=broker_group, kind=kind, member_id=member_id, accept_loss=accept_loss
         )

@@ -63,8 +63,9 @@ class Inbox:
         this engine). `working`: in the plain mode, seconds after which a worker counts as dead.
         """
         if not isinstance(engine, Engine | AsyncEngine):
-            raise BadRequest("an inbox takes an engine: create_engine(…) or create_async_engine(…) "
-                             "of SQLAlchemy")  # fmt: skip
+            raise BadRequest(
+                "an inbox takes an engine: create_engine(…) or create_async_engine(…) of SQLAlchemy"
+            )
         self.table = table if isinstance(table, Table) else make_inbox_table(table)
         self.engine = engine
         self._key = key

@@ -220,9 +220,11 @@ class MetaDirectory:
             log.error(
                 "registry is older than the data: unknown topics keep their messages and groups "
                 "but have no name; restore the right registry",
-                registry=self.description, unknown_topics=_spans(behind.topic_ids),
-                groups_behind=behind.group_ids, epoch_behind=behind.epoch,
-            )  # fmt: skip
+                registry=self.description,
+                unknown_topics=_spans(behind.topic_ids),
+                groups_behind=behind.group_ids,
+                epoch_behind=behind.epoch,
+            )
         return behind.topic_ids
 
     # How broker groups stand.
@@ -247,9 +249,14 @@ class MetaDirectory:
         return found[0] if found else None
 
     async def join_group(
-        self, broker_group: str, kind: GroupKind, member: Member, *, data_epoch: int = 0,
+        self,
+        broker_group: str,
+        kind: GroupKind,
+        member: Member,
+        *,
+        data_epoch: int = 0,
         claim: Claim | None = None,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         check_name("broker group", broker_group)
         wanted = GroupJoin(
             broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
@@ -262,39 +269,69 @@ class MetaDirectory:
             await self._standing(partial(self._leadership.testify, standing))
 
     async def lead(
-        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
-        force: bool = False, accept_loss: bool = False,
-    ) -> Standing:  # fmt: skip
+        self,
+        broker_group: str,
+        member_id: str,
+        *,
+        kind: GroupKind = "realtime",
+        force: bool = False,
+        accept_loss: bool = False,
+    ) -> Standing:
         wanted = GroupLead(
-            broker_group=broker_group, kind=kind, member_id=member_id, force=force,
+            broker_group=broker_group,
+            kind=kind,
+            member_id=member_id,
+            force=force,
             accept_loss=accept_loss,
-        )  # fmt: skip
+        )
         return await self._standing(lambda: self._leadership.lead(wanted))
 
     async def change_in_sync(
-        self, broker_group: str, *, epoch: int, in_sync: Sequence[str], version: int,
-        waits: bool = True, kind: GroupKind = "realtime",
-    ) -> Standing:  # fmt: skip
+        self,
+        broker_group: str,
+        *,
+        epoch: int,
+        in_sync: Sequence[str],
+        version: int,
+        waits: bool = True,
+        kind: GroupKind = "realtime",
+    ) -> Standing:
         wanted = InSyncChange(
-            broker_group=broker_group, kind=kind, epoch=epoch, in_sync=list(in_sync),
-            version=version, waits=waits,
-        )  # fmt: skip
+            broker_group=broker_group,
+            kind=kind,
+            epoch=epoch,
+            in_sync=list(in_sync),
+            version=version,
+            waits=waits,
+        )
         return await self._standing(lambda: self._leadership.change_in_sync(wanted))
 
     async def leave_in_sync(
-        self, broker_group: str, member_id: str, epoch_seen: int, *, kind: GroupKind = "realtime",
+        self,
+        broker_group: str,
+        member_id: str,
+        epoch_seen: int,
+        *,
+        kind: GroupKind = "realtime",
         surely: bool = False,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         wanted = InSyncLeave(
-            broker_group=broker_group, kind=kind, member_id=member_id, epoch_seen=epoch_seen,
+            broker_group=broker_group,
+            kind=kind,
+            member_id=member_id,
+            epoch_seen=epoch_seen,
             surely=surely,
-        )  # fmt: skip
+        )
         return await self._standing(lambda: self._leadership.leave_in_sync(wanted))
 
     async def forget_member(
-        self, broker_group: str, member_id: str, *, kind: GroupKind = "realtime",
+        self,
+        broker_group: str,
+        member_id: str,
+        *,
+        kind: GroupKind = "realtime",
         accept_loss: bool = False,
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         wanted = MemberForget(
             broker_group=broker_group, kind=kind, member_id=member_id, accept_loss=accept_loss
         )

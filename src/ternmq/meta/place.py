@@ -52,6 +52,11 @@ async def place(service: ChangesTopics, wanted: PlaceChange, masters: Sequence[s
     before, after = found
     moves = len(after.closing.keys() - before.closing.keys())
     if after != before:
-        log.info("placement changed", action=wanted.action, group=wanted.group,
-                 slots=len(wanted.slots), version=after.version)  # fmt: skip
+        log.info(
+            "placement changed",
+            action=wanted.action,
+            group=wanted.group,
+            slots=len(wanted.slots),
+            version=after.version,
+        )
     return Placed(placement=after, moves=moves)

@@ -77,9 +77,13 @@ class _Draft:
     def finished(self) -> Placement:
         """With the next version, if anything is new."""
         made = Placement(
-            version=self._before.version, groups=self._groups, owners=self._owners,
-            closing=self._closing, behind=self.behind, weights=self.weights,
-        )  # fmt: skip
+            version=self._before.version,
+            groups=self._groups,
+            owners=self._owners,
+            closing=self._closing,
+            behind=self.behind,
+            weights=self.weights,
+        )
         if made == self._before:
             return self._before
         return msgspec.structs.replace(made, version=made.version + 1)

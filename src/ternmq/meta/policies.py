@@ -66,9 +66,12 @@ def app_limit(app: str, find: Callable[[str], Topic | None]) -> AppLimit:
     sends = send.settings if send else NO_LIMIT
     consumes = consume.settings if consume else NO_LIMIT
     return AppLimit(
-        app=app, rate=sends.rate, bytes_rate=sends.bytes_rate,
-        consume_rate=consumes.rate, consume_bytes_rate=consumes.bytes_rate,
-    )  # fmt: skip
+        app=app,
+        rate=sends.rate,
+        bytes_rate=sends.bytes_rate,
+        consume_rate=consumes.rate,
+        consume_bytes_rate=consumes.bytes_rate,
+    )
 
 
 def limited_apps(topics: list[Topic]) -> list[str]:

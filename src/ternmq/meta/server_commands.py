@@ -102,27 +102,40 @@ class StandingCommands:
     async def join(self, wanted: GroupJoin) -> Record:
         self._registrar.check_join(wanted)
         return await self._service.join_group(
-            wanted.broker_group, wanted.kind, wanted.member, data_epoch=wanted.data_epoch,
+            wanted.broker_group,
+            wanted.kind,
+            wanted.member,
+            data_epoch=wanted.data_epoch,
             claim=wanted.claim,
-        )  # fmt: skip
+        )
 
     async def lead(self, wanted: GroupLead) -> Record:
         return await self._service.lead(
-            wanted.broker_group, wanted.member_id, kind=wanted.kind, force=wanted.force,
+            wanted.broker_group,
+            wanted.member_id,
+            kind=wanted.kind,
+            force=wanted.force,
             accept_loss=wanted.accept_loss,
-        )  # fmt: skip
+        )
 
     async def change_in_sync(self, wanted: InSyncChange) -> Record:
         return await self._service.change_in_sync(
-            wanted.broker_group, epoch=wanted.epoch, in_sync=wanted.in_sync,
-            version=wanted.version, waits=wanted.waits, kind=wanted.kind,
-        )  # fmt: skip
+            wanted.broker_group,
+            epoch=wanted.epoch,
+            in_sync=wanted.in_sync,
+            version=wanted.version,
+            waits=wanted.waits,
+            kind=wanted.kind,
+        )
 
     async def leave_in_sync(self, wanted: InSyncLeave) -> Record:
         return await self._service.leave_in_sync(
-            wanted.broker_group, wanted.member_id, wanted.epoch_seen, kind=wanted.kind,
+            wanted.broker_group,
+            wanted.member_id,
+            wanted.epoch_seen,
+            kind=wanted.kind,
             surely=wanted.surely,
-        )  # fmt: skip
+        )
 
     async def drain(self, wanted: GroupDrain) -> Record:
         """Refused where nobody else would take the messages."""

@@ -17,8 +17,15 @@ SERVERS_MAX = 1_000
 OTHER = "%other"
 
 LEDGER_STATES = (
-    "ready", "in_flight", "waiting_retry", "acked", "filtered", "skipped", "dead", "expired",
-)  # fmt: skip
+    "ready",
+    "in_flight",
+    "waiting_retry",
+    "acked",
+    "filtered",
+    "skipped",
+    "dead",
+    "expired",
+)
 LANE = ("topic", "group", "lane")
 
 
@@ -39,34 +46,44 @@ METRICS: tuple[Metric, ...] = (
     Metric("tern_server_healthy", "gauge", ("role",), "1 if it takes messages, 0 if it cannot."),
     Metric("tern_server_connections", "gauge", ("role",), "Connections that are open."),
     Metric(
-        "tern_server_refused_connections_total", "counter", ("role",),
+        "tern_server_refused_connections_total",
+        "counter",
+        ("role",),
         "Connections turned away because there were too many.",
     ),
     Metric(
-        "tern_server_held_bytes", "gauge", ("role",),
+        "tern_server_held_bytes",
+        "gauge",
+        ("role",),
         "Bytes accepted and not answered yet, of all connections.",
     ),
     Metric("tern_server_disk_free_bytes", "gauge", ("role",), "Free space where it stores."),
     Metric("tern_server_disk_size_bytes", "gauge", ("role",), "Free and used space there."),
     Metric(
-        "tern_server_append_seconds", "histogram", ("role",),
+        "tern_server_append_seconds",
+        "histogram",
+        ("role",),
         "Writing one round of the message log, with its sync if there is one.",
     ),
-    Metric(
-        "tern_server_sync_seconds", "histogram", ("role",), "One fdatasync of the message log."
-    ),
+    Metric("tern_server_sync_seconds", "histogram", ("role",), "One fdatasync of the message log."),
     Metric("tern_server_log_bytes", "gauge", ("role",), "Size of the message log."),
     Metric(
-        "tern_read_bytes_total", "counter", (),
+        "tern_read_bytes_total",
+        "counter",
+        (),
         "Bytes of messages read from files, being in memory no longer.",
     ),
     Metric(
-        "tern_diverged_messages", "gauge", (),
+        "tern_diverged_messages",
+        "gauge",
+        (),
         "A replica: messages acknowledged here that its master lacks.",
     ),
     # The broker.
     Metric(
-        "tern_broker_alarms", "gauge", ("alarm",),
+        "tern_broker_alarms",
+        "gauge",
+        ("alarm",),
         "Groups over their backlog alarm; 1 while messages are refused because the disk is full or "
         "failed.",
     ),
@@ -74,69 +91,93 @@ METRICS: tuple[Metric, ...] = (
     Metric("tern_broker_groups", "gauge", (), "Groups on topics, our own not counted."),
     # Topics.
     Metric(
-        "tern_topic_stored_messages_total", "counter", ("topic",),
+        "tern_topic_stored_messages_total",
+        "counter",
+        ("topic",),
         "Messages stored, ever: the end of the topic's sequence.",
     ),
     Metric(
-        "tern_topic_stored_bytes_total", "counter", ("topic",),
+        "tern_topic_stored_bytes_total",
+        "counter",
+        ("topic",),
         "Bytes stored since the broker started.",
     ),
     Metric("tern_topic_kept_messages", "gauge", ("topic",), "Messages that retention has kept."),
     Metric(
-        "tern_topic_publish_messages_per_second", "gauge", ("topic",),
+        "tern_topic_publish_messages_per_second",
+        "gauge",
+        ("topic",),
         "Messages stored a second, over the last 10 s.",
     ),
     Metric(
-        "tern_topic_publish_bytes_per_second", "gauge", ("topic",),
+        "tern_topic_publish_bytes_per_second",
+        "gauge",
+        ("topic",),
         "Bytes stored a second, over the last 10 s.",
     ),
     Metric(
-        "tern_topic_refused_messages_total", "counter", ("topic", "reason"),
+        "tern_topic_refused_messages_total",
+        "counter",
+        ("topic", "reason"),
         "Messages refused since the broker started.",
     ),
     Metric(
-        "tern_topic_put_aside_messages", "gauge", ("topic",),
+        "tern_topic_put_aside_messages",
+        "gauge",
+        ("topic",),
         "Messages over a limit that were put aside and nobody has handled yet.",
     ),
     Metric(
-        "tern_topic_half_messages", "gauge", ("topic", "state"),
+        "tern_topic_half_messages",
+        "gauge",
+        ("topic", "state"),
         "Messages in transactions that have not ended.",
     ),
     # Groups.
     Metric(
-        "tern_group_messages", "gauge", (*LANE, "state"),
+        "tern_group_messages",
+        "gauge",
+        (*LANE, "state"),
         "The ledger's line: messages in each state; they add up to all there are.",
     ),
+    Metric("tern_group_backlog_messages", "gauge", LANE, "Messages ready to be handed out."),
+    Metric("tern_group_backlog_seconds", "gauge", LANE, "Age of the oldest message that is ready."),
     Metric(
-        "tern_group_backlog_messages", "gauge", LANE, "Messages ready to be handed out."
-    ),
-    Metric(
-        "tern_group_backlog_seconds", "gauge", LANE, "Age of the oldest message that is ready."
-    ),
-    Metric(
-        "tern_group_unacked_messages", "gauge", LANE,
+        "tern_group_unacked_messages",
+        "gauge",
+        LANE,
         "Handed out and not settled: in flight, or waiting to be tried again.",
     ),
     Metric(
-        "tern_group_delivered_messages_total", "counter", LANE,
+        "tern_group_delivered_messages_total",
+        "counter",
+        LANE,
         "Messages handed out since the broker started, each time counted.",
     ),
     Metric(
-        "tern_group_delivered_bytes_total", "counter", LANE,
+        "tern_group_delivered_bytes_total",
+        "counter",
+        LANE,
         "Bytes handed out since the broker started.",
     ),
     Metric(
-        "tern_group_outcomes_total", "counter", (*LANE, "outcome"),
+        "tern_group_outcomes_total",
+        "counter",
+        (*LANE, "outcome"),
         "What became of messages since the broker started.",
     ),
     Metric("tern_group_members", "gauge", LANE, "Consumers that are there."),
     Metric(
-        "tern_group_lane_ranges", "gauge", LANE,
+        "tern_group_lane_ranges",
+        "gauge",
+        LANE,
         "Ranges in memory that say where messages are: what the group costs.",
     ),
     Metric("tern_group_alarm", "gauge", LANE, "1 while the backlog is over the group's alarm."),
     Metric(
-        "tern_group_held_back", "gauge", LANE,
+        "tern_group_held_back",
+        "gauge",
+        LANE,
         "1 while nothing is handed out because of a pause or a limit.",
     ),
     Metric(
@@ -144,34 +185,46 @@ METRICS: tuple[Metric, ...] = (
     ),
     # The delay server.
     Metric(
-        "tern_delay_messages", "gauge", ("topic", "state"),
+        "tern_delay_messages",
+        "gauge",
+        ("topic", "state"),
         "The delay ledger's line: pending, dispatched, cancelled.",
     ),
     Metric("tern_delay_due_messages", "gauge", (), "Messages that are due and not decided yet."),
     Metric("tern_delay_late_messages", "gauge", (), "Those of them due for more than 2 s."),
     Metric(
-        "tern_delay_lateness_seconds", "histogram", (),
+        "tern_delay_lateness_seconds",
+        "histogram",
+        (),
         "From when the first message of a batch was due until a broker had it; messages.",
     ),
     Metric(
-        "tern_delay_clock_jumps_total", "counter", (),
+        "tern_delay_clock_jumps_total",
+        "counter",
+        (),
         "How often the wall clock was set since the start, by a second or more.",
     ),
     # The meta server.
     Metric("tern_meta_servers", "gauge", ("role", "state"), "Servers there, and known but away."),
     Metric(
-        "tern_meta_heartbeat_age_seconds", "gauge", ("role", "server"),
+        "tern_meta_heartbeat_age_seconds",
+        "gauge",
+        ("role", "server"),
         "Since when a server of its own process was not heard of.",
     ),
     Metric(
-        "tern_meta_members", "gauge", ("role", "group", "state"),
+        "tern_meta_members",
+        "gauge",
+        ("role", "group", "state"),
         "Members of a broker group: all, and those in sync.",
     ),
     Metric(
-        "tern_meta_epoch", "gauge", ("role", "group"),
+        "tern_meta_epoch",
+        "gauge",
+        ("role", "group"),
         "The epoch of a broker group's master; grows with every change of it.",
     ),
     Metric("tern_meta_topics", "gauge", (), "Topics in the registry, our own counted."),
-)  # fmt: skip
+)
 
 BY_NAME = {metric.name: metric for metric in METRICS}

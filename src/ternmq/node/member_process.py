@@ -23,25 +23,41 @@ class Serve(Protocol):
     """Runs a server of one kind while a block runs."""
 
     def __call__(
-        self, config: NodeConfig, *, directory: ClusterDirectory, address: str, clock: Clock,
-        disk: Disk | None, url: str,
-    ) -> AbstractAsyncContextManager[MemberServer]: ...  # fmt: skip
+        self,
+        config: NodeConfig,
+        *,
+        directory: ClusterDirectory,
+        address: str,
+        clock: Clock,
+        disk: Disk | None,
+        url: str,
+    ) -> AbstractAsyncContextManager[MemberServer]: ...
 
 
 @asynccontextmanager
 async def serving_member_alone(
-    config: NodeConfig, url: str, route: Route, *, app: str, serve: Serve, clock: Clock,
+    config: NodeConfig,
+    url: str,
+    route: Route,
+    *,
+    app: str,
+    serve: Serve,
+    clock: Clock,
     disk: Disk | None,
-) -> AsyncIterator[str]:  # fmt: skip
+) -> AsyncIterator[str]:
     """Run one; yields its address once a meta server tells clients about it."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(joined(url, app))
         server = await stack.enter_async_context(
             serve(
-                config, directory=cluster.directory, address=route.address, clock=clock, disk=disk,
+                config,
+                directory=cluster.directory,
+                address=route.address,
+                clock=clock,
+                disk=disk,
                 url=url,
             )
-        )  # fmt: skip
+        )
         registration = await stack.enter_async_context(
             registered(cluster.addresses, cluster.hello, route, member=server.member)
         )

@@ -76,11 +76,15 @@ class Outbox:
         several = list(engine) if isinstance(engine, Sequence) else []
         engines = [engine] if isinstance(engine, Engine | AsyncEngine) else several
         if not engines or not all(isinstance(one, Engine | AsyncEngine) for one in engines):
-            raise BadRequest("an outbox takes an engine, or several: create_engine(…) or "
-                             "create_async_engine(…) of SQLAlchemy")  # fmt: skip
+            raise BadRequest(
+                "an outbox takes an engine, or several: create_engine(…) or "
+                "create_async_engine(…) of SQLAlchemy"
+            )
         if mq is not None and not callable(getattr(mq, "submit", None)):
-            raise BadRequest("an outbox takes a connected client: Outbox(engine, mq), with mq from "
-                             "ternmq.connect(…)")  # fmt: skip
+            raise BadRequest(
+                "an outbox takes a connected client: Outbox(engine, mq), with mq from "
+                "ternmq.connect(…)"
+            )
         self.table = table if isinstance(table, Table) else make_table(table, schema)
         self._databases = [Database(one) for one in engines]
         self._mq = mq

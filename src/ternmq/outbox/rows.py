@@ -41,9 +41,18 @@ from ternmq.outbox.table import PARKED_MS
 
 CLAUSE_MAX = 2_000  # Values in one statement; SQLite takes a million characters.
 COLUMNS = (
-    "id", "message_id", "topic", "order_hash", "broker_group", "content",
-    "created_ms", "ready_ms", "claimed_by", "attempts", "error",
-)  # fmt: skip
+    "id",
+    "message_id",
+    "topic",
+    "order_hash",
+    "broker_group",
+    "content",
+    "created_ms",
+    "ready_ms",
+    "claimed_by",
+    "attempts",
+    "error",
+)
 
 
 class OutboxRow(NamedTuple):

@@ -22,13 +22,28 @@ TRIGGER_DELAY_S = 15 * 60.0
 JOB_ID_SIZE_MAX = 200
 
 SOURCE = (
-    "url", "subscribe", "subscribePattern", "assign", "stream", "from", "includeProperties",
-    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
-    "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    "url",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "stream",
+    "from",
+    "includeProperties",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
-)  # fmt: skip
+)
 
 
 SINK = ("url", "topic", "jobId")

@@ -3,7 +3,8 @@
 The tasks are owned here, count against their peer's bound while they run, and are waited for at the
 end; those that only wait for something to happen are given up then. An error of ours is the answer;
 anything else is a bug, logged here and told without details. Who wants no answer gets none.
-With `StuckRequests` those who asked are told when the work cannot end at present; it goes on all the same.
+With `StuckRequests` those who asked are told when the work cannot end at present; it goes on all
+the same.
 """
 
 import asyncio

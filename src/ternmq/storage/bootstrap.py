@@ -97,10 +97,13 @@ def finish_base(disk: Disk, paths: Paths) -> None:
         log.begin_at(start)
         log.close()
     marks = Checkpoint(
-        message_durable=state.message_start, consume_covered=state.message_start,
-        pull_durable=state.pull_start, pull_replay_from=state.pull_start,
-        message_safe=state.message_start, pull_safe=state.pull_start,
-    )  # fmt: skip
+        message_durable=state.message_start,
+        consume_covered=state.message_start,
+        pull_durable=state.pull_start,
+        pull_replay_from=state.pull_start,
+        message_safe=state.message_start,
+        pull_safe=state.pull_start,
+    )
     disk.write_atomic(paths.checkpoint, checkpoint_file.encode(marks))
     disk.unlink(paths.base)
     disk.sync_dir(paths.directory)

@@ -81,9 +81,10 @@ class Loader:
             files_open_max=config.files_open_max, rebuild=self.rebuild_table
         )
         self.producers = ProducerTable(
-            batches_max=config.producer_batches_max, producers_max=config.producers_max,
+            batches_max=config.producer_batches_max,
+            producers_max=config.producers_max,
             silence_ms=config.producer_silence_ms,
-        )  # fmt: skip
+        )
         self.producers_from = 0
         self.halves = TransactionTable(segment_of=source.base_of)
         self._halves_from = 0
@@ -280,9 +281,12 @@ class Loader:
         if marks.suffix:
             durable = max(durable, self.safe_offset)
         found = recovery.scan(
-            source, start=tail.end, durable=durable, visit=self._visiting(collector),
+            source,
+            start=tail.end,
+            durable=durable,
+            visit=self._visiting(collector),
             form=recovery.OwnMarks(MessageFormat(), marks.epochs.is_own),
-        )  # fmt: skip
+        )
         self._report.bytes_read += found.bytes_read
         verdict = recovery.decide(found)
         recovery.repair(source, found, verdict, self._paths, self._report)

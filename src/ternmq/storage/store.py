@@ -114,11 +114,16 @@ class Store:
         store._remove_old_tails()
         store.checkpoint()
         log.info(
-            "store opened", directory=str(directory), unclean=store.report.unclean,
-            cuts=len(store.report.cuts), holes=len(store.report.holes),
-            tables_rebuilt=len(store.report.tables_rebuilt), bytes_read=store.report.bytes_read,
-            topics=len(store.consume.ends), safe_offset=store.messages.safe_offset,
-        )  # fmt: skip
+            "store opened",
+            directory=str(directory),
+            unclean=store.report.unclean,
+            cuts=len(store.report.cuts),
+            holes=len(store.report.holes),
+            tables_rebuilt=len(store.report.tables_rebuilt),
+            bytes_read=store.report.bytes_read,
+            topics=len(store.consume.ends),
+            safe_offset=store.messages.safe_offset,
+        )
         return store
 
     def _prepare(self) -> None:
@@ -130,8 +135,11 @@ class Store:
             # A name that a killed process made and did not sync is seen, and can still be lost.
             self._disk.sync_dir(directory)
         for directory in (
-            self._paths.directory, self._paths.consume, self._paths.index, self._paths.quarantine,
-        ):  # fmt: skip
+            self._paths.directory,
+            self._paths.consume,
+            self._paths.index,
+            self._paths.quarantine,
+        ):
             for name in self._disk.names(directory):
                 if name.endswith(TEMPORARY_SUFFIX):
                     self._disk.unlink(directory / name)
@@ -148,16 +156,22 @@ class Store:
 
     def _open_messages(self, known: Checkpoint, *, suffix: bool) -> None:
         self._message_segments = SegmentedLog(
-            self._disk, self._paths.message, segment_size=self._config.segment_size,
+            self._disk,
+            self._paths.message,
+            segment_size=self._config.segment_size,
             records_max=self._config.segment_batches_max,
             files_open_max=self._config.files_open_max,
-        )  # fmt: skip
+        )
         epochs = self._history.epochs
         redo_cut(self._message_segments, epochs.message_cut)
         opening = Loader(
-            self._disk, self._paths, source=self._message_segments, config=self._config,
-            marks=LoadMarks(known, epochs.messages, suffix), report=self.report,
-        )  # fmt: skip
+            self._disk,
+            self._paths,
+            source=self._message_segments,
+            config=self._config,
+            marks=LoadMarks(known, epochs.messages, suffix),
+            report=self.report,
+        )
         self.consume = opening.run(self._clock)
         self.producers = opening.producers
         self.halves = opening.halves
@@ -167,9 +181,13 @@ class Store:
         self._floor, self._producers_cover = opening.floor, opening.producers_from
         derived = Derived(self.consume, self.producers, self.index, self.halves)
         self.messages = MessageLog(
-            self._message_segments, derived, clock=self._clock, epoch=self._epoch,
-            config=self._config, safe_offset=opening.safe_offset,
-        )  # fmt: skip
+            self._message_segments,
+            derived,
+            clock=self._clock,
+            epoch=self._epoch,
+            config=self._config,
+            safe_offset=opening.safe_offset,
+        )
         self.messages.stored_at_ms = opening.stored_at_ms
         self.search = Search(self.index, self.consume, self.messages)
         self._epoch_before = max(opening.epoch, epochs.last)
@@ -177,19 +195,23 @@ class Store:
 
     def _open_pulls(self, known: Checkpoint, *, suffix: bool) -> None:
         segments = self._pull_segments = SegmentedLog(
-            self._disk, self._paths.pull, segment_size=self._config.pull_segment_size,
+            self._disk,
+            self._paths.pull,
+            segment_size=self._config.pull_segment_size,
             files_open_max=self._config.files_open_max,
-        )  # fmt: skip
+        )
         epochs = self._history.epochs
         redo_cut(segments, epochs.pull_cut)
         start = max(known.pull_durable, segments.active_base)
         if start > segments.end:
             start = segments.active_base  # Shorter than it was: find out what is left.
         found = recovery.scan(
-            segments, start=start, durable=known.pull_durable,
+            segments,
+            start=start,
+            durable=known.pull_durable,
             form=recovery.OwnMarks(PullFormat(), epochs.pulls.is_own),
             visit=lambda offset, data, problem: None,
-        )  # fmt: skip
+        )
         self.report.bytes_read += found.bytes_read
         verdict = recovery.decide(found)
         recovery.repair(segments, found, verdict, self._paths, self.report)
@@ -197,12 +219,14 @@ class Store:
             segments.cut(segments.end)
         safe = max(segments.start, min(known.pull_safe, segments.end))
         self.pulls = PullLog(
-            segments, clock=self._clock, flush_interval_ms=self._config.pull_flush_interval_ms,
+            segments,
+            clock=self._clock,
+            flush_interval_ms=self._config.pull_flush_interval_ms,
             keep=self._config.pull_keep,
             replay_from=max(segments.start, min(known.pull_replay_from, segments.end)),
             damaged=self._pulls_damaged,
             safe_offset=safe if suffix else None,
-        )  # fmt: skip
+        )
         if suffix:
             self.pulls.take_stock()
 
@@ -217,8 +241,10 @@ class Store:
         for group_id in group_ids:
             log.error(
                 "a group cannot be rebuilt: what made it is damaged; make it again where it "
-                "should go on", group_id=group_id, damaged_at=[gap.start for gap in gaps],
-            )  # fmt: skip
+                "should go on",
+                group_id=group_id,
+                damaged_at=[gap.start for gap in gaps],
+            )
             self.report.notes.append(f"group {group_id} cannot be rebuilt from the pull log")
 
     def _remove_old_tails(self) -> None:
@@ -289,17 +315,22 @@ class Store:
                 f"the master's history ends at {message_to} (messages) and {pull_to} (records); "
                 f"{safe[0]} and {safe[1]} were acknowledged here, so it lacks some of it. Nothing "
                 "is deleted. Promote a member that has it, or move this directory aside",
-                message_to=message_to, pull_to=pull_to, message_safe=safe[0], pull_safe=safe[1],
-            )  # fmt: skip
+                message_to=message_to,
+                pull_to=pull_to,
+                message_safe=safe[0],
+                pull_safe=safe[1],
+            )
         if message_to >= self.messages.end and pull_to >= self.pulls.end:
             self.messages.cut(self.messages.end)
             self.pulls.cut(self.pulls.end)
             return
         log.warning(
             "the logs are cut where the master's history differs",
-            message_from=self.messages.end, message_to=message_to,
-            pull_from=self.pulls.end, pull_to=pull_to,
-        )  # fmt: skip
+            message_from=self.messages.end,
+            message_to=message_to,
+            pull_from=self.pulls.end,
+            pull_to=pull_to,
+        )
         self._write_checkpoint(
             replace(
                 self._last,
@@ -325,10 +356,12 @@ class Store:
         start = max(self.messages.start_offset, floor.offset)
         changes = self.halves.changes
         state = BootstrapState(
-            message_start=start, pull_start=self.pulls.start_offset,
+            message_start=start,
+            pull_start=self.pulls.start_offset,
             floor=floor_file.encode(LogStart(start, floor.ends)),
-            producers=self.producers.snapshot(start), halves=self.halves.snapshot(start),
-        )  # fmt: skip
+            producers=self.producers.snapshot(start),
+            halves=self.halves.snapshot(start),
+        )
         self.halves.changes = changes  # That was not for our own file.
         return bootstrap.encode(state)
 

@@ -183,9 +183,13 @@ class Admin:
         return run(self._admin.standings())
 
     def promote(
-        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False,
+        self,
+        group: str,
+        member: str | None = None,
+        force: bool = False,
+        accept_loss: bool = False,
         kind: GroupKind = "realtime",
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         return run(self._admin.promote(group, member, force, accept_loss, kind))
 
     def handover(

@@ -20,9 +20,11 @@ class Ambush:
 
     def kinds(self) -> Kinds:
         kinds: Kinds = {
-            "ambush": (3, self._ambush), "exile": (3, self._exile),
-            "straggler": (2, self._straggler), "blackout": (2, self._blackout),
-        }  # fmt: skip
+            "ambush": (3, self._ambush),
+            "exile": (3, self._exile),
+            "straggler": (2, self._straggler),
+            "blackout": (2, self._blackout),
+        }
         if FAILING in self._field.shape.only:  # By chance it is "break disk", then "blackout".
             kinds[FAILING] = (1, self._failing_blackout)
         return kinds

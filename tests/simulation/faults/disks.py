@@ -16,10 +16,13 @@ class DiskFaults:
 
     def kinds(self) -> Kinds:
         return {
-            "slow disk": (2, self._slow_disk), "break disk": (2, self._break_disk),
-            "fill disk": (1, self._fill_disk), "lose disk": (2, self._lose_disk),
-            "lose registry": (2, self._lose_registry), "flip": (2, self._flip),
-        }  # fmt: skip
+            "slow disk": (2, self._slow_disk),
+            "break disk": (2, self._break_disk),
+            "fill disk": (1, self._fill_disk),
+            "lose disk": (2, self._lose_disk),
+            "lose registry": (2, self._lose_registry),
+            "flip": (2, self._flip),
+        }
 
     def _lose_disk(self) -> str:
         """All files of one member are gone, while another one is in sync; once in a run."""

@@ -11,10 +11,13 @@ class LinkFaults:
 
     def kinds(self) -> Kinds:
         return {
-            "partition": (5, self._partition), "isolate": (3, self._isolate),
-            "reset": (3, self._reset), "storm": (2, self._storm),
-            "stall": (3, self._stall), "hold": (4, self._hold),
-        }  # fmt: skip
+            "partition": (5, self._partition),
+            "isolate": (3, self._isolate),
+            "reset": (3, self._reset),
+            "storm": (2, self._storm),
+            "stall": (3, self._stall),
+            "hold": (4, self._hold),
+        }
 
     def _partition(self) -> str:
         one = self._random.choice(self._field.servers)

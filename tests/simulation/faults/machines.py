@@ -11,10 +11,14 @@ class MachineFaults:
 
     def kinds(self) -> Kinds:
         return {
-            "kill server": (6, self._kill_server), "cut power": (8, self._cut_power),
-            "pause": (5, self._pause), "stop": (2, self._stop), "jump": (2, self._jump),
-            "kill meta": (2, self._kill_meta), "kill client": (2, self._kill_client),
-        }  # fmt: skip
+            "kill server": (6, self._kill_server),
+            "cut power": (8, self._cut_power),
+            "pause": (5, self._pause),
+            "stop": (2, self._stop),
+            "jump": (2, self._jump),
+            "kill meta": (2, self._kill_meta),
+            "kill client": (2, self._kill_client),
+        }
 
     def _kill_server(self) -> str:
         return self._kill(self._random.choice(self._field.servers))

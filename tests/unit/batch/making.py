@@ -40,9 +40,14 @@ def a_batch(
     batch = encode_messages(rows, origin=ORIGIN, first_sequence=7, encoding=encoding)
     if stamped:
         stamp = layout.Stamp(
-            offset=4096, topic_id=3, base_sequence=1_000, epoch=2, stored_at_ms=50,
-            received_at_ms=49, durable_to=4_000,
-        )  # fmt: skip
+            offset=4096,
+            topic_id=3,
+            base_sequence=1_000,
+            epoch=2,
+            stored_at_ms=50,
+            received_at_ms=49,
+            durable_to=4_000,
+        )
         layout.stamp(batch, stamp)
     return batch
 
@@ -50,9 +55,15 @@ def a_batch(
 def rows_of(view: BatchView) -> list[Row]:
     return [
         (
-            view.message_id(row), view.body(row), view.key(row), view.tag(row),
-            view.properties(row), view.order_key(row), view.priority(row),
-            view.expire_at_ms(row), view.born_at_ms(row),
+            view.message_id(row),
+            view.body(row),
+            view.key(row),
+            view.tag(row),
+            view.properties(row),
+            view.order_key(row),
+            view.priority(row),
+            view.expire_at_ms(row),
+            view.born_at_ms(row),
         )
         for row in range(view.count)
-    ]  # fmt: skip
+    ]

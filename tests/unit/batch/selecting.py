@@ -17,9 +17,13 @@ from ternmq.batch.properties import PropertyValue
 Expression = tuple[Any, ...]
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq, "<>": operator.ne, "<": operator.lt,
-    "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 NAMES = [
     "a",
     "b",
@@ -53,11 +57,14 @@ simple = st.one_of(
     st.tuples(st.just("between"), negated, operands, operands, operands),
     st.tuples(st.just("in"), negated, names, lists),
     st.tuples(
-        st.just("search"), negated, names,
-        st.sampled_from(["CONTAINS", "STARTSWITH", "ENDSWITH"]), strings,
+        st.just("search"),
+        negated,
+        names,
+        st.sampled_from(["CONTAINS", "STARTSWITH", "ENDSWITH"]),
+        strings,
     ),
     st.tuples(st.just("null"), negated, operands),
-)  # fmt: skip
+)
 expressions = st.recursive(
     simple,
     lambda inner: st.one_of(
@@ -69,9 +76,12 @@ expressions = st.recursive(
 )
 
 values = st.one_of(
-    strings, numbers, st.booleans(), st.sampled_from([math.nan, math.inf, -math.inf]),
+    strings,
+    numbers,
+    st.booleans(),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
     st.sampled_from([b"", b"x"]),
-)  # fmt: skip
+)
 property_names = st.sampled_from(["a", "b", "a.b_$1", 'odd "name', "é", "key", "priority", "other"])
 messages = st.builds(
     Outgoing,
@@ -87,9 +97,12 @@ def known(message: Outgoing) -> dict[str, PropertyValue | None]:
     """Everything a name may mean for this message; double quotes say: the property alone."""
     properties: Mapping[str, PropertyValue] = message.properties or {}
     fields: dict[str, PropertyValue | None] = {
-        "key": message.key, "KEYS": message.key, "tag": message.tag, "TAGS": message.tag,
+        "key": message.key,
+        "KEYS": message.key,
+        "tag": message.tag,
+        "TAGS": message.tag,
         "priority": message.priority,
-    }  # fmt: skip
+    }
     quoted = {'"' + name.replace('"', '""') + '"': value for name, value in properties.items()}
     return {**fields, **properties, **quoted}
 

@@ -25,9 +25,15 @@ def test_every_field_survives(rows: list[Outgoing], encoding: Encoding) -> None:
     assert (view.topic, view.app) == ("order.paid", "shop")
     for got, sent in zip(rows_of(view), rows, strict=True):
         assert got[1:] == (
-            sent.body, sent.key, sent.tag, dict(sent.properties or {}), sent.order_key,
-            sent.priority, sent.expire_at_ms, sent.born_at_ms,
-        )  # fmt: skip
+            sent.body,
+            sent.key,
+            sent.tag,
+            dict(sent.properties or {}),
+            sent.order_key,
+            sent.priority,
+            sent.expire_at_ms,
+            sent.born_at_ms,
+        )
 
 
 def test_a_missing_key_and_an_empty_key_differ() -> None:

@@ -135,9 +135,13 @@ class FakeBroker:
         if self.refusal is not None:
             raise self.refusal
         return Welcome(
-            protocol=PROTOCOL_VERSION, version="0", role="broker", node="fake",
-            broker_group="" if self.delay_groups else "main", epoch=1,
-        )  # fmt: skip
+            protocol=PROTOCOL_VERSION,
+            version="0",
+            role="broker",
+            node="fake",
+            broker_group="" if self.delay_groups else "main",
+            epoch=1,
+        )
 
     def lost(self, peer: Peer) -> None:
         self._waiting = [waiting for waiting in self._waiting if waiting.peer is not peer]
@@ -229,10 +233,15 @@ class FakeBroker:
         stamp(
             payload,
             Stamp(
-                offset=0, topic_id=1, base_sequence=base, epoch=1, stored_at_ms=1_700_000_000_000,
-                received_at_ms=1_700_000_000_000, durable_to=0,
+                offset=0,
+                topic_id=1,
+                base_sequence=base,
+                epoch=1,
+                stored_at_ms=1_700_000_000_000,
+                received_at_ms=1_700_000_000_000,
+                durable_to=0,
             ),
-        )  # fmt: skip
+        )
         self._ends[name] = base + header.count
         self.batches.setdefault(name, []).append(payload)
         fields = (1, base, 1_700_000_000_000, header.count)

@@ -77,8 +77,11 @@ def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
 
     ran = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     complaints = [line for line in ran.stderr.splitlines() if unit.name.split("@")[0] in line]
     assert not complaints

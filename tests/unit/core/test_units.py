@@ -8,9 +8,17 @@ from ternmq.core.units import KIB, MIB, parse_rate, parse_size_rate
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("1000", 1000), ("1000/s", 1000), ("2k/s", 2000), ("1.5M/s", 1_500_000), ("600/m", 10),
-     ("7200 / h", 2), ("none", 0), ("0", 0)],
-)  # fmt: skip
+    [
+        ("1000", 1000),
+        ("1000/s", 1000),
+        ("2k/s", 2000),
+        ("1.5M/s", 1_500_000),
+        ("600/m", 10),
+        ("7200 / h", 2),
+        ("none", 0),
+        ("0", 0),
+    ],
+)
 def test_messages_a_second(text: str, rate: int) -> None:
     assert parse_rate(text) == rate
 

@@ -39,9 +39,14 @@ class Bench:
 
     def start(self) -> None:
         self.store = DelayStore.open(
-            self.disk, DelayPaths(Path("/delay")), clock=self.clock, hour_ms=self.hour_ms,
-            segment_size=2**22, min_free=0, suffix=self.suffix,
-        )  # fmt: skip
+            self.disk,
+            DelayPaths(Path("/delay")),
+            clock=self.clock,
+            hour_ms=self.hour_ms,
+            segment_size=2**22,
+            min_free=0,
+            suffix=self.suffix,
+        )
         if not self.suffix:
             self.begin()
 
@@ -61,10 +66,13 @@ class Bench:
         origin = Origin(topic=topic, app="shop", producer=ProducerId(START_MS, 1))
         batch = encode_messages(rows, origin=origin, first_sequence=self._sent)
         append = Append(
-            batch=batch, topic_id=TOPICS[topic], count=len(rows),
-            received_at_ms=self.clock.now_ms(), producer=check_incoming(batch).producer,
+            batch=batch,
+            topic_id=TOPICS[topic],
+            count=len(rows),
+            received_at_ms=self.clock.now_ms(),
+            producer=check_incoming(batch).producer,
             first_sequence=self._sent,
-        )  # fmt: skip
+        )
         self._sent += len(rows)
         messages = self.store.wal.messages
         staged = messages.stage([append])
@@ -99,9 +107,12 @@ class Bench:
 
     def intend(self, work: Work, rows: np.ndarray) -> Decision:
         intent = Decision(
-            kind=DecisionKind.INTENT, at_ms=self.clock.now_ms(), topic_id=work.topic_id, rows=rows,
+            kind=DecisionKind.INTENT,
+            at_ms=self.clock.now_ms(),
+            topic_id=work.topic_id,
+            rows=rows,
             group="main",
-        )  # fmt: skip
+        )
         self.decide(work.hour, intent)
         self.engine.ready.done(work.fragment)
         return intent

@@ -38,9 +38,13 @@ class Hot:
         self.clock = TurnedClock(START_MS)
         self.chance = np.random.default_rng(1)
         self.store = DelayStore.open(
-            RealDisk(), DelayPaths(directory), clock=self.clock, hour_ms=HOUR_MS,
-            segment_size=2**28, min_free=0,
-        )  # fmt: skip
+            RealDisk(),
+            DelayPaths(directory),
+            clock=self.clock,
+            hour_ms=HOUR_MS,
+            segment_size=2**28,
+            min_free=0,
+        )
         self.engine = Engine(self.store, hour_ms=HOUR_MS, fragments=8)
         self._sent = 0
 
@@ -53,10 +57,14 @@ class Hot:
             batch = encode_messages(rows, origin=origin, first_sequence=self._sent)
             appends.append(
                 Append(
-                    batch=batch, topic_id=1, count=len(rows), received_at_ms=START_MS,
-                    producer=check_incoming(batch).producer, first_sequence=self._sent,
+                    batch=batch,
+                    topic_id=1,
+                    count=len(rows),
+                    received_at_ms=START_MS,
+                    producer=check_incoming(batch).producer,
+                    first_sequence=self._sent,
                 )
-            )  # fmt: skip
+            )
             self._sent += len(rows)
         messages = self.store.wal.messages
         staged = messages.stage(appends)

@@ -86,9 +86,13 @@ def send_large(bench: Bench, number: int, dues: list[int]) -> None:
     origin, first = Origin(topic="t", app="shop", producer=producer), number * len(rows)
     batch = encode_messages(rows, origin=origin, first_sequence=first, encoding=Encoding.PLAIN)
     append = Append(
-        batch=batch, topic_id=1, count=len(rows), received_at_ms=START_MS,
-        producer=check_incoming(batch).producer, first_sequence=first,
-    )  # fmt: skip
+        batch=batch,
+        topic_id=1,
+        count=len(rows),
+        received_at_ms=START_MS,
+        producer=check_incoming(batch).producer,
+        first_sequence=first,
+    )
     messages = bench.store.wal.messages
     staged = messages.stage([append])
     messages.write(staged)

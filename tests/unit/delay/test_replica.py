@@ -38,9 +38,14 @@ PATHS = DelayPaths(Path("/delay"))
 def open_replica(bench: Bench, disk: SimulatedDisk, *, hour_ms: int = MINUTE_MS) -> DelayStore:
     """Its own length of an hour is another one: it must not matter."""
     return DelayStore.open(
-        disk, PATHS, clock=bench.clock, hour_ms=hour_ms, segment_size=2**22, min_free=0,
+        disk,
+        PATHS,
+        clock=bench.clock,
+        hour_ms=hour_ms,
+        segment_size=2**22,
+        min_free=0,
         suffix=True,
-    )  # fmt: skip
+    )
 
 
 def master() -> Bench:
@@ -348,8 +353,10 @@ def test_a_base_brings_what_the_logs_do_not_have_any_more() -> None:
     other.prepare()
     other.tick()
     assert sorted(other.send_out()) == [
-        START_MS + 60_000, START_MS + HOUR_MS, START_MS + 2 * HOUR_MS,
-    ]  # fmt: skip
+        START_MS + 60_000,
+        START_MS + HOUR_MS,
+        START_MS + 2 * HOUR_MS,
+    ]
     assert other.ledger() == (5, 0, 4, 1)
 
 

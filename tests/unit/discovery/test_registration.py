@@ -46,9 +46,13 @@ async def meta(
 ) -> AsyncIterator[Meta]:
     clock = SystemClock()
     identity = MetaIdentity(
-        node="n", version="0", address="", data_dir=registry.parent, started_at_ms=0,
+        node="n",
+        version="0",
+        address="",
+        data_dir=registry.parent,
+        started_at_ms=0,
         server_heartbeat_ms=heartbeat_ms,
-    )  # fmt: skip
+    )
     async with serving_directory(
         lambda: SqlRegistry.open_sqlite(registry), clock=clock, dead_after_ms=dead_after_ms
     ) as service:

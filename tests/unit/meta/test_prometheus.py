@@ -29,8 +29,9 @@ async def test_members_and_silence_of_a_group_with_a_replica(opener: Opener) -> 
 
     values = out.values
     assert values["tern_meta_members"] == {
-        ("broker", "main", "all"): 2, ("broker", "main", "in_sync"): 1,
-    }  # fmt: skip
+        ("broker", "main", "all"): 2,
+        ("broker", "main", "in_sync"): 1,
+    }
     assert values["tern_meta_epoch"] == {("broker", "main"): led.epoch}
     assert values["tern_meta_heartbeat_age_seconds"] == {("broker", "main"): 4}
     assert values["tern_meta_servers"]["broker", "away"] == 1, "nobody says that it is ready"

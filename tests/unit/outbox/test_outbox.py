@@ -34,9 +34,16 @@ def test_a_committed_message_is_sent_at_once_and_its_row_is_gone(
     """Q9."""
     with Session(engine) as session, session.begin():
         id = outbox.send(
-            session, "order.paid", b"12", key="o-1", tag="vip", properties={"amount": 12},
-            order_key="k", ttl=timedelta(hours=1), priority=3,
-        )  # fmt: skip
+            session,
+            "order.paid",
+            b"12",
+            key="o-1",
+            tag="vip",
+            properties={"amount": 12},
+            order_key="k",
+            ttl=timedelta(hours=1),
+            priority=3,
+        )
     outbox.flush()
 
     (group, topic, row), *more = mq.stored

@@ -69,11 +69,19 @@ def archiver(
             first = max(each.first, found.held[each.place.topic].first)
             files.append(
                 ArchivedFile(
-                    path=f"messages/{first}-{each.end}-x{each.end}.parquet", kind=MESSAGES,
-                    topic=each.place.topic, date="2026-01-01", broker_group="main", first=first,
-                    end=each.end, rows=each.end - first, size=1, from_ms=0, to_ms=1,
+                    path=f"messages/{first}-{each.end}-x{each.end}.parquet",
+                    kind=MESSAGES,
+                    topic=each.place.topic,
+                    date="2026-01-01",
+                    broker_group="main",
+                    first=first,
+                    end=each.end,
+                    rows=each.end - first,
+                    size=1,
+                    from_ms=0,
+                    to_ms=1,
                 )
-            )  # fmt: skip
+            )
         return files, gone
 
     monkeypatch.setattr(archive_job, "cluster", lambda _: found)

@@ -45,9 +45,12 @@ def test_a_rate_holds_from_the_first_second_and_a_stop_leaves_the_rest(
     monkeypatch.setattr(dead_letters, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=abs))
 
     done = dead_letters.redrive(
-        cast(DataFrame, Rows(3_000)), "", rate=50, told=lambda *_: None,
+        cast(DataFrame, Rows(3_000)),
+        "",
+        rate=50,
+        told=lambda *_: None,
         stopping=lambda: len(sent) == 4,
-    )  # fmt: skip
+    )
 
     assert sent == [10] * 4
     assert done == (40, [])

@@ -30,9 +30,13 @@ def test_a_run_with_a_plan_of_its_own_stops_before_it_sends(tmp_path: Path) -> N
 
     def pin(batch_rows: int) -> None:
         plan = ReplayPlan(
-            name="r", topic="t", to_topic="u", batch_rows=batch_rows, ends={"main": 9},
+            name="r",
+            topic="t",
+            to_topic="u",
+            batch_rows=batch_rows,
+            ends={"main": 9},
             targets={"main": "main"},
-        )  # fmt: skip
+        )
         Replayer._pin(cast(Replayer, Run("r", store, plan)))
 
     pin(100)
@@ -49,11 +53,13 @@ def test_the_same_sequences_of_another_cluster_or_topic_are_other_messages(tmp_p
     def source(origin: str, topic_id: int) -> str:
         place = ArchivePlace(MESSAGES, "t", "main")
         run = SimpleNamespace(
-            name="r", _store=store, _origin=origin,
+            name="r",
+            _store=store,
+            _origin=origin,
             _job=ReplayJob(url="", archive="a", topic="t", to_topic="u"),
             _cluster=SimpleNamespace(id=lambda: "here", broker_groups=lambda: ["main"]),
             _state=ArchiveState(marks={place: Watermark(0, 9, 0, topic_id)}),
-        )  # fmt: skip
+        )
         return Replayer._planned(cast(Replayer, run)).sources["main"]
 
     assert source("here", 1) == source("here", 1)

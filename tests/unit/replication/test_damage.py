@@ -43,9 +43,15 @@ class Steps:
 
 def site(steps: Steps, standing: Standing) -> MemberContext:
     parts: Any = {
-        "config": SimpleNamespace(broker_group="main"), "directory": steps, "clock": None,
-        "disk": None, "member": steps.member, "record": steps, "hello": None, "door": None,
-    }  # fmt: skip
+        "config": SimpleNamespace(broker_group="main"),
+        "directory": steps,
+        "clock": None,
+        "disk": None,
+        "member": steps.member,
+        "record": steps,
+        "hello": None,
+        "door": None,
+    }
     return MemberContext(kind="realtime", standing=standing, **parts)
 
 

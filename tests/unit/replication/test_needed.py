@@ -34,13 +34,22 @@ def leader(*members: str) -> Leader:
         raise AssertionError("nothing changes")
 
     standing = Standing(
-        broker_group="later", kind="delay", version=1, epoch=3, master=ME, in_sync=[ME],
+        broker_group="later",
+        kind="delay",
+        version=1,
+        epoch=3,
+        master=ME,
+        in_sync=[ME],
         members=[Member(id=each, name=each, address="h:1") for each in members],
-    )  # fmt: skip
+    )
     return Leader(
-        ME, standing, logs={0: Log(100, 900), 1: Log(10, 40)}, history=NoHistory(), change=change,
+        ME,
+        standing,
+        logs={0: Log(100, 900), 1: Log(10, 40)},
+        history=NoHistory(),
+        change=change,
         rules=Rules(lost=ReplicaLost.CONTINUE),
-    )  # fmt: skip
+    )
 
 
 def test_a_master_without_other_members_keeps_nothing_for_them() -> None:

@@ -37,9 +37,12 @@ class TurnedClock:
 def batch(rows: int = 1, body: bytes = b"body", *, first_sequence: int = 0) -> bytearray:
     origin = Origin(topic="orders", app="shop", producer=ProducerId(start_ms=11, random=22))
     return encode_bodies(
-        [body] * rows, origin=origin, first_sequence=first_sequence, born_at_ms=33,
+        [body] * rows,
+        origin=origin,
+        first_sequence=first_sequence,
+        born_at_ms=33,
         encoding=Encoding.PLAIN,
-    )  # fmt: skip
+    )
 
 
 class Maker:
@@ -53,9 +56,15 @@ class Maker:
         first = self.next_sequence
         self.next_sequence += rows
         return Append(
-            batch=batch(rows, body, first_sequence=first), topic_id=topic_id, count=rows,
-            received_at_ms=44, producer=(11, 22), first_sequence=first, tag_bloom=5, priority=3,
-        )  # fmt: skip
+            batch=batch(rows, body, first_sequence=first),
+            topic_id=topic_id,
+            count=rows,
+            received_at_ms=44,
+            producer=(11, 22),
+            first_sequence=first,
+            tag_bloom=5,
+            priority=3,
+        )
 
     def put(self, store: Store, *appends: Append) -> StagedBatches:
         """Stage, write and commit one group."""

@@ -156,8 +156,9 @@ def test_a_segment_that_a_cut_left_empty_is_the_next_one_all_the_same() -> None:
         other.put(copy, other.append(1))
     copy.checkpoint()
     assert [(one.base, one.end) for one in copy.consume.sealed()] == [
-        (0, kept[2].offset + len(kept[2].batch)), (other.kept[0].offset, other.kept[3].offset),
-    ]  # fmt: skip
+        (0, kept[2].offset + len(kept[2].batch)),
+        (other.kept[0].offset, other.kept[3].offset),
+    ]
     check_all(copy, kept + other.kept)
     check_all(again(disk, suffix=False), kept + other.kept)
 

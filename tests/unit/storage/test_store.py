@@ -76,11 +76,16 @@ def test_the_checkpoint_tells_how_far_each_log_is_on_disk() -> None:
     store.checkpoint()
     mark = decode(disk.read(DATA / "checkpoint"))
     assert mark == Checkpoint(
-        clean=False, epoch=1, message_durable=store.messages.safe_offset,
-        consume_covered=store.messages.safe_offset, pull_durable=store.pulls.safe_offset,
-        pull_replay_from=0, stored_at_ms=maker.kept[-1].stored_at_ms,
-        message_safe=store.messages.safe_offset, pull_safe=store.pulls.safe_offset,
-    )  # fmt: skip
+        clean=False,
+        epoch=1,
+        message_durable=store.messages.safe_offset,
+        consume_covered=store.messages.safe_offset,
+        pull_durable=store.pulls.safe_offset,
+        pull_replay_from=0,
+        stored_at_ms=maker.kept[-1].stored_at_ms,
+        message_safe=store.messages.safe_offset,
+        pull_safe=store.pulls.safe_offset,
+    )
     before = disk.faults.write_count
     store.checkpoint()
     assert disk.faults.write_count == before, "nothing new, nothing written"
@@ -213,9 +218,15 @@ def test_a_store_works_on_a_real_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"flush": "never"}, {"segment_size": 10}, {"min_free": -1}, {"flush_bytes": 0},
-     {"segment_batches_max": 1.5}, {"producers_max": True}],
-)  # fmt: skip
+    [
+        {"flush": "never"},
+        {"segment_size": 10},
+        {"min_free": -1},
+        {"flush_bytes": 0},
+        {"segment_batches_max": 1.5},
+        {"producers_max": True},
+    ],
+)
 def test_a_setting_out_of_its_limits_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(BadConfig, match=next(iter(wrong))):
         StorageConfig(**wrong)  # type: ignore[arg-type]

@@ -174,9 +174,13 @@ def _decided(one: str | float, operator: str, other: str | float | Name) -> Cons
         return Constant(None)
     less, equal = one < other, one == other  # type: ignore[operator]  # Same kind, checked above.
     results = {
-        "=": equal, "<>": not equal, "<": less, "<=": less or equal,
-        ">": not less and not equal, ">=": not less,
-    }  # fmt: skip
+        "=": equal,
+        "<>": not equal,
+        "<": less,
+        "<=": less or equal,
+        ">": not less and not equal,
+        ">=": not less,
+    }
     return Constant(results[operator])
 
 

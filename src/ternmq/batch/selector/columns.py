@@ -44,8 +44,11 @@ class ValueKind(Enum):
 
 
 _ABSENT: dict[ValueKind, object] = {
-    ValueKind.NUMBER: NAN, ValueKind.STRING: None, ValueKind.BOOLEAN: None, ValueKind.PRESENT: False,
-}  # fmt: skip
+    ValueKind.NUMBER: NAN,
+    ValueKind.STRING: None,
+    ValueKind.BOOLEAN: None,
+    ValueKind.PRESENT: False,
+}
 
 
 class _Entries(NamedTuple):

@@ -58,12 +58,25 @@ _TERMINALS = {"CONTAINS": "SEARCH", "STARTSWITH": "SEARCH", "ENDSWITH": "SEARCH"
     word: f"_{word}" for word in ("AND", "OR", "BETWEEN", "IN", "IS")
 }
 _EXPECTED = {
-    "NAME": "a property", "STRING": "a string", "NUMBER": "a number", "TRUE": "TRUE",
-    "FALSE": "FALSE", "NULL": "NULL", "_OPEN": "(", "_CLOSE": ")", "_COMMA": "a comma",
-    "OPERATOR": "= <> < <= > >=", "_BETWEEN": "BETWEEN", "_IN": "IN", "_IS": "IS",
-    "SEARCH": "CONTAINS, STARTSWITH, ENDSWITH", "NOT": "NOT", "_AND": "AND", "_OR": "OR",
+    "NAME": "a property",
+    "STRING": "a string",
+    "NUMBER": "a number",
+    "TRUE": "TRUE",
+    "FALSE": "FALSE",
+    "NULL": "NULL",
+    "_OPEN": "(",
+    "_CLOSE": ")",
+    "_COMMA": "a comma",
+    "OPERATOR": "= <> < <= > >=",
+    "_BETWEEN": "BETWEEN",
+    "_IN": "IN",
+    "_IS": "IS",
+    "SEARCH": "CONTAINS, STARTSWITH, ENDSWITH",
+    "NOT": "NOT",
+    "_AND": "AND",
+    "_OR": "OR",
     "$END": "the end",
-}  # fmt: skip
+}
 _UNENDED = {"'": "the string", '"': "the quoted name", "/": "the remark"}
 
 
@@ -88,17 +101,22 @@ def parse(text: str) -> Term:
     column = at - (text.rfind("\n", 0, at) + 1) + 1
     raise BadFilter(
         f"the filter is wrong at line {line}, column {column}: {what}",
-        position=at, line=line, column=column,
-    )  # fmt: skip
+        position=at,
+        line=line,
+        column=column,
+    )
 
 
 @functools.cache
 def _parser() -> Lark:
     """Built on first use: programs that filter nothing do not wait for it."""
     return Lark(
-        GRAMMAR, parser="lalr", lexer="basic", transformer=Builder(),
+        GRAMMAR,
+        parser="lalr",
+        lexer="basic",
+        transformer=Builder(),
         lexer_callbacks={"NAME": _keyword},
-    )  # fmt: skip
+    )
 
 
 def _keyword(token: Token) -> Token:

@@ -14,16 +14,30 @@ from dataclasses import dataclass
 from typing import Final
 
 FIELDS: Final = {
-    "key": "key", "KEYS": "key", "tag": "tag", "TAGS": "tag", "priority": "priority",
-}  # fmt: skip
+    "key": "key",
+    "KEYS": "key",
+    "tag": "tag",
+    "TAGS": "tag",
+    "priority": "priority",
+}
 """Names that mean a field of the message where it has no property of that name."""
 
 KEYWORDS: Final = frozenset(
     (
-        "AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE",
-        "CONTAINS", "STARTSWITH", "ENDSWITH",
+        "AND",
+        "OR",
+        "NOT",
+        "BETWEEN",
+        "IN",
+        "IS",
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "CONTAINS",
+        "STARTSWITH",
+        "ENDSWITH",
     )
-)  # fmt: skip
+)
 NAME_PATTERN: Final = r"(?:[^\W\d]|\$)[\w.$]*"
 OPPOSITE: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}

@@ -95,9 +95,10 @@ class LargeAcks:
             return True
         so_far, large.done = large.applied, large.done[count:]
         large.applied = Applied(
-            so_far.settled + applied.settled, so_far.late + applied.late,
+            so_far.settled + applied.settled,
+            so_far.late + applied.late,
             so_far.dying + applied.dying,
-        )  # fmt: skip
+        )
         if large.done:
             return False
         _finish(large, None)

@@ -66,20 +66,28 @@ class Envelopes:
         else:
             flags |= WHOLE
         head = pack_envelope(
-            lease=self._lease, lane=self._lane, selection=selection, attempts=attempts,
-            batch_size=len(batch), errors=self._said(piece), flags=flags,
-        )  # fmt: skip
+            lease=self._lease,
+            lane=self._lane,
+            selection=selection,
+            attempts=attempts,
+            batch_size=len(batch),
+            errors=self._said(piece),
+            flags=flags,
+        )
         return [head, batch]
 
     def left_out(self, piece: Slice) -> LeftOut:
         """The same for a consumer that gets the batch elsewhere."""
         entry, selection, attempts = piece
         return LeftOut(
-            lease=self._lease, lane=self._lane, base=entry.base_sequence,
-            stored_at_ms=entry.stored_at_ms, ranges=selection,
+            lease=self._lease,
+            lane=self._lane,
+            base=entry.base_sequence,
+            stored_at_ms=entry.stored_at_ms,
+            ranges=selection,
             attempts=attempts if attempts and max(attempts) > 1 else [],
             errors=list(self._said(piece)),
-        )  # fmt: skip
+        )
 
     def _said(self, piece: Slice) -> Sequence[ErrorRow]:
         """Why rows of this batch failed; the ranges of errors do not overlap."""

@@ -123,6 +123,9 @@ def passing(group: ConsumerGroup, view: BatchView) -> list[tuple[int, int]]:
     except Corrupt as error:
         log.error(
             "a batch cannot be filtered, none of it passes",
-            topic=group.topic, group=group.name, sequence=view.base_sequence, reason=error.message,
-        )  # fmt: skip
+            topic=group.topic,
+            group=group.name,
+            sequence=view.base_sequence,
+            reason=error.message,
+        )
         return []

@@ -91,8 +91,12 @@ class OrderedPicker:
         order.full_since_ms = self._groups.now_ms()
         log.warning(
             "look-ahead full: a failing key holds back its group",
-            topic=group.topic, group=group.name, key=key, sequence=head, rows=rows,
-        )  # fmt: skip
+            topic=group.topic,
+            group=group.name,
+            key=key,
+            sequence=head,
+            rows=rows,
+        )
 
     def _learn_batch(self, group: ConsumerGroup, order: KeyOrder, entry: ConsumeEntry) -> bool:
         lane = group.lane

@@ -323,8 +323,11 @@ class PullHandler:
         base = piece.entry.base_sequence
         log.error(
             "messages lost to damage",
-            topic=group.topic, group=group.name, sequence=base, reason=error.message,
-        )  # fmt: skip
+            topic=group.topic,
+            group=group.name,
+            sequence=base,
+            reason=error.message,
+        )
         for first, end in piece.selection:
             self._groups.write(group, group.lane.lose(base + first, base + end))
 
@@ -334,9 +337,12 @@ class PullHandler:
         index = 0
         for handout in handouts:
             wrapping = Envelopes(
-                handout.lease, handout.group.topic_id, alone=handout.alone,
-                errors=handout.errors, picks=waiter.member.picks,
-            )  # fmt: skip
+                handout.lease,
+                handout.group.topic_id,
+                alone=handout.alone,
+                errors=handout.errors,
+                picks=waiter.member.picks,
+            )
             for piece in handout.slices:
                 batch = batches[index]
                 index += 1

@@ -172,9 +172,10 @@ class ReadHandler:
             except Corrupt as error:
                 log.error(
                     "stored messages cannot be read",
-                    sequence=piece.entry.base_sequence, count=piece.entry.count,
+                    sequence=piece.entry.base_sequence,
+                    count=piece.entry.count,
                     reason=error.message,
-                )  # fmt: skip
+                )
         return readable, batches
 
     def _send(
@@ -199,9 +200,13 @@ def _projected(piece: Slice, batch: Buffer, place: PendingRead) -> list[Buffer]:
     """The envelope and what is wanted of the batch: columns, and all rows of it."""
     smaller = project(batch, place.columns)
     head = pack_envelope(
-        lease=0, lane=place.topic_id, selection=piece.selection, attempts=[],
-        batch_size=len(smaller), flags=0,
-    )  # fmt: skip
+        lease=0,
+        lane=place.topic_id,
+        selection=piece.selection,
+        attempts=[],
+        batch_size=len(smaller),
+        flags=0,
+    )
     return [head, smaller]
 
 

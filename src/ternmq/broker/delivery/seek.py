@@ -20,8 +20,11 @@ async def seek(consume: ConsumeLog, topics: TopicNames, request: Seek) -> Sought
     if request.size > 0:
         found = await asyncio.to_thread(
             consume.entries,
-            topic.id, sequence, rows_max=WEIGHED_ROWS_MAX, size_max=request.size,
-        )  # fmt: skip
+            topic.id,
+            sequence,
+            rows_max=WEIGHED_ROWS_MAX,
+            size_max=request.size,
+        )
         sequence, size = weighed(found, sequence)
     return Sought(sequence=sequence, first=first, end=end, size=size)
 

@@ -1,9 +1,9 @@
 """Why rows failed: texts that live in the pull log, and the places where they lie there.
 
 A retry says what went wrong (type, text, traceback). That text is written into the pull log with
-the retry itself; the lane keeps one `FailureNote` per range of rows, which is an offset. Until the record
-is on disk a note holds its text, and the newest ones do for longer: what failed mostly comes again
-soon. At the next hand-out other texts are read back by a thread. A record that was trimmed
+the retry itself; the lane keeps one `FailureNote` per range of rows, which is an offset. Until the
+record is on disk a note holds its text, and the newest ones do for longer: what failed mostly comes
+again soon. At the next hand-out other texts are read back by a thread. A record that was trimmed
 meanwhile, or cannot be read, is no error: nothing is known then.
 
 Bounded: a lane keeps at most `NOTES_MAX` notes, one pull reads at most `NOTES_PER_PULL`, all texts

@@ -42,18 +42,35 @@ LEASES_FORGOTTEN_MAX = 1 << 20  # More than are given out in the seconds before 
 """Hand-outs are progress: a crash may forget so many of them, and their numbers."""
 LANE_KINDS = frozenset(
     {
-        PullKind.HANDED_OUT, PullKind.ACKED, PullKind.RETRY, PullKind.RETURNED, PullKind.DEAD, PullKind.EXPIRED,
-        PullKind.SKIPPED, PullKind.FILTERED, PullKind.RESET, PullKind.CUT, PullKind.LOST, PullKind.KILLED,
+        PullKind.HANDED_OUT,
+        PullKind.ACKED,
+        PullKind.RETRY,
+        PullKind.RETURNED,
+        PullKind.DEAD,
+        PullKind.EXPIRED,
+        PullKind.SKIPPED,
+        PullKind.FILTERED,
+        PullKind.RESET,
+        PullKind.CUT,
+        PullKind.LOST,
+        PullKind.KILLED,
         PullKind.STOPPED,
         PullKind.CONFIRM,
     }
-)  # fmt: skip
+)
 SETTLING = frozenset({PullKind.ACKED, PullKind.RESET, PullKind.CUT, *STATES})
 OUTCOMES = {
-    PullKind.ACKED: "acked", PullKind.RETRY: "retried", PullKind.STOPPED: "stopped", PullKind.DEAD: "dead",
-    PullKind.EXPIRED: "expired", PullKind.FILTERED: "filtered", PullKind.SKIPPED: "skipped",
-    PullKind.RETURNED: "returned", PullKind.LOST: "lost", PullKind.KILLED: "lost",
-}  # fmt: skip
+    PullKind.ACKED: "acked",
+    PullKind.RETRY: "retried",
+    PullKind.STOPPED: "stopped",
+    PullKind.DEAD: "dead",
+    PullKind.EXPIRED: "expired",
+    PullKind.FILTERED: "filtered",
+    PullKind.SKIPPED: "skipped",
+    PullKind.RETURNED: "returned",
+    PullKind.LOST: "lost",
+    PullKind.KILLED: "lost",
+}
 
 
 Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
@@ -266,9 +283,13 @@ class ConsumerGroups:
     def snapshot_record(self, group: ConsumerGroup) -> PullRecord:
         group.records = 0
         text = snapshot.save(
-            group.lane, group=group.name, created_at_ms=group.created_at_ms, now=self.now(),
-            settings=group.settings, unacked=group.unacked,
-        )  # fmt: skip
+            group.lane,
+            group=group.name,
+            created_at_ms=group.created_at_ms,
+            now=self.now(),
+            settings=group.settings,
+            unacked=group.unacked,
+        )
         return self.to_record(group, LaneEvent(PullKind.SNAPSHOT, (), text=text))
 
     def restore(self, group: ConsumerGroup, record: PullRecord) -> None:
@@ -340,14 +361,22 @@ class ConsumerGroups:
                 by_id[key].replay_settings(snapshot.read_settings(record.text))
             elif record.kind in LANE_KINDS and key in by_id:
                 change = LaneEvent(
-                    record.kind, record.ranges, record.lease, record.session,
-                    record.argument, record.text,
-                )  # fmt: skip
+                    record.kind,
+                    record.ranges,
+                    record.lease,
+                    record.session,
+                    record.argument,
+                    record.text,
+                )
                 group = by_id[key]
                 apply(
-                    group.lane, change,
-                    now=now, waited_ms=waited_ms, grace_until=now + grace_ms, offset=offset,
-                )  # fmt: skip
+                    group.lane,
+                    change,
+                    now=now,
+                    waited_ms=waited_ms,
+                    grace_until=now + grace_ms,
+                    offset=offset,
+                )
                 group.note(change)
                 group.records += 1
         for key, group in by_id.items():
@@ -364,6 +393,10 @@ class ConsumerGroups:
 
     def _new(self, record: PullRecord, name: str, start: int, created_at_ms: int) -> ConsumerGroup:
         return ConsumerGroup(
-            id=record.group_id, name=name, topic_id=record.lane_id, topic="",
-            created_at_ms=created_at_ms, lane=Lane(start),
-        )  # fmt: skip
+            id=record.group_id,
+            name=name,
+            topic_id=record.lane_id,
+            topic="",
+            created_at_ms=created_at_ms,
+            lane=Lane(start),
+        )

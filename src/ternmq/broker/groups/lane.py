@@ -2,15 +2,15 @@
 
 Theory of operation
 -------------------
-`RowStates` knows where every row is; this says what may happen to it. State is ranges: handing out a
-thousand rows and acking them touches one range. Moments are milliseconds of a clock that only goes
-forward.
+`RowStates` knows where every row is; this says what may happen to it. State is ranges: handing out
+a thousand rows and acking them touches one range. Moments are milliseconds of a clock that only
+goes forward.
 
 Rules
 -----
 1. No I/O, no clock, no randomness: the caller passes `now`.
-2. Every change that must survive a restart is returned as a `LaneEvent`; applying the same changes in
-   the same order to an empty lane (`replay.apply`) gives the same lane. Losing the last ones
+2. Every change that must survive a restart is returned as a `LaneEvent`; applying the same changes
+   in the same order to an empty lane (`replay.apply`) gives the same lane. Losing the last ones
    means that rows are handed out again, never that they are lost.
 3. A lease is named by a number that is never used twice while the broker lives.
 """

@@ -81,11 +81,19 @@ class RowStates:
         in_flight = sum(lease.rows.count for lease in self.leases.values()) + self.dying.count
         other = self.dead + self.skipped + self.expired + self.filtered
         line = LedgerRow(
-            start=self.start, end=self.end, total=self.end - self.start, ready=self.ready(),
-            in_flight=in_flight, waiting_retry=self.waiting.count, acked=self.done.count - other,
-            filtered=self.filtered, skipped=self.skipped, dead=self.dead, expired=self.expired,
+            start=self.start,
+            end=self.end,
+            total=self.end - self.start,
+            ready=self.ready(),
+            in_flight=in_flight,
+            waiting_retry=self.waiting.count,
+            acked=self.done.count - other,
+            filtered=self.filtered,
+            skipped=self.skipped,
+            dead=self.dead,
+            expired=self.expired,
             generation=self.generation,
-        )  # fmt: skip
+        )
         assert line.total == sum(line[3:11]), f"the ledger does not balance: {line}"
         return line
 

@@ -52,10 +52,13 @@ class TrafficCounters:
             return Rates()
         short_rows, short_size, long_rows, long_size = meter.rates(self._now())
         return Rates(
-            messages_10s=round(short_rows, 1), bytes_10s=round(short_size, 1),
-            messages_60s=round(long_rows, 1), bytes_60s=round(long_size, 1),
-            messages=meter.rows, bytes=meter.size,
-        )  # fmt: skip
+            messages_10s=round(short_rows, 1),
+            bytes_10s=round(short_size, 1),
+            messages_60s=round(long_rows, 1),
+            bytes_60s=round(long_size, 1),
+            messages=meter.rows,
+            bytes=meter.size,
+        )
 
     def forget_topic(self, topic_id: int) -> None:
         self.sent.pop(topic_id, None)

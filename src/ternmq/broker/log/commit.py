@@ -10,8 +10,8 @@ Progress records ride along with the next round, or go alone after `PROGRESS_DEL
 decisions wait for a sync of the pull log. Whoever must not go on before progress outlives this
 process asks for it (`outlives`). Never blocks the loop; never retries a failed sync.
 
-What is written counts once `CommitGate` says so: at once for a broker that is alone, with replicas when
-every required one has it. The bytes of a round go to them while our own disk works. A round of
+What is written counts once `CommitGate` says so: at once for a broker that is alone, with replicas
+when every required one has it. The bytes of a round go to them while our own disk works. A round of
 messages that is written and does not count yet stays *open*: the next one waits for it, so that
 sequences have no gaps; records, checkpoints and decisions go on meanwhile. After a failed write,
 and at the start, bytes are offered only when they are on our own disk (*careful*): what was offered
@@ -210,9 +210,7 @@ class Committer:
             self._next()
             return
         sync_records = bool(decisions) or self._progress_is_old()
-        now = _Round(
-            appends, staged, staged_records, decisions, sync_records, placed, outliving
-        )  # fmt: skip
+        now = _Round(appends, staged, staged_records, decisions, sync_records, placed, outliving)
         self._busy = True
         if not self._careful:
             self._offer(now)

@@ -100,12 +100,16 @@ class InternalProducer:
                 safe.set_exception(error)
 
         append = Append(
-            batch=batch, topic_id=topic_id, count=incoming.row_count,
+            batch=batch,
+            topic_id=topic_id,
+            count=incoming.row_count,
             received_at_ms=self._clock.now_ms(),
-            tag_bloom=incoming.tag_bloom, priority=incoming.priority,
-            producer=incoming.producer, first_sequence=incoming.first_sequence,
+            tag_bloom=incoming.tag_bloom,
+            priority=incoming.priority,
+            producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
             searchable=incoming.searchable,
-        )  # fmt: skip
+        )
         self._committer.append(append, told)
         return safe
 
@@ -113,11 +117,15 @@ class InternalProducer:
 def copy_of(view: BatchView, row: int, notes: dict[str, PropertyValue]) -> Outgoing:
     """The same message, by its id, with some more said about it. It does not expire again."""
     return Outgoing(
-        body=view.body(row), key=view.key(row), tag=view.tag(row),
-        properties=view.properties(row) | notes, order_key=view.order_key(row),
-        priority=view.priority(row), born_at_ms=view.born_at_ms(row),
+        body=view.body(row),
+        key=view.key(row),
+        tag=view.tag(row),
+        properties=view.properties(row) | notes,
+        order_key=view.order_key(row),
+        priority=view.priority(row),
+        born_at_ms=view.born_at_ms(row),
         explicit_id=view.id_bytes(row),
-    )  # fmt: skip
+    )
 
 
 def split(letters: Sequence[Outgoing]) -> list[tuple[int, int]]:

@@ -80,9 +80,13 @@ class CopyForward:
         expired = sum(end - begin for change in changes for begin, end, _ in change.ranges)
         await self._decide(group, changes)
         log.warning(
-            "messages leave before they were handled", topic=group.topic, group=group.name,
-            upto=first, copied=copied, expired=expired,
-        )  # fmt: skip
+            "messages leave before they were handled",
+            topic=group.topic,
+            group=group.name,
+            upto=first,
+            copied=copied,
+            expired=expired,
+        )
 
     async def _copy(self, group: ConsumerGroup, pieces: list[Piece]) -> int:
         """Into the private lane; what cannot be copied is expired with the rest."""
@@ -100,9 +104,13 @@ class CopyForward:
                     copied += len(letters)
                 except TernError as error:
                     log.error(
-                        "messages could not be copied forward", topic=group.topic,
-                        group=group.name, first=at, end=stop, reason=error.message,
-                    )  # fmt: skip
+                        "messages could not be copied forward",
+                        topic=group.topic,
+                        group=group.name,
+                        first=at,
+                        end=stop,
+                        reason=error.message,
+                    )
                 await self._decide(group, group.lane.died(at, stop, expired=True))
         return copied
 

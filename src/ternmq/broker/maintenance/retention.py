@@ -192,9 +192,12 @@ class Retention:
         self._consume.trim(firsts)
         await stored.committer.alone(partial(stored.store.drop_oldest, segment.base))
         log.info(
-            "segment removed", base=segment.base, size=segment.end - segment.base, reason=reason,
+            "segment removed",
+            base=segment.base,
+            size=segment.end - segment.base,
+            reason=reason,
             used_percent=round(moment.used_percent, 1),
-        )  # fmt: skip
+        )
         return True
 
     def _untaken(self, firsts: dict[int, int]) -> str | None:

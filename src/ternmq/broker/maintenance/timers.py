@@ -74,8 +74,11 @@ class BrokerTimers:
                     cuts.append(self._groups.to_record(group, cut))
                     log.warning(
                         "message log ends before the pull log",
-                        topic=group.topic, group=group.name, end=end, known=lane.next,
-                    )  # fmt: skip
+                        topic=group.topic,
+                        group=group.name,
+                        end=end,
+                        known=lane.next,
+                    )
                 lane.cut_to(end)
             lane.grow(end)
             lane.ledger()

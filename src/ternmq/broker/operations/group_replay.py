@@ -95,9 +95,11 @@ class GroupReplays:
             first, end = self._consume.bounds(topic.id)
             done = 0 if request.dry_run else self._position(producer)
             step = _Step(
-                topic=topic.name, at=max(request.first, first, done), stop=min(request.end, end),
+                topic=topic.name,
+                at=max(request.first, first, done),
+                stop=min(request.end, end),
                 wanted=parse_filter(request.tag, request.filter),
-            )  # fmt: skip
+            )
             if step.stop > MESSAGE_SEQUENCE_MAX:
                 raise BadRequest(f"messages above {MESSAGE_SEQUENCE_MAX} cannot be replayed")
             if step.at < step.stop:
@@ -108,9 +110,11 @@ class GroupReplays:
         finally:
             self._running.discard(producer)
         return GroupReplayed(
-            next=max(step.at, request.first), copied=len(step.found), filtered=step.filtered,
+            next=max(step.at, request.first),
+            copied=len(step.found),
+            filtered=step.filtered,
             unreadable=step.unreadable,
-        )  # fmt: skip
+        )
 
     async def open(self, peer: Peer, request: ReplayOpen) -> ReplayOpened:
         """Where a replay of messages that the client brings goes, and how far it is."""
@@ -133,9 +137,11 @@ class GroupReplays:
         elif request.into:
             target = (await self._members.open_lane(topic, request.into)).name
         return ReplayOpened(
-            topic=target, start_ms=producer.start_ms, random=producer.random,
+            topic=target,
+            start_ms=producer.start_ms,
+            random=producer.random,
             position=self._position(producer),
-        )  # fmt: skip
+        )
 
     def _position(self, producer: ProducerId) -> int:
         return self._producers.position((producer.start_ms, producer.random))

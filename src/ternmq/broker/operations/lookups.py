@@ -40,9 +40,11 @@ class MessageLookup:
         return FoundPlaces(
             places=[
                 FoundPlace(
-                    topic=names[one.topic_id], sequence=one.sequence, offset=one.offset,
+                    topic=names[one.topic_id],
+                    sequence=one.sequence,
+                    offset=one.offset,
                     stored_at_ms=one.stored_at_ms,
                 )
                 for one in found
             ]
-        )  # fmt: skip
+        )

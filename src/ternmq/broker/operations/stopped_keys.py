@@ -60,9 +60,12 @@ class StoppedKeys:
         since = order.full_since_ms if order is not None and order.full else 0
         key, _, held = order.longest() if order is not None and since else ("", 0, 0)
         return GroupKeys(
-            stopped=shown, stopped_count=len(rows), full_since_ms=since, full_key=key,
+            stopped=shown,
+            stopped_count=len(rows),
+            full_since_ms=since,
+            full_key=key,
             full_rows=held,
-        )  # fmt: skip
+        )
 
     async def resume(self, request: KeyResume) -> KeyResumed:
         """Safe before it is answered; a restart does not stop the key again."""

@@ -158,8 +158,11 @@ class CheckBack:
             self._halves.dropped += 1
             log.error(
                 "transaction dropped: nobody knows what became of it; 'tern half list' shows it",
-                transaction=shown, app=one.app, checks=one.checks, rows=one.rows,
-            )  # fmt: skip
+                transaction=shown,
+                app=one.app,
+                checks=one.checks,
+                rows=one.rows,
+            )
         else:
             await self._check(one, now)
 
@@ -175,10 +178,15 @@ class CheckBack:
         one.checks += 1
         one.checked_at_ms = now
         question = HalfCheck(
-            transaction=one.info.transaction, topics=self._topics(one), rows=one.rows,
-            attempt=one.checks, opened_at_ms=one.opened_at_ms, message_id=view.message_id(0),
-            key=view.key(0), properties=view.properties(0),
-        )  # fmt: skip
+            transaction=one.info.transaction,
+            topics=self._topics(one),
+            rows=one.rows,
+            attempt=one.checks,
+            opened_at_ms=one.opened_at_ms,
+            message_id=view.message_id(0),
+            key=view.key(0),
+            properties=view.properties(0),
+        )
         peer.push(Command.CHECK, pack(question))
 
     # For people
@@ -214,12 +222,18 @@ class CheckBack:
 
     def _open(self, one: OpenTransaction) -> HalfOpen:
         return HalfOpen(
-            transaction=one.info.transaction, name=one.info.name, attempt=one.info.attempt,
-            app=one.app, state="dropped" if one.dropped_at_ms else "open",
-            topics=self._topics(one), rows=one.rows, size=sum(half.size for half in one.halves),
-            opened_at_ms=one.opened_at_ms, checks=one.checks,
+            transaction=one.info.transaction,
+            name=one.info.name,
+            attempt=one.info.attempt,
+            app=one.app,
+            state="dropped" if one.dropped_at_ms else "open",
+            topics=self._topics(one),
+            rows=one.rows,
+            size=sum(half.size for half in one.halves),
+            opened_at_ms=one.opened_at_ms,
+            checks=one.checks,
             next_at_ms=next_at_ms(one, self._settings),
-        )  # fmt: skip
+        )
 
     def _topics(self, one: OpenTransaction) -> list[str]:
         names = {topic.id: topic.name for topic in self._directory.topics()}

@@ -199,9 +199,12 @@ class HalfBatches:
             )
         if request.source != "client":
             log.info(
-                "transaction ended", transaction=request.transaction.hex(), app=one.app,
-                action=request.action, source=request.source,
-            )  # fmt: skip
+                "transaction ended",
+                transaction=request.transaction.hex(),
+                app=one.app,
+                action=request.action,
+                source=request.source,
+            )
         return self._answer(await self.decide(request.action, [one]), request.action, [])
 
     async def end_detached(self, request: DetachedEnd) -> HalfEnded:
@@ -302,9 +305,14 @@ class HalfBatches:
             )
         ending = Ending(kind=kind, transactions=keys, halves=halves)
         append = Append(
-            batch=bytearray(), topic_id=0, count=1, received_at_ms=self._now_ms(),
-            producer=(0, 0), first_sequence=0, special=ending,
-        )  # fmt: skip
+            batch=bytearray(),
+            topic_id=0,
+            count=1,
+            received_at_ms=self._now_ms(),
+            producer=(0, 0),
+            first_sequence=0,
+            special=ending,
+        )
         done = self._new_future()
         self._ending |= dict.fromkeys(keys, done)
         await self._store(append, done, lambda: self._decided(keys))
@@ -314,11 +322,13 @@ class HalfBatches:
         assert ending.decision is not None
         places = [
             HalfPlace(
-                topic=self._name(one.topic_id) or "", sequence=one.sequence, count=one.count,
+                topic=self._name(one.topic_id) or "",
+                sequence=one.sequence,
+                count=one.count,
                 first_sequence=one.first_sequence,
             )
             for one in ending.decision.placed
-        ]  # fmt: skip
+        ]
         return HalfEnded(state=_STATES[action], placed=places, attempts=attempts)
 
     def _repeated(

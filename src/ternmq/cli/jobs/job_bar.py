@@ -54,9 +54,12 @@ def job_bar(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
         TextColumn("{task.fields[spark]}"),
-    )  # fmt: skip
+    )
     over = threading.Event()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task(what, total=total, spark="")

@@ -39,9 +39,14 @@ T = TypeVar("T")
 
 Database = Annotated[
     str,
-    typer.Option("--database", "-d", envvar="TERN_DATABASE", metavar="DB_URL",
-                 help="SQLAlchemy URL, e.g. postgresql+psycopg://user@host/name."),
-]  # fmt: skip
+    typer.Option(
+        "--database",
+        "-d",
+        envvar="TERN_DATABASE",
+        metavar="DB_URL",
+        help="SQLAlchemy URL, e.g. postgresql+psycopg://user@host/name.",
+    ),
+]
 TableName = Annotated[str, typer.Option("--table", help="Name of the outbox table.")]
 Schema = Annotated[str | None, typer.Option("--schema", help="Schema of the table.")]
 Rows = Annotated[list[int] | None, typer.Argument(metavar="ROW", help="Row numbers.")]
@@ -52,18 +57,25 @@ TABLE = "tern_outbox"
 def relay(
     database: Annotated[
         list[str],
-        typer.Option("--database", "-d", envvar="TERN_DATABASE", metavar="DB_URL",
-                     help="SQLAlchemy URL; may be repeated for sharded databases."),
+        typer.Option(
+            "--database",
+            "-d",
+            envvar="TERN_DATABASE",
+            metavar="DB_URL",
+            help="SQLAlchemy URL; may be repeated for sharded databases.",
+        ),
     ],
-    table: TableName = TABLE, schema: Schema = None,
+    table: TableName = TABLE,
+    schema: Schema = None,
     rows_max: Annotated[int, typer.Option(min=1, max=100_000, help="Rows sent at once.")] = 1_000,
     poll: Annotated[float, typer.Option(min=0.01, help="Seconds between two looks.")] = 1.0,
     lease: Annotated[
         float, typer.Option(min=1, max=3600, help="Seconds until another relay may take its rows.")
     ] = 60.0,
     once: Annotated[bool, typer.Option("--once", help="Send what is due, then end.")] = False,
-    url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Send rows that applications left behind; several relays may run."""
     from ternmq.outbox import Outbox, RelaySettings
 
@@ -124,11 +136,14 @@ async def _until_asked(work: Any) -> None:
 
 @app.command("list")
 def list_rows(
-    database: Database, topic: Annotated[str | None, typer.Option(help="Of this topic.")] = None,
+    database: Database,
+    topic: Annotated[str | None, typer.Option(help="Of this topic.")] = None,
     parked: Annotated[bool, typer.Option("--parked", help="Only parked ones.")] = False,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
-    table: TableName = TABLE, schema: Schema = None, as_json: Json = False,
-) -> None:  # fmt: skip
+    table: TableName = TABLE,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
     """List rows that are not sent yet, oldest first."""
 
     def work(rows: "OutboxRows", connection: "Connection") -> "tuple[list[OutboxRow], int]":
@@ -148,9 +163,16 @@ def list_rows(
         shown = _fields(row)
         reason = preview((row.error or "").encode())
         lines.append(
-            (row.id, row.topic, shown["created_at"], shown["state"], row.broker_group or "",
-             row.attempts, reason)
-        )  # fmt: skip
+            (
+                row.id,
+                row.topic,
+                shown["created_at"],
+                shown["state"],
+                row.broker_group or "",
+                row.attempts,
+                reason,
+            )
+        )
     show_table(columns, lines)
     if total > len(found):
         note(f"{total - len(found)} more; --count shows them")
@@ -158,8 +180,11 @@ def list_rows(
 
 @app.command()
 def show(
-    row: int, database: Database, table: TableName = TABLE, schema: Schema = None,
-) -> None:  # fmt: skip
+    row: int,
+    database: Database,
+    table: TableName = TABLE,
+    schema: Schema = None,
+) -> None:
     """Show one row with its message, as JSON."""
     from ternmq.batch.properties import value_from_text
     from ternmq.client.model.stored_message import read
@@ -179,20 +204,30 @@ def show(
     properties = {
         name: value_from_text(kind, value) for name, kind, value in content.properties or ()
     }
-    show_json({
-        **fields, "key": content.key, "tag": content.tag, "order_key": content.order_key,
-        "properties": properties, "priority": content.priority, "body": content.body,
-        "expires_at": utc(content.expire_at_ms) if content.expire_at_ms else None,
-        "due_at": utc(content.due_at_ms) if content.due_at_ms else None,
-    })  # fmt: skip
+    show_json(
+        {
+            **fields,
+            "key": content.key,
+            "tag": content.tag,
+            "order_key": content.order_key,
+            "properties": properties,
+            "priority": content.priority,
+            "body": content.body,
+            "expires_at": utc(content.expire_at_ms) if content.expire_at_ms else None,
+            "due_at": utc(content.due_at_ms) if content.due_at_ms else None,
+        }
+    )
 
 
 @app.command()
 def retry(
-    database: Database, rows: Rows = None,
+    database: Database,
+    rows: Rows = None,
     parked: Annotated[bool, typer.Option("--parked", help="All parked ones.")] = False,
-    table: TableName = TABLE, schema: Schema = None, as_json: Json = False,
-) -> None:  # fmt: skip
+    table: TableName = TABLE,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
     """Make rows due now, counted from the start again."""
 
     def work(of: "OutboxRows", connection: "Connection") -> int:
@@ -204,9 +239,13 @@ def retry(
 
 @app.command()
 def delete(
-    database: Database, rows: Annotated[list[int], typer.Argument(metavar="ROW")],
-    yes: Yes = False, table: TableName = TABLE, schema: Schema = None, as_json: Json = False,
-) -> None:  # fmt: skip
+    database: Database,
+    rows: Annotated[list[int], typer.Argument(metavar="ROW")],
+    yes: Yes = False,
+    table: TableName = TABLE,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
     """Remove rows without sending them."""
     confirm(f"Delete {len(rows)} messages that were never sent?", yes=yes)
 
@@ -218,13 +257,17 @@ def delete(
 
 @app.command()
 def move(
-    database: Database, to: Annotated[str, typer.Option("--to", help="Broker group to send to.")],
+    database: Database,
+    to: Annotated[str, typer.Option("--to", help="Broker group to send to.")],
     rows: Rows = None,
     gone: Annotated[
         str | None, typer.Option("--from", help="All rows of this broker group.")
     ] = None,
-    yes: Yes = False, table: TableName = TABLE, schema: Schema = None, as_json: Json = False,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    table: TableName = TABLE,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
     """Send rows to another broker group: their own is gone for good."""
     from ternmq.core.ids import check_name
 
@@ -375,10 +418,15 @@ def _fields(row: "OutboxRow") -> dict[str, Any]:
     else:
         state = "due" if row.ready_ms <= now_ms else f"waits until {utc(row.ready_ms)}"
     return {
-        "row": row.id, "id": row.message_id, "topic": row.topic, "state": state,
-        "broker_group": row.broker_group, "created_at": utc(row.created_ms),
-        "attempts": row.attempts, "error": row.error,
-    }  # fmt: skip
+        "row": row.id,
+        "id": row.message_id,
+        "topic": row.topic,
+        "state": state,
+        "broker_group": row.broker_group,
+        "created_at": utc(row.created_ms),
+        "attempts": row.attempts,
+        "error": row.error,
+    }
 
 
 def _report(done: str, count: int, asked: Sequence[int] | None, *, as_json: bool) -> None:

@@ -78,17 +78,24 @@ def archive(
     fail_on_data_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss", help="Stop where messages were already removed.")
     ] = False,
-    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    master: Master = None,
+    conf: Conf = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Write every stored message and every delivery record to Parquet, exactly once."""
     from ternmq.pipeline.archive.job import ArchiveJob, Archiver, Round, prepared
 
     if form not in ("parquet", "delta"):
         raise BadRequest(f"--format is parquet or delta, not {form!r}")
     job = ArchiveJob(
-        url=url, target=to, deliveries=deliveries, fail_on_data_loss=fail_on_data_loss,
-        topics=_names(topics), delta=form == "delta",
-    )  # fmt: skip
+        url=url,
+        target=to,
+        deliveries=deliveries,
+        fail_on_data_loss=fail_on_data_loss,
+        topics=_names(topics),
+        delta=form == "delta",
+    )
     prepared(job)  # Before Spark takes its seconds to start.
     done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0}
     with (
@@ -129,8 +136,10 @@ def compact(
     keep: Annotated[
         str | None, typer.Option("--keep", help="Remove days that are older, e.g. 90d.")
     ] = None,
-    master: Master = None, conf: Conf = None, as_json: Json = False,
-) -> None:  # fmt: skip
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
     """Join the files of each day that has ended, and let old days go."""
     from ternmq.pipeline.archive import compaction
     from ternmq.pipeline.archive.store import ArchiveStore
@@ -187,12 +196,17 @@ def find(
             ("id", "topic", "#sequence", "stored", "key", "tag", "body"),
             [
                 (
-                    row["id"], row["topic"], row["sequence"], utc(row["stored_at"]), row["key"],
-                    row["tag"], preview(row["body"]),
+                    row["id"],
+                    row["topic"],
+                    row["sequence"],
+                    utc(row["stored_at"]),
+                    row["key"],
+                    row["tag"],
+                    preview(row["body"]),
                 )
                 for row in found
             ],
-        )  # fmt: skip
+        )
     if not found:
         note("nothing found")
         raise typer.Exit(1)
@@ -218,17 +232,24 @@ def trace(
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="With --follow: where to remember.")
     ] = None,
-    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    master: Master = None,
+    conf: Conf = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Latency, throughput, backlog, and what was stored and never acked."""
     from ternmq.pipeline.archive.store import ArchiveStore
     from ternmq.pipeline.cluster import cluster
     from ternmq.pipeline.jobs import trace as tracing
 
     job = tracing.TraceJob(
-        url=url, archive=archive, topics=_names(topics), from_ms=_time_ms(since, 0),
-        to_ms=_time_ms(until, 2**62), older_than_s=parse_duration_ms(older) // 1000 if older else 0,
-    )  # fmt: skip
+        url=url,
+        archive=archive,
+        topics=_names(topics),
+        from_ms=_time_ms(since, 0),
+        to_ms=_time_ms(until, 2**62),
+        older_than_s=parse_duration_ms(older) // 1000 if older else 0,
+    )
     if out is not None:
         _make_folder(out)
     if archive:  # Before Spark takes its seconds to start.
@@ -267,8 +288,11 @@ def dead_letters(
     rate: Annotated[str, typer.Option("--rate", help="At most so many, e.g. 500/s.")] = "none",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     yes: Yes = False,
-    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    master: Master = None,
+    conf: Conf = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """What died of what, by cause; and sending it again, to the groups it died in."""
     from ternmq.pipeline.cluster import cluster
     from ternmq.pipeline.jobs import dead_letters as letters

@@ -29,8 +29,11 @@ def replay(
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     yes: Yes = False,
-    master: Master = None, conf: Conf = None, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    master: Master = None,
+    conf: Conf = None,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Send archived messages once more, with their ids, exactly once.
 
     Stopped or killed halfway, the same command goes on.
@@ -40,9 +43,15 @@ def replay(
     from ternmq.pipeline.jobs.replay_plan import check_choice
 
     job = ReplayJob(
-        url=url, archive=archive, topic=topic, to_topic=to_topic, group=group, where=where,
-        rate=job_rate(rate), name=name,
-    )  # fmt: skip
+        url=url,
+        archive=archive,
+        topic=topic,
+        to_topic=to_topic,
+        group=group,
+        where=where,
+        rate=job_rate(rate),
+        name=name,
+    )
     check_choice(topic, to_topic, group)
     ArchiveStore(archive).check()  # Before Spark takes its seconds to start.
     sent = 0

@@ -146,8 +146,16 @@ def browse(
         return
     several = len({message.broker_group for message in messages}) > 1
     show_table(
-        ["#sequence", *(["broker group"] if several else []), "stored", "id", "key", "tag", "#size",
-         "body"],
+        [
+            "#sequence",
+            *(["broker group"] if several else []),
+            "stored",
+            "id",
+            "key",
+            "tag",
+            "#size",
+            "body",
+        ],
         [
             (
                 message.sequence,
@@ -161,7 +169,7 @@ def browse(
             )
             for message in messages
         ],
-    )  # fmt: skip
+    )
     end_incomplete(missing)
 
 

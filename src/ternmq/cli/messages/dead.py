@@ -157,11 +157,16 @@ def _moment_ms(flag: str, text: str, now: datetime) -> int:
 
 @app.command("list")
 def list_letters(
-    group: GroupName = None, ids: OnlyIds = None, error: Error = None, topic: Topic = None,
-    since: Since = None, until: Until = None,
+    group: GroupName = None,
+    ids: OnlyIds = None,
+    error: Error = None,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
-    url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """List the open dead letters of a group, or what a topic refused."""
     box = find_box(group, topic)
     found = Shown(count)
@@ -216,12 +221,18 @@ def show(
 
 @app.command()
 def resend(
-    group: GroupName = None, ids: OnlyIds = None, error: Error = None, topic: Topic = None,
-    since: Since = None, until: Until = None,
+    group: GroupName = None,
+    ids: OnlyIds = None,
+    error: Error = None,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
     rate: Annotated[int, typer.Option(min=1, help="At most so many a second.")] = 1_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    yes: Yes = False, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Send dead letters again: to this group alone, as new, at attempt 1.
 
     Without a group: put what a topic refused into it.
@@ -232,11 +243,17 @@ def resend(
 
 @app.command()
 def delete(
-    group: GroupName = None, ids: OnlyIds = None, error: Error = None, topic: Topic = None,
-    since: Since = None, until: Until = None,
+    group: GroupName = None,
+    ids: OnlyIds = None,
+    error: Error = None,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    yes: Yes = False, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Let them go for good."""
     choice = _choice(ids, error, topic, since, until)
     how = DeadOptions(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
@@ -248,9 +265,13 @@ def export(
     names: Annotated[
         list[str], typer.Argument(metavar="[GROUP] FILE", help="Whose, and the file to write.")
     ],
-    ids: OnlyIds = None, error: Error = None, topic: Topic = None, since: Since = None,
-    until: Until = None, url: Url = URL,
-) -> None:  # fmt: skip
+    ids: OnlyIds = None,
+    error: Error = None,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
+    url: Url = URL,
+) -> None:
     """Write them to a file, one JSON object per line; they stay open."""
     group, file_name = _group_and(names, "FILE")
     target, box = Path(file_name), find_box(group, topic)

@@ -89,9 +89,13 @@ class DelayOptions:
 
 
 def _choice(
-    ids: list[str] | None, key: str, topic: str, since: str | None, to: str | None,
+    ids: list[str] | None,
+    key: str,
+    topic: str,
+    since: str | None,
+    to: str | None,
     hour: str | None = None,
-) -> DelayChoice:  # fmt: skip
+) -> DelayChoice:
     start, end = parse_when(since), parse_when(to)
     if hour is not None:
         if start is not None or end is not None:
@@ -143,10 +147,15 @@ def serve(
 
 @app.command("list")
 def list_waiting(
-    topic: Topic = "", key: Key = "", since: From = None, to: To = None, hour: Hour = None,
+    topic: Topic = "",
+    key: Key = "",
+    since: From = None,
+    to: To = None,
+    hour: Hour = None,
     limit: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
-    url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """List messages that wait, the next to be due first."""
     choice = _choice(None, key, topic, since, to, hour)
     _show_rows(use(url, lambda mq: _rows(mq, choice, limit + 1)), limit, as_json=as_json)
@@ -169,18 +178,22 @@ def find(
 
 @app.command()
 def count(
-    topic: Topic = "", since: From = None, to: To = None,
+    topic: Topic = "",
+    since: From = None,
+    to: To = None,
     by: Annotated[By | None, typer.Option(help="Add up by hour or by day.")] = None,
-    url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Count messages that wait, hour by hour, as a chart."""
     start, end = parse_when(since), parse_when(to)
     counts = use(url, lambda mq: mq.admin.delays.counts(topic, start, end))
     total = sum(pending for _, pending in counts.hours)
     if as_json:
         hours = [{"start": utc(at), "pending": pending} for at, pending in counts.hours]
-        show_json({"topic": topic or None, "pending": total, "hour_ms": counts.hour_ms,
-                   "hours": hours})  # fmt: skip
+        show_json(
+            {"topic": topic or None, "pending": total, "hour_ms": counts.hour_ms, "hours": hours}
+        )
         return
     width = shutil.get_terminal_size().columns
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
@@ -191,11 +204,17 @@ def count(
 
 @app.command()
 def cancel(
-    ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
+    ids: Ids = None,
+    key: Key = "",
+    topic: Topic = "",
+    since: From = None,
+    to: To = None,
     hour: Hour = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    yes: Yes = False, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Take messages back before they are due."""
     choice = _choice(ids, key, topic, since, to, hour)
     how = DelayOptions(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
@@ -204,13 +223,19 @@ def cancel(
 
 @app.command()
 def reschedule(
-    ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
+    ids: Ids = None,
+    key: Key = "",
+    topic: Topic = "",
+    since: From = None,
+    to: To = None,
     hour: Hour = None,
     at: Annotated[str | None, typer.Option(help="New time, with its zone.")] = None,
     delay: Annotated[str | None, typer.Option(help="From now: 30m, 1h30m.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    yes: Yes = False, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Let messages be due at another time."""
     if (at is None) == (delay is None):
         raise BadRequest("reschedule to when? give --at TIME or --delay DURATION")
@@ -222,11 +247,17 @@ def reschedule(
 
 @app.command()
 def fire(
-    ids: Ids = None, key: Key = "", topic: Topic = "", since: From = None, to: To = None,
+    ids: Ids = None,
+    key: Key = "",
+    topic: Topic = "",
+    since: From = None,
+    to: To = None,
     hour: Hour = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
-    yes: Yes = False, url: Url = URL, as_json: Json = False,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    url: Url = URL,
+    as_json: Json = False,
+) -> None:
     """Let messages go out now."""
     choice = _choice(ids, key, topic, since, to, hour)
     how = DelayOptions(dry_run=dry_run, yes=yes, url=url, as_json=as_json)
@@ -236,8 +267,9 @@ def fire(
 @app.command()
 def forget(
     name: Annotated[str, typer.Argument(help="Name of the delay server.")],
-    yes: Yes = False, url: Url = URL,
-) -> None:  # fmt: skip
+    yes: Yes = False,
+    url: Url = URL,
+) -> None:
     """Forget a delay server that is gone for good, with the messages it may hold."""
     confirm(f"Forget delay server {name}, and whatever still waits there?", yes=yes)
     use(url, lambda mq: mq.admin.delays.forget(name))
@@ -261,9 +293,13 @@ async def _rows(mq: "Client", choice: DelayChoice, limit: int) -> list[DelayRow]
     rows: list[DelayRow] = []
     for one in choice.ids or ("",):
         rows += await mq.admin.delays.rows(
-            topic=choice.topic, id=one, key=choice.key, start=choice.start, end=choice.end,
+            topic=choice.topic,
+            id=one,
+            key=choice.key,
+            start=choice.start,
+            end=choice.end,
             limit=limit,
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -326,12 +362,17 @@ def _show_rows(rows: list[DelayRow], limit: int, *, as_json: bool) -> None:
         ["id", "topic", "key", "due", "in", "#size", "state"],
         [
             (
-                explicit_id_text(row.id), row.topic, row.key or None, utc(row.due_at_ms),
-                ahead(row.due_at_ms / 1000 - now.timestamp()), row.size, row.state,
+                explicit_id_text(row.id),
+                row.topic,
+                row.key or None,
+                utc(row.due_at_ms),
+                ahead(row.due_at_ms / 1000 - now.timestamp()),
+                row.size,
+                row.state,
             )
             for row in shown
         ],
-    )  # fmt: skip
+    )
     if len(rows) > limit:
         note("there are more; --count shows them")
 

@@ -40,8 +40,12 @@ def find(
     if (message_id is None) == (key is None):
         raise BadRequest("say --id ID or --key KEY")
     options: FindOptions = {
-        "id": message_id, "key": key, "start": _time(since), "end": _time(until), "limit": limit,
-    }  # fmt: skip
+        "id": message_id,
+        "key": key,
+        "start": _time(since),
+        "end": _time(until),
+        "limit": limit,
+    }
 
     missing: dict[str, str] = {}
     options["missing"] = missing

@@ -59,17 +59,36 @@ def list_open(
         return
     if found.transactions:
         show_table(
-            ["transaction", "#attempt", "app", "state", "topics", "#messages", "#size", "opened",
-             "#checks", "next", "broker group"],
+            [
+                "transaction",
+                "#attempt",
+                "app",
+                "state",
+                "topics",
+                "#messages",
+                "#size",
+                "opened",
+                "#checks",
+                "next",
+                "broker group",
+            ],
             [
                 (
-                    one.name or one.transaction.hex(), one.attempt if one.name else None, one.app,
-                    one.state, ",".join(one.topics), one.rows, size(one.size),
-                    utc(one.opened_at_ms), one.checks, utc(one.next_at_ms), one.broker_group,
+                    one.name or one.transaction.hex(),
+                    one.attempt if one.name else None,
+                    one.app,
+                    one.state,
+                    ",".join(one.topics),
+                    one.rows,
+                    size(one.size),
+                    utc(one.opened_at_ms),
+                    one.checks,
+                    utc(one.next_at_ms),
+                    one.broker_group,
                 )
                 for one in found.transactions
             ],
-        )  # fmt: skip
+        )
     note(f"{found.total} open, {found.dropped} given up since the broker started")
     end_incomplete(missing)
 
@@ -147,8 +166,10 @@ async def _end(
         ending = await mq.commit_detached(transaction, attempts)
     return HalfEnded(
         state="committed" if ending.state == "committed" else "rolled_back",
-        placed=ending.placed, attempts=ending.attempts, repeated=ending.repeated,
-    )  # fmt: skip
+        placed=ending.placed,
+        attempts=ending.attempts,
+        repeated=ending.repeated,
+    )
 
 
 def _show_end(transaction: str, ended: HalfEnded, *, as_json: bool) -> None:

@@ -87,12 +87,16 @@ def send(
     check_name("topic", topic)
     check_sources(bodies or [], file=file, lines=lines, count=count)
     given = {
-        "key": key, "tag": tag, "order_key": order_key, "priority": priority,
+        "key": key,
+        "tag": tag,
+        "order_key": order_key,
+        "priority": priority,
         "ttl": None if ttl is None else parse_delay(ttl),
-        "confirm_group": confirm_group, "timeout": timeout,
+        "confirm_group": confirm_group,
+        "timeout": timeout,
         "properties": dict(parse_property(text) for text in properties or ()) or None,
         **when(delay, at),
-    }  # fmt: skip
+    }
     extras = cast(
         "SendOptions", {name: value for name, value in given.items() if value is not None}
     )

@@ -94,8 +94,16 @@ def make_plan(shape: Shape, folder: Path, base: int, extra: Extra | None = None)
 
     def server(name: str, role: str, *arguments: str) -> Planned:
         port = next(ports)
-        place = ("--port", str(port), "--host", HOST, "--advertised-host", HOST,
-                 "--data-dir", str(folder / name))  # fmt: skip
+        place = (
+            "--port",
+            str(port),
+            "--host",
+            HOST,
+            "--advertised-host",
+            HOST,
+            "--data-dir",
+            str(folder / name),
+        )
         words = (role, "serve", *arguments, *place, *extra.everybody)
         return Planned(name=name, role=role, port=port, arguments=words)
 

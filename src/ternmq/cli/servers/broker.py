@@ -150,13 +150,21 @@ def handover(
 
     done, standing = use(url, job)
     if as_json:
-        show_json({"group": group, "member": done.member_id, "epoch": done.epoch,
-                   "paused_ms": done.paused_ms})  # fmt: skip
+        show_json(
+            {
+                "group": group,
+                "member": done.member_id,
+                "epoch": done.epoch,
+                "paused_ms": done.paused_ms,
+            }
+        )
         return
     leader = standing.member(done.member_id)
     name = leader.name if leader else done.member_id
-    say(f"{name} is the master of {group} at epoch {done.epoch}; "
-        f"sending paused for {done.paused_ms} ms")  # fmt: skip
+    say(
+        f"{name} is the master of {group} at epoch {done.epoch}; "
+        f"sending paused for {done.paused_ms} ms"
+    )
 
 
 @app.command()
@@ -206,16 +214,27 @@ async def _loss(mq: "Client", group: str, member: str, kind: ServerFlag) -> str:
 
 def _cells(line: "BrokerState") -> list[str]:
     in_sync = ("yes" if line.waits or line.role == "master" else "near") if line.in_sync else "no"
-    cells = (line.group, line.kind, line.name or None, line.role, in_sync, line.epoch,
-             line.state, line.address, line.pid, line.lag)  # fmt: skip
+    cells = (
+        line.group,
+        line.kind,
+        line.name or None,
+        line.role,
+        in_sync,
+        line.epoch,
+        line.state,
+        line.address,
+        line.pid,
+        line.lag,
+    )
     return ["-" if cell is None else str(cell) for cell in cells]
 
 
 def _show_standing(standing: "Standing", as_json: bool) -> None:
     if as_json:
-        show_json(msgspec.structs.asdict(standing) | {
-            "members": [msgspec.structs.asdict(each) for each in standing.members]
-        })  # fmt: skip
+        show_json(
+            msgspec.structs.asdict(standing)
+            | {"members": [msgspec.structs.asdict(each) for each in standing.members]}
+        )
         return
     names = {each.id: each.name for each in standing.members}
     in_sync = ", ".join(names.get(each, each) for each in standing.in_sync) or "nobody"

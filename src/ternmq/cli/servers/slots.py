@@ -154,11 +154,14 @@ def _show(placement: Placement, as_json: bool) -> None:
     groups = sorted({*owners, *behind, *placement.weights})
     rows = [
         [
-            name, str(owners[name]), str(placement.weights.get(name, 100)),
-            str(closing[name] or "-"), str(behind[name] or "-"),
+            name,
+            str(owners[name]),
+            str(placement.weights.get(name, 100)),
+            str(closing[name] or "-"),
+            str(behind[name] or "-"),
         ]
         for name in groups
-    ]  # fmt: skip
+    ]
     show_table(["group", "slots", "weight", "giving up", "unsettled here"], rows)
     if placement.behind:
         note(f"not settled on their former owners: {spans(list(placement.behind))}")

@@ -254,12 +254,23 @@ def change(
     as_json: Json = False,
 ) -> None:
     """Change a group's settings; they apply at once, also to what waits for a retry."""
-    _set(topic, group, url, as_json, None, retry=retry, attempts_max=attempts,
-         ordered_attempts_max=ordered_attempts, in_flight_max=max_in_flight,
-         consumer_in_flight_max=consumer_max_in_flight, backlog_alarm=backlog_alarm,
-         dead_letter_keep_ms=_keep_ms(dead_keep), on_failure=on_failure,
-         priority=_on_or_off(priority),
-         **limit.rates(rate, bytes_rate))  # fmt: skip
+    _set(
+        topic,
+        group,
+        url,
+        as_json,
+        None,
+        retry=retry,
+        attempts_max=attempts,
+        ordered_attempts_max=ordered_attempts,
+        in_flight_max=max_in_flight,
+        consumer_in_flight_max=consumer_max_in_flight,
+        backlog_alarm=backlog_alarm,
+        dead_letter_keep_ms=_keep_ms(dead_keep),
+        on_failure=on_failure,
+        priority=_on_or_off(priority),
+        **limit.rates(rate, bytes_rate),
+    )
 
 
 OneMember = Annotated[

@@ -159,10 +159,17 @@ def replay(
 
     now = datetime.now(UTC)
     wanted = Replay(
-        topic=topic, into=into, start=starts.parse_start(start, now=now),
-        end=starts.parse_start(end, now=now), tag=tag, filter=filter, rate=rate,
-        name=resume or new_replay_name(), dry_run=dry_run, broker_group=broker_group,
-    )  # fmt: skip
+        topic=topic,
+        into=into,
+        start=starts.parse_start(start, now=now),
+        end=starts.parse_start(end, now=now),
+        tag=tag,
+        filter=filter,
+        rate=rate,
+        name=resume or new_replay_name(),
+        dry_run=dry_run,
+        broker_group=broker_group,
+    )
     latest = ReplayProgress(name=wanted.name)
 
     def told(progress: ReplayProgress) -> None:

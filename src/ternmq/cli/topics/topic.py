@@ -101,16 +101,20 @@ def show(name: Name, watch: Watch = False, url: Url = URL, as_json: Json = False
         topic, held, figures = seen
         if as_json:
             parts = {"broker_groups": _each(held)}
-            show_json(_fields(topic) | _held(held) | _figures(figures) | parts,
-                      indent=None if watch else 2)  # fmt: skip
+            show_json(
+                _fields(topic) | _held(held) | _figures(figures) | parts,
+                indent=None if watch else 2,
+            )
             return
         show_facts(_facts(topic) | _held(held) | _shown_figures(figures))
         if len(held) > 1:
             show_table(
                 ["broker group", "#first", "#end", "#messages"],
-                [(one["broker_group"], one["first"], one["end"], one["messages"])
-                 for one in _each(held)],
-            )  # fmt: skip
+                [
+                    (one["broker_group"], one["first"], one["end"], one["messages"])
+                    for one in _each(held)
+                ],
+            )
 
     show_again(url, look, show_it, watch=watch)
 
@@ -132,10 +136,14 @@ def _held(held: Held) -> dict[str, object]:
 
 def _each(held: Held) -> list[dict[str, object]]:
     return [
-        {"broker_group": name, "first": status.first, "end": status.end,
-         "messages": status.end - status.first}
+        {
+            "broker_group": name,
+            "first": status.first,
+            "end": status.end,
+            "messages": status.end - status.first,
+        }
         for name, status in sorted(held.items())
-    ]  # fmt: skip
+    ]
 
 
 def _figures(all_figures: list[TopicFigures]) -> dict[str, object]:

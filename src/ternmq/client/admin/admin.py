@@ -407,9 +407,13 @@ class Admin:
         return await BrokerMembers(self._links).standings()
 
     async def promote(
-        self, group: str, member: str | None = None, force: bool = False, accept_loss: bool = False,
+        self,
+        group: str,
+        member: str | None = None,
+        force: bool = False,
+        accept_loss: bool = False,
         kind: GroupKind = "realtime",
-    ) -> Standing:  # fmt: skip
+    ) -> Standing:
         """Make a member of a broker group (of a delay server: kind "delay") its master, and wait
         until it serves; None: one that is in sync. `force`: although the master may be alive; it
         stops acknowledging. `accept_loss`: although the member is not in sync; what it lacks of

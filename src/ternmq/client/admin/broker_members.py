@@ -143,9 +143,11 @@ class BrokerMembers:
     ) -> Standing:
         standing = await self.standing(group, kind)
         wanted = MemberForget(
-            broker_group=group, kind=kind, member_id=find_member(standing, member).id,
+            broker_group=group,
+            kind=kind,
+            member_id=find_member(standing, member).id,
             accept_loss=accept_loss,
-        )  # fmt: skip
+        )
         return await self._links.ask_meta(Command.MEMBER_FORGET, wanted, Standing)
 
     async def _candidate(self, standing: Standing) -> Member:

@@ -123,9 +123,14 @@ class Delays:
         after = b""
         while len(found) < limit:
             page = DelayFind(
-                topic=find.topic, id=find.id, key=find.key, from_ms=find.from_ms, to_ms=find.to_ms,
-                after=after, limit=min(PAGE_ROWS, limit - len(found)),
-            )  # fmt: skip
+                topic=find.topic,
+                id=find.id,
+                key=find.key,
+                from_ms=find.from_ms,
+                to_ms=find.to_ms,
+                after=after,
+                limit=min(PAGE_ROWS, limit - len(found)),
+            )
             answer = await self._links.ask(link, Command.DELAY_FIND, page, DelayRows)
             found += answer.rows
             after = answer.next
@@ -235,9 +240,13 @@ def _change(action: DelayAction, message: Delayed, at: object, delay: object) ->
     if message.due_at_ms is None:
         raise BadRequest("this message was not sent for later (delay=, at=): it is with the broker")
     return DelayChange(
-        action=action, id=message.id_bytes if isinstance(message, Receipt) else message.id,
-        topic=message.topic, due_at_ms=message.due_at_ms, at_ms=at_ms, after_ms=after_ms,
-    )  # fmt: skip
+        action=action,
+        id=message.id_bytes if isinstance(message, Receipt) else message.id,
+        topic=message.topic,
+        due_at_ms=message.due_at_ms,
+        at_ms=at_ms,
+        after_ms=after_ms,
+    )
 
 
 def _raise_silent(groups: Sequence[str], answers: "Sequence[Record | TernError]") -> None:

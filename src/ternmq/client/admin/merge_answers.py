@@ -13,9 +13,18 @@ from ternmq.wire.messages.commands import ConsumerInfo, Group, GroupResetDone, L
 from ternmq.wire.messages.stats import GroupFigures, Rates
 
 COUNTS = (
-    "start", "end", "total", "ready", "in_flight", "waiting_retry", "acked", "filtered", "skipped",
-    "dead", "expired",
-)  # fmt: skip
+    "start",
+    "end",
+    "total",
+    "ready",
+    "in_flight",
+    "waiting_retry",
+    "acked",
+    "filtered",
+    "skipped",
+    "dead",
+    "expired",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

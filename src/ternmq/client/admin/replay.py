@@ -76,10 +76,12 @@ async def run_replay(
         while at < end:
             step = await _step(links, link, wanted, at, end)
             progress = replace(
-                progress, looked=progress.looked + step.next - at,
-                copied=progress.copied + step.copied, filtered=progress.filtered + step.filtered,
+                progress,
+                looked=progress.looked + step.next - at,
+                copied=progress.copied + step.copied,
+                filtered=progress.filtered + step.filtered,
                 unreadable=progress.unreadable + step.unreadable,
-            )  # fmt: skip
+            )
             told(progress)
             if step.next <= at:
                 break  # The rest was removed meanwhile.
@@ -117,9 +119,16 @@ async def _bounds(links: Cluster, link: Link, wanted: Replay) -> tuple[int, int]
 async def _step(links: Cluster, link: Link, wanted: Replay, at: int, end: int) -> GroupReplayed:
     rows = min(STEP_ROWS, max(1, wanted.rate // 10)) if wanted.rate else STEP_ROWS
     asked = GroupReplay(
-        topic=wanted.topic, into=wanted.into, first=at, end=end, replay=wanted.name,
-        rows_max=rows, tag=wanted.tag, filter=wanted.filter, dry_run=wanted.dry_run,
-    )  # fmt: skip
+        topic=wanted.topic,
+        into=wanted.into,
+        first=at,
+        end=end,
+        replay=wanted.name,
+        rows_max=rows,
+        tag=wanted.tag,
+        filter=wanted.filter,
+        dry_run=wanted.dry_run,
+    )
     while True:
         try:
             return await links.ask(link, Command.GROUP_REPLAY, asked, GroupReplayed)

@@ -59,8 +59,10 @@ class HandlerLoop:
         """Nothing more comes, ever: whoever waits for `stop` does not hear of it before."""
         log.error(
             "a handler gets no more messages",
-            group=self._subscriber.group, handler=self._subscriber.name, reason=error.message,
-        )  # fmt: skip
+            group=self._subscriber.group,
+            handler=self._subscriber.name,
+            reason=error.message,
+        )
 
     async def drain(self, until: float, hurry: asyncio.Event) -> None:
         """Wait for running handlers, until that moment or `hurry`; then cancel them."""

@@ -84,8 +84,10 @@ class Feeding:
             raise BadRequest("batch_size and batch_wait are for batch=True")
         self._inbox: HandledOnce | None = own.get("inbox")
         if self._inbox is not None and (self._batch or own.get("auto_ack") is False):
-            raise BadRequest("inbox= handles message by message and acks after its own commit: "
-                             "leave out batch= and auto_ack=")  # fmt: skip
+            raise BadRequest(
+                "inbox= handles message by message and acks after its own commit: "
+                "leave out batch= and auto_ack="
+            )
         self._checked = {
             "concurrency": _whole("concurrency", own.get("concurrency", 1), 1, CONCURRENCY_MAX),
             "batch_size": self._batch_size(own.get("batch_size", BATCH_SIZE)),

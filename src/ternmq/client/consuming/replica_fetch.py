@@ -162,14 +162,19 @@ def put_together(asked: list[LeftOut], found: list[Envelope], now_ms: int) -> Wh
                 lacking.remove(first, end)
             whole.envelopes.append(
                 Envelope(
-                    lease=one.lease, lane=one.lane, batch=envelope.batch,
+                    lease=one.lease,
+                    lane=one.lane,
+                    batch=envelope.batch,
                     selection=[(first - base, end - base) for first, end in kept],
-                    attempts=[attempts[at - one.base] for first, end in kept
-                              for at in range(first, end)] if attempts else [],
+                    attempts=[
+                        attempts[at - one.base] for first, end in kept for at in range(first, end)
+                    ]
+                    if attempts
+                    else [],
                     whole=envelope.whole,
                     errors=pack_errors(one.errors) if one.errors else b"",
                 )
-            )  # fmt: skip
+            )
         whole.missing.extend((one.lease, first, end) for first, end in lacking)
     return whole
 

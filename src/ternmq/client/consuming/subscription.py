@@ -360,8 +360,9 @@ class Subscription:
         """The broker hears of it before the application: this row may be the last one it sees."""
         connection = self._connection
         if connection is not None and not connection.closed and not delivery.lost:
-            held = [(delivery.lease, delivery.base + a, delivery.base + b)
-                    for a, b in delivery.ranges]  # fmt: skip
+            held = [
+                (delivery.lease, delivery.base + a, delivery.base + b) for a, b in delivery.ranges
+            ]
             renew = Renew(subscription=self._number, leases=[delivery.lease], started=held)
             connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
 

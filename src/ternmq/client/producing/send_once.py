@@ -111,9 +111,13 @@ class OnceSender:
             for row, (sequence, stored_at_ms) in stored.items():
                 explicit = messages[row].explicit_id or b""
                 found[explicit] = OnceReceipt(
-                    id=explicit_id_text(explicit), topic=topic, broker_group=group,
-                    sequence=sequence, stored_at_ms=stored_at_ms, duplicate=bool(places),
-                )  # fmt: skip
+                    id=explicit_id_text(explicit),
+                    topic=topic,
+                    broker_group=group,
+                    sequence=sequence,
+                    stored_at_ms=stored_at_ms,
+                    duplicate=bool(places),
+                )
             messages = [one for row, one in enumerate(messages) if row not in stored]
 
     def _encode(self, topic: str, messages: list[Outgoing]) -> bytearray:
@@ -136,9 +140,13 @@ def _in_order(ids: list[bytes], found: dict[bytes, OnceReceipt]) -> list[OnceRec
         receipt = found[one]
         if one in seen and not receipt.duplicate:
             receipt = OnceReceipt(
-                id=receipt.id, topic=receipt.topic, broker_group=receipt.broker_group,
-                sequence=receipt.sequence, stored_at_ms=receipt.stored_at_ms, duplicate=True,
-            )  # fmt: skip
+                id=receipt.id,
+                topic=receipt.topic,
+                broker_group=receipt.broker_group,
+                sequence=receipt.sequence,
+                stored_at_ms=receipt.stored_at_ms,
+                duplicate=True,
+            )
         seen.add(one)
         receipts.append(receipt)
     return receipts

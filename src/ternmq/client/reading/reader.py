@@ -135,9 +135,12 @@ class Reader:
         if self._from_replica:
             # Where to stop is asked of the master: a replica may need a moment to have that.
             pieces = RangeReader(
-                self._links.reader(group), self._topic, wait_ms=WAIT_MS, for_ever=for_ever,
+                self._links.reader(group),
+                self._topic,
+                wait_ms=WAIT_MS,
+                for_ever=for_ever,
                 stalls=not self._follow,
-            )  # fmt: skip
+            )
             async for piece in pieces.walk(first, end):
                 first = piece.following
                 yield piece
@@ -145,9 +148,11 @@ class Reader:
                 return
             log.warning("a replica has not all of it", broker_group=group, topic=self._topic)
         pieces = RangeReader(
-            self._links.broker(group), self._topic, wait_ms=WAIT_MS if self._follow else 0,
+            self._links.broker(group),
+            self._topic,
+            wait_ms=WAIT_MS if self._follow else 0,
             for_ever=for_ever,
-        )  # fmt: skip
+        )
         async for piece in pieces.walk(first, end):
             yield piece
 

@@ -95,8 +95,10 @@ class Spool:
         if self._draining.done():
             raise Closed("this client's spool is closed")
         if message.due_at_ms is not None or message.delay_ms is not None:
-            raise BadRequest("a spool keeps messages for now, not for later: send delayed ones by "
-                             "a client without spool=")  # fmt: skip
+            raise BadRequest(
+                "a spool keeps messages for now, not for later: send delayed ones by "
+                "a client without spool="
+            )
         producer, number = self._incarnation.take(1)
         id = producer.message_id(number).to_bytes(16, "big")
         entry = self._file.put(topic, id, pack(message))

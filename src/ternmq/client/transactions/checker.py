@@ -127,15 +127,22 @@ class Checker:
         except TernError as error:
             log.warning(
                 "an answer about a transaction came too late or was lost",
-                transaction=check.transaction.hex(), answer=verdict.value, reason=error.message,
-            )  # fmt: skip
+                transaction=check.transaction.hex(),
+                answer=verdict.value,
+                reason=error.message,
+            )
 
     async def _decide(self, check: HalfCheck) -> Verdict:
         question = TransactionCheck(
-            id=check.transaction.hex(), topics=check.topics, rows=check.rows,
-            attempt=check.attempt, opened_at=time_from_ms(check.opened_at_ms),
-            message_id=check.message_id, key=check.key, properties=check.properties,
-        )  # fmt: skip
+            id=check.transaction.hex(),
+            topics=check.topics,
+            rows=check.rows,
+            attempt=check.attempt,
+            opened_at=time_from_ms(check.opened_at_ms),
+            message_id=check.message_id,
+            key=check.key,
+            properties=check.properties,
+        )
         try:
             if inspect.iscoroutinefunction(self.function):
                 answer = await self.function(question)
@@ -146,13 +153,16 @@ class Checker:
             if answer not in list(Verdict):
                 log.error(
                     "a transaction checker answers Verdict.COMMIT, ROLLBACK or UNKNOWN; this "
-                    "counts as UNKNOWN", transaction=question.id, answer=repr(answer)[:100],
-                )  # fmt: skip
+                    "counts as UNKNOWN",
+                    transaction=question.id,
+                    answer=repr(answer)[:100],
+                )
                 return Verdict.UNKNOWN
             return Verdict(answer)
         except Exception as error:  # Whatever the application's function raises.
             log.warning(
                 "the transaction checker failed; it will be asked again",
-                transaction=question.id, error=repr(error),
-            )  # fmt: skip
+                transaction=question.id,
+                error=repr(error),
+            )
             return Verdict.UNKNOWN

@@ -153,6 +153,8 @@ async def end_detached(
     where = await sender.known(group) if group else await sender.group_of(name)
     answer = await sender.ask(where, Command.DETACHED_END, end, HalfEnded)
     return DetachedEnding(
-        state=answer.state, attempts=answer.attempts, placed=answer.placed,
+        state=answer.state,
+        attempts=answer.attempts,
+        placed=answer.placed,
         repeated=answer.repeated,
-    )  # fmt: skip
+    )

@@ -187,9 +187,12 @@ class HalfSender:
     async def _store(self, target: HalfTarget, rows: Rows, receipts: HalfReceipts) -> None:
         group, topic, info = target
         stored = HalfBatch(
-            topic=topic, broker_group=group, producer=self._producer, first=self._number,
+            topic=topic,
+            broker_group=group,
+            producer=self._producer,
+            first=self._number,
             count=len(rows),
-        )  # fmt: skip
+        )
         try:
             batch = self._encode(stored, rows, pack_info(info))
         except TooLarge:

@@ -142,9 +142,11 @@ class Transaction:
         if immunity is not None:
             first_check_ms = duration_ms("immunity", immunity)
             info = HalfInfo(
-                transaction=info.transaction, first_check_ms=first_check_ms,
-                check_interval_ms=info.check_interval_ms, checks_max=info.checks_max,
-            )  # fmt: skip
+                transaction=info.transaction,
+                first_check_ms=first_check_ms,
+                check_interval_ms=info.check_interval_ms,
+                checks_max=info.checks_max,
+            )
         rows = self._sender.rows(bodies, options)
         if not rows:
             return HalfReceipts()

@@ -24,15 +24,32 @@ from ternmq.wire.messages.placement import Home, Placement
 VERSION = "0.1.0"
 REPEATABLE = frozenset(
     {
-        Command.TOPIC_LIST, Command.LIMIT_LIST, Command.GROUP_LIST, Command.DEAD_OPEN,
-        Command.REFUSED_OPEN, Command.CONFIRM, Command.SEEK, Command.LEDGER, Command.STATUS,
-        Command.TOPIC_FIGURES, Command.GROUP_FIGURES, Command.DELAY_FIND, Command.DELAY_COUNT,
-        Command.DELAY_LEDGER, Command.STANDINGS, Command.HALF_LIST, Command.PLACE,
+        Command.TOPIC_LIST,
+        Command.LIMIT_LIST,
+        Command.GROUP_LIST,
+        Command.DEAD_OPEN,
+        Command.REFUSED_OPEN,
+        Command.CONFIRM,
+        Command.SEEK,
+        Command.LEDGER,
+        Command.STATUS,
+        Command.TOPIC_FIGURES,
+        Command.GROUP_FIGURES,
+        Command.DELAY_FIND,
+        Command.DELAY_COUNT,
+        Command.DELAY_LEDGER,
+        Command.STANDINGS,
+        Command.HALF_LIST,
+        Command.PLACE,
         # Orders that say what shall be: the second one finds it so.
-        Command.TOPIC_CREATE, Command.TOPIC_SET, Command.LIMIT_SET, Command.GROUP_SET,
-        Command.MEMBER_PAUSE, Command.GROUP_DRAIN,
+        Command.TOPIC_CREATE,
+        Command.TOPIC_SET,
+        Command.LIMIT_SET,
+        Command.GROUP_SET,
+        Command.MEMBER_PAUSE,
+        Command.GROUP_DRAIN,
     }
-)  # fmt: skip
+)
 """Asking these twice does what asking once does."""
 Kind = Literal["realtime", "delay"]
 _NONE_KNOWN: dict[Kind, str] = {

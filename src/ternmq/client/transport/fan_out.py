@@ -19,10 +19,15 @@ S = TypeVar("S", bound=Record)
 AWAY = "it is not running, as far as the meta servers know"
 ORDERS = frozenset(
     {
-        Command.GROUP_CREATE, Command.GROUP_SET, Command.GROUP_DELETE, Command.GROUP_RESET,
-        Command.GROUP_RETRY, Command.KEY_RESUME, Command.MEMBER_PAUSE,
+        Command.GROUP_CREATE,
+        Command.GROUP_SET,
+        Command.GROUP_DELETE,
+        Command.GROUP_RESET,
+        Command.GROUP_RETRY,
+        Command.KEY_RESUME,
+        Command.MEMBER_PAUSE,
     }
-)  # fmt: skip
+)
 """What changes something; the others only ask."""
 LOOK_S = 0.05
 Missing = dict[str, str]

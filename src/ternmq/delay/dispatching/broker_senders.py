@@ -136,8 +136,9 @@ class BrokerSender:
                 parcel.tries += 1
                 parcel.refused = False
                 if self.healthy:
-                    log.warning("a broker group does not answer", group=self.group,
-                                reason=lost.message)  # fmt: skip
+                    log.warning(
+                        "a broker group does not answer", group=self.group, reason=lost.message
+                    )
                 self.healthy = False
             except PutAside:
                 break  # Over a limit, and the topic's owner wants such messages kept apart: it is.
@@ -151,8 +152,9 @@ class BrokerSender:
                     self._rest(refused)
                     break
                 parcel.refused = True
-                log.warning("a broker group refuses a repeat", group=self.group,
-                            reason=refused.message)  # fmt: skip
+                log.warning(
+                    "a broker group refuses a repeat", group=self.group, reason=refused.message
+                )
             await asyncio.sleep(back_off(parcel.tries))
         del self._open[parcel.serial]
         self._size -= len(parcel.batch)

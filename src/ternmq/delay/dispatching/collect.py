@@ -72,8 +72,12 @@ def collect(
         try:
             view = store.record(place.hour, place.offset, place.size)
         except (Corrupt, DiskFailed) as problem:
-            log.error("messages cannot be dispatched: their bytes cannot be read", hour=place.hour,
-                      rows=len(place.rows), reason=problem.message)  # fmt: skip
+            log.error(
+                "messages cannot be dispatched: their bytes cannot be read",
+                hour=place.hour,
+                rows=len(place.rows),
+                reason=problem.message,
+            )
             unreadable.append(place.rows)
             continue
         if destination is not None and view.buffer(Column.ORDER_KEY, ColumnPart.DATA) is not None:

@@ -87,9 +87,13 @@ class Dispatcher:
         producer, first = line.producer, line.numbers(len(work.rows))
         destination = Destination(line.group, self._brokers.slot_owner)
         gather = partial(
-            collect, engine.store, engine.places(work.hour, work.rows), producer, first,
+            collect,
+            engine.store,
+            engine.places(work.hour, work.rows),
+            producer,
+            first,
             destination=destination if self._brokers.assigned else None,
-        )  # fmt: skip
+        )
         found = await self._loop.run_in_executor(self._pool, gather)
         self._wanted = found.wanted
         if len(found.elsewhere):
@@ -105,10 +109,14 @@ class Dispatcher:
         if found.batch is None:
             return
         intent = Decision(
-            kind=DecisionKind.INTENT, at_ms=self._clock.now_ms(), topic_id=work.topic_id, rows=found.rows,
-            producer=(producer.start_ms, producer.random), first_sequence=first,
+            kind=DecisionKind.INTENT,
+            at_ms=self._clock.now_ms(),
+            topic_id=work.topic_id,
+            rows=found.rows,
+            producer=(producer.start_ms, producer.random),
+            first_sequence=first,
             group=line.group,
-        )  # fmt: skip
+        )
         error = await self._decisions.put(work.hour, intent)
         if error is None:
             line.send(work.hour, intent, found.batch, partial(self._told, due_ms=work.due_ms))
@@ -125,10 +133,14 @@ class Dispatcher:
         found = await self._loop.run_in_executor(
             self._pool,
             partial(
-                collect, engine.store, engine.places(hour, intent.rows),
-                ProducerId(*intent.producer), intent.first_sequence, None,
+                collect,
+                engine.store,
+                engine.places(hour, intent.rows),
+                ProducerId(*intent.producer),
+                intent.first_sequence,
+                None,
             ),
-        )  # fmt: skip
+        )
         if found.batch is None or len(found.rows) != len(intent.rows):
             log.error("an open intent cannot be repeated: its rows are damaged", hour=hour)
             return
@@ -146,8 +158,12 @@ class Dispatcher:
             done = Decision(kind=DecisionKind.DONE, at_ms=now_ms, value=intent.offset)
             self._note(hour, done)
         else:
-            log.warning("a broker group refuses delayed messages", group=intent.group,
-                        rows=len(intent.rows), reason=error.message)  # fmt: skip
+            log.warning(
+                "a broker group refuses delayed messages",
+                group=intent.group,
+                rows=len(intent.rows),
+                reason=error.message,
+            )
             if not isinstance(error, (*OF_THE_GROUP, Moved)):
                 self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
             self._note(

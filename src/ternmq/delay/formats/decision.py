@@ -97,10 +97,22 @@ def encode(decision: Decision, *, offset: int, durable_to: int) -> bytes:
     group = decision.group.encode()
     size = align8(HEADER.size + 4 * len(numbers) + len(group))
     header = HEADER.pack(
-        MAGIC, 0, size, decision.kind, form, len(group), offset, durable_to, decision.at_ms,
-        decision.topic_id, *decision.producer, decision.first_sequence, decision.value,
-        len(decision.rows), len(numbers),
-    )  # fmt: skip
+        MAGIC,
+        0,
+        size,
+        decision.kind,
+        form,
+        len(group),
+        offset,
+        durable_to,
+        decision.at_ms,
+        decision.topic_id,
+        *decision.producer,
+        decision.first_sequence,
+        decision.value,
+        len(decision.rows),
+        len(numbers),
+    )
     record = bytearray(header + numbers.tobytes() + group)
     record += bytes(size - len(record))
     struct.pack_into("<I", record, 4, crc32c(memoryview(record)[8:]))
@@ -118,10 +130,16 @@ def decode(data: Buffer) -> Decision:
     if len(rows) != count:
         raise Corrupt(f"a dispatch record names {len(rows)} rows, not {count}")
     return Decision(
-        kind=DecisionKind(kind), at_ms=at_ms, topic_id=topic_id, rows=rows,
-        producer=(fields[10], fields[11]), first_sequence=fields[12], value=fields[13],
-        group=bytes(memoryview(data)[group_at : group_at + group_size]).decode(), offset=offset,
-    )  # fmt: skip
+        kind=DecisionKind(kind),
+        at_ms=at_ms,
+        topic_id=topic_id,
+        rows=rows,
+        producer=(fields[10], fields[11]),
+        first_sequence=fields[12],
+        value=fields[13],
+        group=bytes(memoryview(data)[group_at : group_at + group_size]).decode(),
+        offset=offset,
+    )
 
 
 class DispatchFormat:

@@ -43,9 +43,13 @@ class DelayPaths:
 
     def directories(self) -> tuple[Path, ...]:
         return (
-            self.directory, self.wal, self.schedule, self.dispatch, self.decisions,
+            self.directory,
+            self.wal,
+            self.schedule,
+            self.dispatch,
+            self.decisions,
             self.quarantine,
-        )  # fmt: skip
+        )
 
     def base_directories(self) -> tuple[Path, ...]:
         return (self.base, self.base / "schedule", self.base / "dispatch")

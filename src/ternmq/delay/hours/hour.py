@@ -1,8 +1,8 @@
 """Every hour that has messages, loaded or not. Plain memory: some hundred bytes an hour.
 
 An hour is known by the UTC millisecond it starts at. Loaded, it also has its `HourIndex` (where
-rows lie) and `DecisionBook` (what became of them). `next_due` is never later than the first row that
-is not settled, so an hour that is loaded by it is loaded in time, whatever moved in it or is
+rows lie) and `DecisionBook` (what became of them). `next_due` is never later than the first row
+that is not settled, so an hour that is loaded by it is loaded in time, whatever moved in it or is
 released by its broker group.
 """
 
@@ -81,10 +81,15 @@ class Hour:
         if last is not None and (last.length, last.next_due, last.decided) == now:
             return last
         self.last_known = KnownHour(
-            start=self.start, length=self.length, rows=self.rows, wal_offset=self.wal_offset,
-            wal_pieces=self.wal_pieces, next_due=self.next_due, topics=list(self.topics.items()),
+            start=self.start,
+            length=self.length,
+            rows=self.rows,
+            wal_offset=self.wal_offset,
+            wal_pieces=self.wal_pieces,
+            next_due=self.next_due,
+            topics=list(self.topics.items()),
             decided=decided,
-        )  # fmt: skip
+        )
         return self.last_known
 
     def take_book(self, book: DecisionBook) -> None:

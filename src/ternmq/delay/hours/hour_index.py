@@ -50,10 +50,17 @@ def entry_of(data: memoryview | bytes | bytearray) -> IndexedRows:
     ):
         hashes = hash_ids(*ids_of(view, np.arange(view.count)))
     return IndexedRows(
-        stamped.offset, view.size, view.count, stamped.base_sequence, stamped.topic_id,
-        stamped.epoch, (view.producer.start_ms, view.producer.random), view.first_sequence,
-        np.array(due_times(view, stamped.received_at_ms)), hashes,
-    )  # fmt: skip
+        stamped.offset,
+        view.size,
+        view.count,
+        stamped.base_sequence,
+        stamped.topic_id,
+        stamped.epoch,
+        (view.producer.start_ms, view.producer.random),
+        view.first_sequence,
+        np.array(due_times(view, stamped.received_at_ms)),
+        hashes,
+    )
 
 
 def by_due(entries: Sequence[IndexedRows]) -> tuple[np.ndarray, np.ndarray]:

@@ -165,12 +165,17 @@ class Acceptor:
                 "not stored again: look for the message before you send it anew"
             )
         append = Append(
-            batch=frame.payload, topic_id=topic.id, count=incoming.row_count,
-            received_at_ms=self._now_ms(), client_ip=_packed_ip(peer.address[0]),
-            client_port=peer.address[1], server_ip=_packed_ip(peer.server_address[0]),
-            server_port=peer.server_address[1], producer=incoming.producer,
+            batch=frame.payload,
+            topic_id=topic.id,
+            count=incoming.row_count,
+            received_at_ms=self._now_ms(),
+            client_ip=_packed_ip(peer.address[0]),
+            client_port=peer.address[1],
+            server_ip=_packed_ip(peer.server_address[0]),
+            server_port=peer.server_address[1],
+            producer=incoming.producer,
             first_sequence=incoming.first_sequence,
-        )  # fmt: skip
+        )
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, key, peer, frame.correlation)
         self._pending[key] = pending
@@ -181,12 +186,17 @@ class Acceptor:
         """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return."""
         incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
         append = Append(
-            batch=batch, topic_id=topic.id, count=incoming.row_count,
-            received_at_ms=stamp.received_at_ms, client_ip=stamp.client_ip,
-            client_port=stamp.client_port, server_ip=stamp.server_ip,
-            server_port=stamp.server_port, producer=incoming.producer,
+            batch=batch,
+            topic_id=topic.id,
+            count=incoming.row_count,
+            received_at_ms=stamp.received_at_ms,
+            client_ip=stamp.client_ip,
+            client_port=stamp.client_port,
+            server_ip=stamp.server_ip,
+            server_port=stamp.server_port,
+            producer=incoming.producer,
             first_sequence=incoming.first_sequence,
-        )  # fmt: skip
+        )
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, (incoming.producer, incoming.first_sequence), None)
         pending.done = asyncio.get_running_loop().create_future()

@@ -116,8 +116,9 @@ class CommittedTaker:
                 return
             except TernError as error:
                 failures += 1
-                log.warning("delayed messages are not taken for now", group=group,
-                            reason=error.message)  # fmt: skip
+                log.warning(
+                    "delayed messages are not taken for now", group=group, reason=error.message
+                )
             except Exception as bug:  # The others go on, and the next try may work.
                 failures += 1
                 log.error("taking delayed messages failed by a bug", group=group, error=repr(bug))

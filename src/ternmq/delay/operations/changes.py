@@ -112,9 +112,12 @@ class Changes:
         rows = book.hold(np.array([row.row], np.uint32), NEVER)
         cancel = request.action == "cancel"
         decision = Decision(
-            kind=DecisionKind.CANCELLED if cancel else DecisionKind.MOVED, at_ms=self._clock.now_ms(),
-            topic_id=row.topic_id, rows=rows, value=0 if cancel else due_ms,
-        )  # fmt: skip
+            kind=DecisionKind.CANCELLED if cancel else DecisionKind.MOVED,
+            at_ms=self._clock.now_ms(),
+            topic_id=row.topic_id,
+            rows=rows,
+            value=0 if cancel else due_ms,
+        )
         error = await self._decisions.put(hour.start, decision)
         if error is not None:
             if self._engine.store.failed is None:

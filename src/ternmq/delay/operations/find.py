@@ -90,9 +90,14 @@ class DelayFinder:
         index = hour.index
         if index is None or not hour.loaded:
             return await self._of_hour(
-                hour, Searched([], 0), search, self._engine.store, hour.start, hour.length,
+                hour,
+                Searched([], 0),
+                search,
+                self._engine.store,
+                hour.start,
+                hour.length,
                 message_id,
-            )  # fmt: skip
+            )
         found: list[ListedRow] = []
         for row in index.find(message_id):
             record = int(index.records_of(np.array([row], np.uint32))[0])
@@ -111,9 +116,13 @@ class DelayFinder:
         await self._loader.scheduled()
         limit = max(1, min(query.limit, LIMIT_MAX))
         wanted = ListingFilter(
-            topic_id=self._topic_id(query.topic), key=query.key, message_id=query.id,
-            from_ms=query.from_ms, to_ms=query.to_ms or 2**62, limit=limit + 1,
-        )  # fmt: skip
+            topic_id=self._topic_id(query.topic),
+            key=query.key,
+            message_id=query.id,
+            from_ms=query.from_ms,
+            to_ms=query.to_ms or 2**62,
+            limit=limit + 1,
+        )
         if wanted.topic_id < 0:
             return DelayRows(rows=[])
         from_hour = 0
@@ -132,9 +141,7 @@ class DelayFinder:
             wanted.limit = limit + 1 - len(found)
             hold = await self._hold(hour)
             nothing: list[tuple[int, DelayRow]] = []
-            rows = await self._of_hour(
-                hour, nothing, first_rows, self._engine.store, hold, wanted
-            )  # fmt: skip
+            rows = await self._of_hour(hour, nothing, first_rows, self._engine.store, hold, wanted)
             found += [(start, row, what) for row, what in rows]
             if len(found) > limit:
                 break
@@ -199,9 +206,7 @@ class DelayFinder:
         # A name that was deleted and made again is the newer topic.
         return max((key for key, known in self._engine.names.items() if known == name), default=-1)
 
-    async def _of_hour(
-        self, hour: Hour, nothing: T, job: Callable[..., T], *arguments: Any
-    ) -> T:  # fmt: skip
+    async def _of_hour(self, hour: Hour, nothing: T, job: Callable[..., T], *arguments: Any) -> T:
         """What a job finds in an hour's files; `nothing` if it was cleaned up meanwhile."""
         try:
             return await self._on_thread(job, *arguments)

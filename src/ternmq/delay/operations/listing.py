@@ -144,8 +144,11 @@ def _row(store: DelayStore, hour: Hold, place: np.void) -> DelayRow:
     offsets = packed.cast("i")
     state = int(hour.states[row]) & STATE if row < len(hour.states) else 0
     return DelayRow(
-        id=view.id_bytes(inside), topic=view.topic, key=view.key(inside) or "",
-        due_at_ms=int(place["due"]), accepted_at_ms=view.stamp.received_at_ms,
+        id=view.id_bytes(inside),
+        topic=view.topic,
+        key=view.key(inside) or "",
+        due_at_ms=int(place["due"]),
+        accepted_at_ms=view.stamp.received_at_ms,
         size=offsets[inside + 1] - offsets[inside],
         state="dispatching" if state == INTENDED else "pending",
-    )  # fmt: skip
+    )

@@ -1,10 +1,10 @@
 """What a new replica needs of what is no longer in its master's logs: checkpoint, producers, hours.
 
-A `BootstrapFiles` names the files of every hour as far as the last checkpoint says that they are on disk.
-They only grow, so those bytes stay as they are and can be read piece by piece for as long as it
-takes; meanwhile no hour is removed and no log trimmed, until `close`. The logs of the replica begin
-where that checkpoint has them: the message log at what is scheduled, the journal at what lies in
-dispatch logs. What the replica does with it is `installing`.
+A `BootstrapFiles` names the files of every hour as far as the last checkpoint says that they are on
+disk. They only grow, so those bytes stay as they are and can be read piece by piece for as long as
+it takes; meanwhile no hour is removed and no log trimmed, until `close`. The logs of the replica
+begin where that checkpoint has them: the message log at what is scheduled, the journal at what lies
+in dispatch logs. What the replica does with it is `installing`.
 """
 
 import msgspec
@@ -86,14 +86,19 @@ def _begin_with(store: DelayStore, known: DelayCheckpoint) -> DelayCheckpoint:
         at += low
     gone = {topic.id: topic for topic in known.topics}
     return msgspec.structs.replace(
-        known, clean=False, wal_durable=known.scheduled, dropping=[],
+        known,
+        clean=False,
+        wal_durable=known.scheduled,
+        dropping=[],
         decision_safe=known.decided_to,
         topics=[
             KnownTopic(
-                id=topic_id, name=store.names.get(topic_id, ""), accepted=end,
+                id=topic_id,
+                name=store.names.get(topic_id, ""),
+                accepted=end,
                 dispatched=gone[topic_id].dispatched if topic_id in gone else 0,
                 cancelled=gone[topic_id].cancelled if topic_id in gone else 0,
             )
             for topic_id, end in ends.items()
         ],
-    )  # fmt: skip
+    )

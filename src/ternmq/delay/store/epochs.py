@@ -38,7 +38,7 @@ class DelayEpochs:
         messages.epoch = epoch
         begun = Decision(
             kind=DecisionKind.BEGUN, at_ms=clock.now_ms(), value=hour_ms, first_sequence=epoch
-        )  # fmt: skip
+        )
         staged = decisions.stage([Deciding(0, begun)], scheduled=messages.end, sync=True)
         try:
             decisions.write(staged)
@@ -73,18 +73,23 @@ class DelayEpochs:
                 f"the master's history ends at {message_to} (messages) and {decision_to} "
                 f"(decisions); {safe[0]} and {safe[1]} were acknowledged here, so it lacks some of "
                 "it. Nothing is deleted. Promote a member that has it, or move this directory "
-                "aside", message_to=message_to, decision_to=decision_to, message_safe=safe[0],
+                "aside",
+                message_to=message_to,
+                decision_to=decision_to,
+                message_safe=safe[0],
                 decision_safe=safe[1],
-            )  # fmt: skip
+            )
         if message_to >= messages.end and decision_to >= decisions.end:
             messages.cut(messages.end)
             decisions.cut(decisions.end)
             return
         log.warning(
             "the logs are cut where the master's history differs",
-            message_from=messages.end, message_to=message_to,
-            decision_from=decisions.end, decision_to=decision_to,
-        )  # fmt: skip
+            message_from=messages.end,
+            message_to=message_to,
+            decision_from=decisions.end,
+            decision_to=decision_to,
+        )
         self._cut(min(message_to, messages.end), min(decision_to, decisions.end))
 
     def _cut(self, message_to: int, decision_to: int) -> None:

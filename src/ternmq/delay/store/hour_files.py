@@ -204,9 +204,15 @@ class HourFiles:
     # Recovery
 
     def recover(
-        self, hour: int, *, start: int, durable: int, form: LogFormat, visit: Visit,
+        self,
+        hour: int,
+        *,
+        start: int,
+        durable: int,
+        form: LogFormat,
+        visit: Visit,
         story: tuple[Paths, RecoveryReport],
-    ) -> list[Gap]:  # fmt: skip
+    ) -> list[Gap]:
         """Read one file from `start`; cut a torn tail, keep what was safe: the first `durable`
         bytes, and whatever its records say. Returns what of that cannot be read. A file that is
         gone or too short goes on behind what it had, so that no place in it is used twice."""

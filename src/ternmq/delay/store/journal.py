@@ -84,9 +84,13 @@ class Journal(ReplicatedLog):
             before.setdefault(hour, place)
             # The size is known only when it is packed, and its offset does not depend on it.
             record = pack(
-                decision, hour=hour, place=place, offset=plan.end, durable_to=durable_to,
+                decision,
+                hour=hour,
+                place=place,
+                offset=plan.end,
+                durable_to=durable_to,
                 scheduled=scheduled,
-            )  # fmt: skip
+            )
             plan.place(record)
             decision.offset = place
             sync |= decision.kind is not DecisionKind.DONE

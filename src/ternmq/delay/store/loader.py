@@ -67,9 +67,12 @@ def open_files(disk: Disk, paths: DelayPaths) -> Opened:
         disk.sync_dir(directory)
     finish_base(disk, paths)
     found = Opened(
-        disk, paths, HourFiles(disk, paths.schedule), HourFiles(disk, paths.dispatch),
+        disk,
+        paths,
+        HourFiles(disk, paths.schedule),
+        HourFiles(disk, paths.dispatch),
         EpochHistory(disk, paths.epochs),
-    )  # fmt: skip
+    )
     _read_checkpoint(found)
     found.schedule_files.drop(found.known.dropping)
     found.dispatch_files.drop(found.known.dropping)
@@ -108,9 +111,13 @@ def _open_schedules(found: Opened) -> None:
             hour.topics.update(dict(before.topics))
         entries: _Whole[IndexedRows] = _Whole(entry_of)
         lost = files.recover(
-            start, start=hour.length, durable=hour.length, form=MessageFormat(),
-            visit=entries.visit, story=(found.paths.for_recovery(), found.report),
-        )  # fmt: skip
+            start,
+            start=hour.length,
+            durable=hour.length,
+            form=MessageFormat(),
+            visit=entries.visit,
+            story=(found.paths.for_recovery(), found.report),
+        )
         for entry in entries.below(files.ends[start]):
             hour.grew(entry)
         if lost:
@@ -126,9 +133,13 @@ def _open_dispatches(found: Opened) -> None:
         hour = found.hours[start]
         decisions: _Whole[Decision] = _Whole(decode)
         lost = files.recover(
-            start, start=0, durable=known.get(start, 0), form=DispatchFormat(),
-            visit=decisions.visit, story=(found.paths.for_recovery(), found.report),
-        )  # fmt: skip
+            start,
+            start=0,
+            durable=known.get(start, 0),
+            form=DispatchFormat(),
+            visit=decisions.visit,
+            story=(found.paths.for_recovery(), found.report),
+        )
         book = DecisionBook()
         book.grow(hour.rows)
         for decision in decisions.below(files.ends[start]):
@@ -137,8 +148,9 @@ def _open_dispatches(found: Opened) -> None:
         if lost:
             path = found.paths.dispatch / hour_name(start)
             found.undecided[start] = unknown(f"{path} is damaged at {lost[0].start}")
-            log.error("decisions are lost; nothing of this hour is sent", hour=start,
-                      offset=lost[0].start)  # fmt: skip
+            log.error(
+                "decisions are lost; nothing of this hour is sent", hour=start, offset=lost[0].start
+            )
             hour.book = None
 
 
@@ -152,9 +164,11 @@ def unknown(what: str) -> str:
 def open_messages(found: Opened, *, clock: Clock, config: StorageConfig, suffix: bool) -> Wal:
     """The message log. With a suffix all that lies in schedule logs is safe, the rest as known."""
     marks = WalMarks(
-        found.known, found.history.epochs, suffix,
+        found.known,
+        found.history.epochs,
+        suffix,
         derived=max((hour.wal_offset for hour in found.hours.values()), default=-1),
-    )  # fmt: skip
+    )
     return open_wal(
         found.disk, found.paths, clock=clock, marks=marks, config=config, report=found.report
     )
@@ -180,9 +194,12 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
                 derived = noted.end
 
     scan = recovery.scan(
-        segments, start=start, durable=known.decision_safe, visit=visit,
+        segments,
+        start=start,
+        durable=known.decision_safe,
+        visit=visit,
         form=recovery.OwnMarks(JournalFormat(), epochs.pulls.is_own),
-    )  # fmt: skip
+    )
     verdict = recovery.decide(scan)
     recovery.repair(segments, scan, verdict, found.paths.for_recovery(), found.report)
     segments.cut(segments.end)  # Nothing that was cut in vain comes back after a power cut.

@@ -5,11 +5,11 @@ takes all of them: `stage` (loop, memory only), `write` (thread, blocks), `finis
 counts, or with the error). While a round is on the disk the next one gathers. The delay server has
 two: one for messages that arrive, one for decisions about rows. Never blocks the loop.
 
-What is written counts once `CommitGate` says so: at once for a server that is alone, with replicas when
-every required one has it. The bytes of a round go to them while our own disk works; at the start
-and after a failed write only when they are on our own disk (*careful*). Messages wait for those
-before them, so that their numbers have no gaps; decisions do not. Nothing is written once another
-leads: what was offered there and is not here would be another history of the same epoch.
+What is written counts once `CommitGate` says so: at once for a server that is alone, with replicas
+when every required one has it. The bytes of a round go to them while our own disk works; at the
+start and after a failed write only when they are on our own disk (*careful*). Messages wait for
+those before them, so that their numbers have no gaps; decisions do not. Nothing is written once
+another leads: what was offered there and is not here would be another history of the same epoch.
 """
 
 import asyncio
@@ -211,9 +211,12 @@ class Rounds(Generic[Item, Stage]):
         pass_on(self._safety, self._way.number, plan, sync=sync)
 
     def _done(
-        self, items: list[Item], staged: Stage, done: Written | TernError,
+        self,
+        items: list[Item],
+        staged: Stage,
+        done: Written | TernError,
         plans: list[tuple[WritePlan, bool]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._busy = False
         if isinstance(done, TernError):
             self._failed(items, staged, done)

@@ -89,8 +89,9 @@ class ScheduleLog:
                 batch = view[at : at + size]
                 form.check(batch, wal_offset + at)
             except Corrupt as problem:
-                log.error("a delayed batch cannot be read", offset=wal_offset + at,
-                          reason=problem.message)  # fmt: skip
+                log.error(
+                    "a delayed batch cannot be read", offset=wal_offset + at, reason=problem.message
+                )
                 done.damaged += 1
                 at = _next(view, form, at + 8, wal_offset)
                 continue
@@ -186,8 +187,12 @@ class ScheduleLog:
                 entries.append(entry_of(view[at : at + length]))
                 at += length
             except Corrupt as problem:
-                log.error("a scheduled piece cannot be read", hour=hour, offset=start + at,
-                          reason=problem.message)  # fmt: skip
+                log.error(
+                    "a scheduled piece cannot be read",
+                    hour=hour,
+                    offset=start + at,
+                    reason=problem.message,
+                )
                 found = _next(view, form, at + 8, start)
                 damaged += found - at
                 at = found

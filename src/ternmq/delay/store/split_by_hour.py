@@ -65,10 +65,13 @@ def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Ho
             wanted = np.sort(part)
             pieces.append(
                 HourPiece(
-                    int(sorted_hours[start]), take(view, wanted), len(wanted), stamped.topic_id,
+                    int(sorted_hours[start]),
+                    take(view, wanted),
+                    len(wanted),
+                    stamped.topic_id,
                     due_ms[wanted],
                 )
-            )  # fmt: skip
+            )
     return pieces
 
 
@@ -91,9 +94,16 @@ def place(
     stamp(
         piece.batch,
         Stamp(
-            offset=at, topic_id=piece.topic_id, base_sequence=row, epoch=wal_offset,
-            stored_at_ms=origin.stored_at_ms, received_at_ms=origin.received_at_ms,
-            durable_to=durable, client_ip=origin.client_ip, server_ip=origin.server_ip,
-            client_port=origin.client_port, server_port=origin.server_port,
+            offset=at,
+            topic_id=piece.topic_id,
+            base_sequence=row,
+            epoch=wal_offset,
+            stored_at_ms=origin.stored_at_ms,
+            received_at_ms=origin.received_at_ms,
+            durable_to=durable,
+            client_ip=origin.client_ip,
+            server_ip=origin.server_ip,
+            client_port=origin.client_port,
+            server_port=origin.server_port,
         ),
-    )  # fmt: skip
+    )

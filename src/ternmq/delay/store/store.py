@@ -145,9 +145,12 @@ class DelayStore:
     def failed(self) -> TernError | None:
         """Why nothing can be kept until a restart, if so."""
         return (
-            self.messages.failed or self.decisions.failed or self.schedule_files.failed
-            or self.dispatch_files.failed or self._broken
-        )  # fmt: skip
+            self.messages.failed
+            or self.decisions.failed
+            or self.schedule_files.failed
+            or self.dispatch_files.failed
+            or self._broken
+        )
 
     def give_up(self, error: TernError) -> None:
         """Nothing is done here any more until a restart."""
@@ -351,15 +354,20 @@ class DelayStore:
         """How far everything is, while nobody schedules; on the loop where there is one."""
         messages, ends = self.messages, self.wal.counts.ends
         return DelayCheckpoint(
-            clean=clean, hour_ms=self.schedule_log.hour_ms, wal_durable=messages.safe_offset,
-            scheduled=self.scheduled_to, stored_at_ms=self.stored_at_ms,
+            clean=clean,
+            hour_ms=self.schedule_log.hour_ms,
+            wal_durable=messages.safe_offset,
+            scheduled=self.scheduled_to,
+            stored_at_ms=self.stored_at_ms,
             hours=[
                 hour.known(self.dispatch_files.synced.get(start, 0))
                 for start, hour in self.hours.items()
             ],
             topics=[
                 KnownTopic(
-                    id=topic_id, name=self.names.get(topic_id, ""), accepted=accepted,
+                    id=topic_id,
+                    name=self.names.get(topic_id, ""),
+                    accepted=accepted,
                     dispatched=self.gone_dispatched[topic_id],
                     cancelled=self.gone_cancelled[topic_id],
                 )
@@ -367,9 +375,12 @@ class DelayStore:
             ],
             dropping=sorted(self.dropping),
             taken=[(*producer, upto) for producer, upto in self.taken.items()],
-            decided_to=self.settled_to, decision_safe=self.decisions.derivable, begun=self.begun,
-            gone_before=self._gone_before, hour_floor=self.schedule_log.floor_ms,
-        )  # fmt: skip
+            decided_to=self.settled_to,
+            decision_safe=self.decisions.derivable,
+            begun=self.begun,
+            gone_before=self._gone_before,
+            hour_floor=self.schedule_log.floor_ms,
+        )
 
     def behind(self, now: DelayCheckpoint) -> list[int]:
         """Hours that must be synced before this checkpoint is true."""

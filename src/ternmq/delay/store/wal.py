@@ -69,9 +69,13 @@ class Wal:
         self.counts = counts
         self.producers = producers
         self.messages = MessageLog(
-            source, Derived(counts, producers), clock=clock, epoch=1, config=config,
+            source,
+            Derived(counts, producers),
+            clock=clock,
+            epoch=1,
+            config=config,
             safe_offset=safe_offset,
-        )  # fmt: skip
+        )
 
     def forget_before(self, offset: int) -> int:
         """Remove segments that end at or before `offset`; blocks."""
@@ -143,9 +147,12 @@ def open_wal(
             derived_to = offset + len(data)
 
     found = recovery.scan(
-        source, start=start, durable=durable, visit=visit,
+        source,
+        start=start,
+        durable=durable,
+        visit=visit,
         form=recovery.OwnMarks(MessageFormat(), marks.epochs.messages.is_own),
-    )  # fmt: skip
+    )
     verdict = recovery.decide(found)
     recovery.repair(source, found, verdict, paths.for_recovery(), report)
     safe = source.end
@@ -166,9 +173,14 @@ def open_wal(
             log.error("delayed messages lost to a damaged log", topic_id=fields[0], rows=fields[4])
     producers.restore_records(records, from_offset=covered)
     wal = Wal(
-        source, counts, producers, clock=clock, config=config, producers_to=covered,
+        source,
+        counts,
+        producers,
+        clock=clock,
+        config=config,
+        producers_to=covered,
         safe_offset=safe,
-    )  # fmt: skip
+    )
     wal.messages.stored_at_ms = stored_at_ms
     return wal
 

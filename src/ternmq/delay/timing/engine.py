@@ -265,9 +265,7 @@ class Engine:
             rows = hour.book.hold(_once(batch.rows), now_ms)
             hour.waiting -= len(batch.rows) - len(rows)
             if len(rows):
-                return Work(
-                    batch.hour, batch.topic_id, rows, fragment, batch.due_ms, batch.late
-                )  # fmt: skip
+                return Work(batch.hour, batch.topic_id, rows, fragment, batch.due_ms, batch.late)
             self.ready.done(fragment)
         return None
 
@@ -372,11 +370,13 @@ class Engine:
             cancelled.update(hour.cancelled)
         return {
             topic_id: DelayTotals(
-                accepted, accepted - dispatched[topic_id] - cancelled[topic_id],
-                dispatched[topic_id], cancelled[topic_id],
+                accepted,
+                accepted - dispatched[topic_id] - cancelled[topic_id],
+                dispatched[topic_id],
+                cancelled[topic_id],
             )
             for topic_id, accepted in store.wal.counts.ends.items()
-        }  # fmt: skip
+        }
 
     # Checkpoints and clean-up
 
@@ -403,9 +403,10 @@ class Engine:
             messages.stored_at_ms = max(messages.stored_at_ms, now_ms)
             self.stored_at_ms = max(self.stored_at_ms, messages.stored_at_ms)
         return msgspec.structs.replace(
-            self.store.snapshot(clean=clean), scheduled=self.scheduled_to,
+            self.store.snapshot(clean=clean),
+            scheduled=self.scheduled_to,
             stored_at_ms=self.stored_at_ms,
-        )  # fmt: skip
+        )
 
     def _decided(self, start: int) -> int:
         """How much of an hour's dispatch log is on disk."""

@@ -60,8 +60,13 @@ def news_since(connection: sa.Connection, since: int) -> News:
         # Another registry than the one that was asked before, or too long ago.
         every = connection.execute(sa.select(*TOPIC_COLUMNS).where(live).order_by(TOPICS.c.id))
         topics = [topic_of(row) for row in every]
-        return News(version=version, topics=topics, servers=True, everything=True,
-                    standings=all_standings(connection))  # fmt: skip
+        return News(
+            version=version,
+            topics=topics,
+            servers=True,
+            everything=True,
+            standings=all_standings(connection),
+        )
     ids = {row.what for row in told if row.kind == "topic"}
     topics = []
     for some in chunks(sorted(ids)):

@@ -46,8 +46,16 @@ from ternmq.wire.messages.commands import Route, Topic, TopicSettings
 from ternmq.wire.messages.standings import GroupKind, Standing
 
 FOLDERS = (
-    "/topics", "/names", "/gone", "/groups", "/epochs", "/servers", "/standings", "/alive", "/news",
-)  # fmt: skip
+    "/topics",
+    "/names",
+    "/gone",
+    "/groups",
+    "/epochs",
+    "/servers",
+    "/standings",
+    "/alive",
+    "/news",
+)
 SERVERS_CHANGED = 0
 STANDINGS_CHANGED = -1
 """In the news, beside ids of topics; an earlier release takes them for topics that are gone."""

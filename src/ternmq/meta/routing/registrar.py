@@ -93,8 +93,13 @@ class Registrar:
             if route.kind == "delay" and not wanted.member:
                 await self._service.remember_server(route)
                 self._refuse_second(wanted)  # Another one may have been faster.
-            log.info("server registered", kind=route.kind, name=route.broker_group,
-                     address=route.address, member=wanted.member)  # fmt: skip
+            log.info(
+                "server registered",
+                kind=route.kind,
+                name=route.broker_group,
+                address=route.address,
+                member=wanted.member,
+            )
         self.put(wanted, self._clock.monotonic())
         return Registered(
             heartbeat_ms=self._heartbeat_ms, dead_after_ms=self._service.liveness.dead_after_ms
@@ -135,8 +140,10 @@ class Registrar:
         for there in self._there.values():
             route = there.said.route
             if (route.kind, route.broker_group, there.said.member) != (
-                wanted.kind, wanted.broker_group, "",
-            ):  # fmt: skip
+                wanted.kind,
+                wanted.broker_group,
+                "",
+            ):
                 continue
             if route.address != wanted.member.address:
                 raise AlreadyExists(
@@ -168,8 +175,9 @@ class Registrar:
         for there in [each for each in self._there.values() if each.heard < horizon]:
             route = there.said.route
             self._forget(there.said)
-            log.warning("server is silent", kind=route.kind, name=route.broker_group,
-                        address=route.address)  # fmt: skip
+            log.warning(
+                "server is silent", kind=route.kind, name=route.broker_group, address=route.address
+            )
 
     async def run(self) -> None:
         """Look for silent servers, often enough to notice when it is us who was stopped."""
@@ -268,8 +276,10 @@ class Registrar:
     def _master(self, route: Route) -> Route | None:
         for other in self._routes.current().servers:
             if (other.kind, other.broker_group, other.role) == (
-                route.kind, route.broker_group, "master",
-            ):  # fmt: skip
+                route.kind,
+                route.broker_group,
+                "master",
+            ):
                 return other
         return None
 

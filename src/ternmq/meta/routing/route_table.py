@@ -69,9 +69,12 @@ class RouteTable:
         gone = {(each.kind, each.broker_group): each for each in self._remembered}
         away = [gone[key] for key in sorted(gone) if key not in there]
         made = Routes(
-            version=self._routes.version, servers=ordered, away=away, placement=self._placement,
+            version=self._routes.version,
+            servers=ordered,
+            away=away,
+            placement=self._placement,
             homes=self._homes,
-        )  # fmt: skip
+        )
         if made != self._routes:
             self._routes = msgspec.structs.replace(made, version=made.version + 1)
             self.changed.set()

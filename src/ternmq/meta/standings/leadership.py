@@ -130,8 +130,12 @@ class Leadership:
         def decide(held: Standing | None) -> Standing | None:
             if (held is not None and held.claims) or not is_older(held, claim):
                 return None
-            log.error("the registry was restored from an old copy", group=seen.broker_group,
-                      registry_epoch=held.epoch if held else 0, epoch=seen.epoch)  # fmt: skip
+            log.error(
+                "the registry was restored from an old copy",
+                group=seen.broker_group,
+                registry_epoch=held.epoch if held else 0,
+                epoch=seen.epoch,
+            )
             self._raise_epochs(seen, seen.epoch)
             return claimed(held, empty, None, claim)
 
@@ -147,9 +151,11 @@ class Leadership:
             return
         log.error(
             "the registry knows less than a member: it was lost, or restored from an old copy",
-            group=wanted.broker_group, member=wanted.member.name,
-            registry_epoch=0 if held is None else held.epoch, epoch=wanted.claim.held.epoch,
-        )  # fmt: skip
+            group=wanted.broker_group,
+            member=wanted.member.name,
+            registry_epoch=0 if held is None else held.epoch,
+            epoch=wanted.claim.held.epoch,
+        )
         self._raise_epochs(wanted, accepted)
 
     def _raise_epochs(self, group: StandingChange, accepted: int) -> None:
@@ -166,24 +172,35 @@ class Leadership:
         def decide(held: Standing | None) -> Standing | None:
             standing = _there(held, wanted)
             check_lead(
-                standing, wanted.member_id, alive=self._may_be_alive(standing.master),
-                force=wanted.force, accept_loss=wanted.accept_loss,
-            )  # fmt: skip
+                standing,
+                wanted.member_id,
+                alive=self._may_be_alive(standing.master),
+                force=wanted.force,
+                accept_loss=wanted.accept_loss,
+            )
             epoch = self._registry.new_epoch(key)
             return led(standing, wanted.member_id, epoch=epoch)
 
         standing = self._swap(wanted, decide)
-        log.info("master", group=standing.broker_group, kind=standing.kind, epoch=standing.epoch,
-                 member=standing.master, in_sync=standing.in_sync)  # fmt: skip
+        log.info(
+            "master",
+            group=standing.broker_group,
+            kind=standing.kind,
+            epoch=standing.epoch,
+            member=standing.master,
+            in_sync=standing.in_sync,
+        )
         return standing
 
     def change_in_sync(self, wanted: InSyncChange) -> Standing:
         def decide(held: Standing | None) -> Standing | None:
             return resynced(
                 _there(held, wanted),
-                epoch=wanted.epoch, in_sync=wanted.in_sync, version=wanted.version,
+                epoch=wanted.epoch,
+                in_sync=wanted.in_sync,
+                version=wanted.version,
                 waits=wanted.waits,
-            )  # fmt: skip
+            )
 
         return self._swap(wanted, decide)
 
@@ -202,11 +219,12 @@ class Leadership:
         return self._swap(
             wanted,
             lambda held: forgotten(
-                _there(held, wanted), wanted.member_id,
+                _there(held, wanted),
+                wanted.member_id,
                 alive=self._may_be_alive(wanted.member_id),
                 accept_loss=wanted.accept_loss,
             ),
-        )  # fmt: skip
+        )
 
     def drain(self, broker_group: str, kind: GroupKind, draining: bool) -> Standing:
         this = StandingFind(broker_group=broker_group, kind=kind)

@@ -53,12 +53,15 @@ def _mirror(store: ArchiveStore, kind: str, files: Sequence[ArchivedFile]) -> No
     wanted = {_path(file): file for file in files}
     adding = [
         AddAction(
-            path=path, size=file.size, modification_time=file.to_ms, data_change=True,
+            path=path,
+            size=file.size,
+            modification_time=file.to_ms,
+            data_change=True,
             partition_values={"topic": file.topic, "date": file.date},
             stats=f'{{"numRecords": {file.rows}}}',
         )
         for path, file in wanted.items()
-    ]  # fmt: skip
+    ]
     if not DeltaTable.is_deltatable(root):
         schema = Schema.from_arrow(_schema(store, files[0]))
         create_table_with_add_actions(root, schema, adding, partition_by=list(PARTITIONS))

@@ -190,10 +190,13 @@ class Archiver:
             if until[place] > starts[place]:
                 ranges.append(
                     ArchivedRange(
-                        place=place, after=after, first=starts[place], end=until[place],
+                        place=place,
+                        after=after,
+                        first=starts[place],
+                        end=until[place],
                         topic_id=self._topics.get(place.topic, 0),
                     )
-                )  # fmt: skip
+                )
         return ranges
 
     def _deleted(self, place: ArchivePlace) -> bool:

@@ -104,10 +104,17 @@ def write_rows(
         name = f"{place.broker_group}-{writer.first:020d}-{writer.end:020d}-"
         yield ArchivedFile(
             path=file_path(place.kind, topic, date, name + writer.staged.rpartition("/")[2]),
-            kind=place.kind, topic=topic, date=date, broker_group=place.broker_group,
-            first=writer.first, end=writer.end, rows=writer.rows, size=size,
-            from_ms=writer.from_us // 1000, to_ms=writer.to_us // 1000,
-        )  # fmt: skip
+            kind=place.kind,
+            topic=topic,
+            date=date,
+            broker_group=place.broker_group,
+            first=writer.first,
+            end=writer.end,
+            rows=writer.rows,
+            size=size,
+            from_ms=writer.from_us // 1000,
+            to_ms=writer.to_us // 1000,
+        )
 
 
 def _parts(

@@ -166,11 +166,14 @@ def _letters_of(spark: SparkSession, url: str, place: TopicPlace, open_: Ranges)
         "broker_group",
         note("topic").alias("topic"),
         f.col("sequence").alias("letter"),
-        "key", "tag", "body", "properties",
+        "key",
+        "tag",
+        "body",
+        "properties",
         f.coalesce(note("error_type"), f.lit("")).alias("error_type"),
         reason.alias("error"),
         normalised(reason).alias("cause"),
         note("attempt").cast("int").alias("attempts"),
         f.coalesce(note("resent").cast("int"), f.lit(0)).alias("resent"),
         f.timestamp_millis(note("died_at").cast("long")).alias("died_at"),
-    )  # fmt: skip
+    )

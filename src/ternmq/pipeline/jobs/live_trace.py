@@ -49,15 +49,26 @@ def shown(rows: DataFrame) -> DataFrame:
         return f.kll_sketch_get_quantile_double("sketch", f.lit(part))
 
     return rows.select(
-        f.col("window.start").alias("minute"), "topic", "group", "acked",
-        share(0.5).alias("p50_ms"), share(0.99).alias("p99_ms"), "sketch",
-    )  # fmt: skip
+        f.col("window.start").alias("minute"),
+        "topic",
+        "group",
+        "acked",
+        share(0.5).alias("p50_ms"),
+        share(0.99).alias("p99_ms"),
+        "sketch",
+    )
 
 
 def follow(
-    spark: SparkSession, url: str, checkpoint: Path, *, told: Told, out: Path | None = None,
-    late: str = LATE, start: str = "latest",
-) -> StreamingQuery:  # fmt: skip
+    spark: SparkSession,
+    url: str,
+    checkpoint: Path,
+    *,
+    told: Told,
+    out: Path | None = None,
+    late: str = LATE,
+    start: str = "latest",
+) -> StreamingQuery:
     """Start the query; every finished minute is told, and kept as Parquet in `out`."""
     reader = spark.readStream.format("tern").options(url=url, startingOffsets=start)
     stored = reader.options(subscribePattern=".*").schema(STORED).load()

@@ -104,9 +104,11 @@ class Replayer:
         if not dry_run:
             self._pin()
         return ReplayCount(
-            name=self.name, messages=sum(block.rows for block in blocks),
-            size=sum(block.size for block in blocks), begun=any(positions.values()),
-        )  # fmt: skip
+            name=self.name,
+            messages=sum(block.rows for block in blocks),
+            size=sum(block.size for block in blocks),
+            begun=any(positions.values()),
+        )
 
     def run(self, told: Callable[[int], None], stopping: Callable[[], bool]) -> int:
         """Send what `count` counted; returns how many. Stopped early, it goes on another time."""
@@ -172,13 +174,19 @@ class Replayer:
                 f"{', '.join(known_topics) or 'nothing'}"
             )
         return ReplayPlan(
-            name=self.name, topic=job.topic, to_topic=job.to_topic, group=job.group,
-            where=job.where, cluster=here, batch_rows=replay_plan.batch_rows(job.rate), ends=ends,
+            name=self.name,
+            topic=job.topic,
+            to_topic=job.to_topic,
+            group=job.group,
+            where=job.where,
+            cluster=here,
+            batch_rows=replay_plan.batch_rows(job.rate),
+            ends=ends,
             targets=replay_plan.targets(ends, self._cluster.broker_groups()),
             sources={
                 line: f"{self._origin} {mark.topic_id} {line}" for line, mark in marks.items()
             },
-        )  # fmt: skip
+        )
 
     def _choose(self, first: int = 0, end: int = END) -> DataFrame:
         """The archived rows that the condition takes; all that have these sequences."""
@@ -237,28 +245,41 @@ class Replayer:
     def _rows(self, step: Step, first: int) -> pa.Table:
         kept = f.map_filter(f.col("properties"), lambda name, _: ~name.isin(*NOTES))
         notes = f.create_map(
-            f.lit(NOTES[0]), f.lit(self._job.topic),
-            f.lit(NOTES[1]), f.col("sequence").cast("string"),
-        )  # fmt: skip
+            f.lit(NOTES[0]),
+            f.lit(self._job.topic),
+            f.lit(NOTES[1]),
+            f.col("sequence").cast("string"),
+        )
         rows = (
             self._choose(first, step.end)
             .where(f.col("broker_group") == step.line)
             .where((f.col("sequence") >= first) & (f.col("sequence") < step.end))
             .select(
-                "sequence", "id", "body", "key", "tag", "order_key", "born_at", "app",
-                f.map_concat(f.coalesce(kept, f.create_map().cast("map<string,string>")), notes)
-                .alias("properties"),
+                "sequence",
+                "id",
+                "body",
+                "key",
+                "tag",
+                "order_key",
+                "born_at",
+                "app",
+                f.map_concat(
+                    f.coalesce(kept, f.create_map().cast("map<string,string>")), notes
+                ).alias("properties"),
             )
             .orderBy("sequence")
-        )  # fmt: skip
+        )
         return _collected(rows, self._job.where)
 
     def _bringer(self, line: str, *, dry_run: bool) -> ReplayWriter:
         job = self._job
         request = ReplayOpen(
-            topic=job.to_topic or job.topic, into=job.group, replay=self.name,
-            source=self._plan.sources.get(line, line), dry_run=dry_run,
-        )  # fmt: skip
+            topic=job.to_topic or job.topic,
+            into=job.group,
+            replay=self.name,
+            source=self._plan.sources.get(line, line),
+            dry_run=dry_run,
+        )
         return ReplayWriter(self._cluster.client, self._plan.targets[line], request)
 
     def _send(self, bringer: ReplayWriter, rows: pa.RecordBatch) -> None:

@@ -63,9 +63,12 @@ class ArrowRangeReader:
             yield from found.record_batches(pages)
             return
         pieces = cluster(self._options.url).read(
-            place, task.first, task.end, needed(self._schema.names),
+            place,
+            task.first,
+            task.end,
+            needed(self._schema.names),
             replica=self._options.from_replica,
-        )  # fmt: skip
+        )
         maker = RowMaker(schema, topic=place.topic, broker_group=place.broker_group)
         count = 0
         for batch in maker.record_batches(pieces):

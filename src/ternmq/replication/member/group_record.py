@@ -68,9 +68,13 @@ class GroupRecord:
             return None
         lacks = lacks or (self._member.damaged and has_company(self.known, self._member.id))
         return Claim(
-            member=self._member.id, held=self.known, accepted_epoch=self._member.accepted_epoch,
-            data_epoch=data_epoch, ends=ends, lacks=lacks,
-        )  # fmt: skip
+            member=self._member.id,
+            held=self.known,
+            accepted_epoch=self._member.accepted_epoch,
+            data_epoch=data_epoch,
+            ends=ends,
+            lacks=lacks,
+        )
 
     def is_unknown_to(self, registry: Standing | None) -> bool:
         """The registry knows less than this disk: join it again."""

@@ -195,12 +195,15 @@ class FollowerRole:
             epoch=epoch,
             logs=[
                 LogHeld(
-                    log=number, start=log.start_offset, end=log.end, safe=log.safe_offset,
+                    log=number,
+                    start=log.start_offset,
+                    end=log.end,
+                    safe=log.safe_offset,
                     epochs=tables[number],
                 )
                 for number, log in self._logs.items()
             ],
-        )  # fmt: skip
+        )
 
     async def _prepare(self, followed: Followed) -> None:
         """Have the master's history and nothing else."""
@@ -233,8 +236,9 @@ async def follow(site: MemberContext, trade: ServerKind) -> Standing | None:
                 raise
             log.error(
                 "this replica cannot go on with its data, and not begin anew: move its data "
-                "directory aside and start again", reason=error.message,
-            )  # fmt: skip
+                "directory aside and start again",
+                reason=error.message,
+            )
             await asyncio.sleep(DIVERGED_S)
 
 

@@ -142,9 +142,13 @@ def _leader(site: MemberContext, holding: ReplicatedStore, standing: Standing) -
     async def change(wanted: Proposal) -> Standing:
         try:
             changed = await site.directory.change_in_sync(
-                site.group, kind=site.kind, epoch=standing.epoch, in_sync=sorted(wanted.in_sync),
-                version=wanted.version, waits=wanted.waits,
-            )  # fmt: skip
+                site.group,
+                kind=site.kind,
+                epoch=standing.epoch,
+                in_sync=sorted(wanted.in_sync),
+                version=wanted.version,
+                waits=wanted.waits,
+            )
         except Conflict as refused:
             held = standing_of(refused)
             if held is not None:

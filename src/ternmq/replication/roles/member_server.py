@@ -122,9 +122,17 @@ async def _join(
         await loop.run_in_executor(None, trade.note_forgetful, False)
     await record.note(standing)
     site = MemberContext(
-        kind=trade.kind, config=config, directory=directory, clock=clock, disk=disk, member=member,
-        record=record, hello=place.hello, door=RoleSwitch(config, trade.role), standing=standing,
-    )  # fmt: skip
+        kind=trade.kind,
+        config=config,
+        directory=directory,
+        clock=clock,
+        disk=disk,
+        member=member,
+        record=record,
+        hello=place.hello,
+        door=RoleSwitch(config, trade.role),
+        standing=standing,
+    )
     site.join = partial(_ask, trade, directory, record, empty, me)
     directory.on_standing_changed(site.learn)
     heard = directory.standing(site.group, site.kind)
@@ -136,9 +144,14 @@ async def _join(
 
 
 async def _ask(
-    trade: ServerKind, directory: ClusterDirectory, record: GroupRecord, group: Standing, me: Member,
-    *, lacks: bool = False,
-) -> Standing:  # fmt: skip
+    trade: ServerKind,
+    directory: ClusterDirectory,
+    record: GroupRecord,
+    group: Standing,
+    me: Member,
+    *,
+    lacks: bool = False,
+) -> Standing:
     """Join once, with what this disk says."""
     loop = asyncio.get_running_loop()
     epoch = await loop.run_in_executor(None, trade.data_epoch)
@@ -168,8 +181,9 @@ async def _leave(directory: ClusterDirectory, standing: Standing, member: str) -
         if standing.in_sync == [member]:
             log.error(
                 "after a crash this member may lack what it acknowledged from memory; nobody else "
-                "is in sync, so it goes on with what it has", member=member,
-            )  # fmt: skip
+                "is in sync, so it goes on with what it has",
+                member=member,
+            )
             break
         log.warning("left the in-sync set: what was acknowledged from memory may be lost here")
         try:

@@ -107,9 +107,20 @@ class Collector:
         if stamp[2] == NO_SEQUENCE:
             return  # A half or control batch: what it decided shows as a gap.
         self.records += RECORD.pack(
-            stamp[1], stamp[2], offset, len(data), _rows(data), stamp[4], 0, 0, Location.LOST,
-            0, 0, 0, 0,
-        )  # fmt: skip
+            stamp[1],
+            stamp[2],
+            offset,
+            len(data),
+            _rows(data),
+            stamp[4],
+            0,
+            0,
+            Location.LOST,
+            0,
+            0,
+            0,
+            0,
+        )
 
     def add(self, offset: int, data: memoryview) -> None:
         """Note the batch whose header starts `data`; its stamp has been checked."""
@@ -120,9 +131,20 @@ class Collector:
         if stamp[2] == NO_SEQUENCE:
             location = Location.CONTROL if producer[1] & CONTROL else Location.HALF
         self.records += RECORD.pack(
-            stamp[1], stamp[2], offset, size, producer[2], stamp[4], BLOOM_ALL, PRIORITY_UNKNOWN,
-            location, 0, producer[4], producer[5], producer[6],
-        )  # fmt: skip
+            stamp[1],
+            stamp[2],
+            offset,
+            size,
+            producer[2],
+            stamp[4],
+            BLOOM_ALL,
+            PRIORITY_UNKNOWN,
+            location,
+            0,
+            producer[4],
+            producer[5],
+            producer[6],
+        )
         if location == Location.CONTROL:
             whole = data[:size] if len(data) >= size else self._read(offset, size)
             for placed in read_decision(BatchView(whole)).placed:

@@ -163,10 +163,20 @@ class ConsumeLog:
             base_sequence = append.base_sequence
             producer = append.producer
             record = _pack_record(
-                topic_id, base_sequence, append.offset, len(append.batch), append.count,
-                append.stored_at_ms, append.tag_bloom, append.priority, 0, 0,
-                producer[0], producer[1], append.first_sequence,
-            )  # fmt: skip
+                topic_id,
+                base_sequence,
+                append.offset,
+                len(append.batch),
+                append.count,
+                append.stored_at_ms,
+                append.tag_bloom,
+                append.priority,
+                0,
+                0,
+                producer[0],
+                producer[1],
+                append.first_sequence,
+            )
             records += record
             run = runs.get(topic_id)
             if run is None:
@@ -183,10 +193,20 @@ class ConsumeLog:
         location = Location.HALF if decision is None else Location.CONTROL
         topic_id, producer = append.topic_id, append.producer
         records = _pack_record(
-            topic_id, append.base_sequence, append.offset, len(append.batch), append.count,
-            append.stored_at_ms, append.tag_bloom, append.priority, location, 0,
-            producer[0], producer[1], append.first_sequence,
-        )  # fmt: skip
+            topic_id,
+            append.base_sequence,
+            append.offset,
+            len(append.batch),
+            append.count,
+            append.stored_at_ms,
+            append.tag_bloom,
+            append.priority,
+            location,
+            0,
+            producer[0],
+            producer[1],
+            append.first_sequence,
+        )
         for placed in decision.placed if decision is not None else ():
             record = committed_record(placed, append.stored_at_ms)
             records += record
@@ -254,9 +274,14 @@ class ConsumeLog:
         while self._frozen:
             runs, end = self._frozen[0]
             table = make_table(
-                self._disk, self._paths, self._tables, runs, end,
-                known=self.ends, forgotten=self._forgotten,
-            )  # fmt: skip
+                self._disk,
+                self._paths,
+                self._tables,
+                runs,
+                end,
+                known=self.ends,
+                forgotten=self._forgotten,
+            )
             self._tables.add(table)
             with self._sealing:
                 self._frozen = self._frozen[1:]
@@ -277,10 +302,20 @@ class ConsumeLog:
 def committed_record(placed: PlacedHalf, stored_at_ms: int) -> bytes:
     """The record of a half batch that a commit made visible."""
     return _pack_record(
-        placed.topic_id, placed.sequence, placed.offset, placed.size, placed.count, stored_at_ms,
-        placed.tag_bloom, placed.priority, Location.COMMITTED, 0,
-        placed.producer_start, placed.producer_random, placed.first_sequence,
-    )  # fmt: skip
+        placed.topic_id,
+        placed.sequence,
+        placed.offset,
+        placed.size,
+        placed.count,
+        stored_at_ms,
+        placed.tag_bloom,
+        placed.priority,
+        Location.COMMITTED,
+        0,
+        placed.producer_start,
+        placed.producer_random,
+        placed.first_sequence,
+    )
 
 
 def make_table(

@@ -161,10 +161,11 @@ class Runs:
             return end
         run.packed[place:] = pack(last._replace(count=base - last.base_sequence))
         self.lost = [
-            rows if (rows.topic_id, rows.first) != (topic_id, last.base_sequence)
+            rows
+            if (rows.topic_id, rows.first) != (topic_id, last.base_sequence)
             else LostRows(topic_id=topic_id, first=rows.first, end=base)
             for rows in self.lost
-        ]  # fmt: skip
+        ]
         return base
 
 

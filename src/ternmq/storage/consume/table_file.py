@@ -43,9 +43,14 @@ FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<IIQQQQqq16x")
 HEADER_SIZE = 80
 INDEX = np.dtype(
-    [("topic_id", "<i8"), ("first_entry", "<i8"), ("entry_count", "<i8"),
-     ("first_sequence", "<i8"), ("end_sequence", "<i8")]
-)  # fmt: skip
+    [
+        ("topic_id", "<i8"),
+        ("first_entry", "<i8"),
+        ("entry_count", "<i8"),
+        ("first_sequence", "<i8"),
+        ("end_sequence", "<i8"),
+    ]
+)
 CHUNK_ENTRIES = 256
 
 assert FRAME.size + FIELDS.size == HEADER_SIZE

@@ -55,10 +55,15 @@ class Checkpoint:
 
 def encode(checkpoint: Checkpoint) -> bytes:
     fields = FIELDS.pack(
-        VERSION, checkpoint.clean, checkpoint.epoch, checkpoint.message_durable,
-        checkpoint.consume_covered, checkpoint.pull_durable, checkpoint.pull_replay_from,
+        VERSION,
+        checkpoint.clean,
+        checkpoint.epoch,
+        checkpoint.message_durable,
+        checkpoint.consume_covered,
+        checkpoint.pull_durable,
+        checkpoint.pull_replay_from,
         checkpoint.stored_at_ms,
-    ) + SAFE.pack(checkpoint.message_safe, checkpoint.pull_safe)  # fmt: skip
+    ) + SAFE.pack(checkpoint.message_safe, checkpoint.pull_safe)
     return FRAME.pack(MAGIC, crc32c(fields)) + fields
 
 
@@ -76,7 +81,13 @@ def decode(content: bytes) -> Checkpoint:
         raise Corrupt(f"the checkpoint file has version {version}, this is version {VERSION}")
     safe = (message, pull) if version == 1 else SAFE.unpack_from(content, SIZES[1])
     return Checkpoint(
-        clean=bool(clean), epoch=epoch, message_durable=message, consume_covered=consume,
-        pull_durable=pull, pull_replay_from=replay, stored_at_ms=stored,
-        message_safe=safe[0], pull_safe=safe[1],
-    )  # fmt: skip
+        clean=bool(clean),
+        epoch=epoch,
+        message_durable=message,
+        consume_covered=consume,
+        pull_durable=pull,
+        pull_replay_from=replay,
+        stored_at_ms=stored,
+        message_safe=safe[0],
+        pull_safe=safe[1],
+    )

@@ -33,9 +33,20 @@ class Paths:
     """Names of all files below one data directory."""
 
     __slots__ = (
-        "base", "checkpoint", "consume", "directory", "epochs", "floor", "halves", "index",
-        "message", "producers", "pull", "quarantine", "unclean",
-    )  # fmt: skip
+        "base",
+        "checkpoint",
+        "consume",
+        "directory",
+        "epochs",
+        "floor",
+        "halves",
+        "index",
+        "message",
+        "producers",
+        "pull",
+        "quarantine",
+        "unclean",
+    )
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

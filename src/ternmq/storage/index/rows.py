@@ -24,16 +24,34 @@ Hashes = NDArray[np.uint64]
 Rows = NDArray[np.void]
 
 RANGE = np.dtype(
-    [("hash", "<u8"), ("first", "<u8"), ("topic_id", "<u8"), ("sequence", "<u8"),
-     ("count", "<u4"), ("spare", "<u4")]
-)  # fmt: skip
+    [
+        ("hash", "<u8"),
+        ("first", "<u8"),
+        ("topic_id", "<u8"),
+        ("sequence", "<u8"),
+        ("count", "<u4"),
+        ("spare", "<u4"),
+    ]
+)
 PLACE = np.dtype([("hash", "<u8"), ("topic_id", "<u8"), ("sequence", "<u8")])
 RECORD_ROWS = np.dtype(
-    [("topic_id", "<u8"), ("base_sequence", "<u8"), ("offset", "<u8"), ("size", "<u4"),
-     ("count", "<u4"), ("stored_at_ms", "<i8"), ("tag_bloom", "<u8"), ("priority", "u1"),
-     ("location", "u1"), ("spare", "<u2"), ("checksum", "<u4"), ("start", "<u8"),
-     ("random", "<u8"), ("first", "<u8")]
-)  # fmt: skip
+    [
+        ("topic_id", "<u8"),
+        ("base_sequence", "<u8"),
+        ("offset", "<u8"),
+        ("size", "<u4"),
+        ("count", "<u4"),
+        ("stored_at_ms", "<i8"),
+        ("tag_bloom", "<u8"),
+        ("priority", "u1"),
+        ("location", "u1"),
+        ("spare", "<u2"),
+        ("checksum", "<u4"),
+        ("start", "<u8"),
+        ("random", "<u8"),
+        ("first", "<u8"),
+    ]
+)
 """`consume_entry.RECORD` as numpy sees it."""
 
 assert RANGE.itemsize == 40

@@ -246,9 +246,11 @@ def decide(found: Scan) -> RecoveryVerdict:
     for gap in found.gaps:
         if gap.start >= found.durable:
             return RecoveryVerdict(
-                end=gap.start, holes=holes, new_segment=False,
+                end=gap.start,
+                holes=holes,
+                new_segment=False,
                 torn=Gap(start=gap.start, end=found.end, reason=gap.reason),
-            )  # fmt: skip
+            )
         holes.append(gap)
     end = found.end
     if end < found.durable:
@@ -273,11 +275,22 @@ def repair(
         whole_after = sum(gap.end - gap.start for gap in rest) < torn.end - torn.start
         copied = quarantine.copy(source, torn, kind="torn") if whole_after else ""
         report.cuts.append(
-            TornTail(log=name, offset=torn.start, size=torn.end - torn.start,
-                reason=torn.reason, copied_to=copied)
-        )  # fmt: skip
-        log.warning("torn tail cut", log=name, offset=torn.start, size=torn.end - torn.start,
-                    reason=torn.reason, copied_to=copied)  # fmt: skip
+            TornTail(
+                log=name,
+                offset=torn.start,
+                size=torn.end - torn.start,
+                reason=torn.reason,
+                copied_to=copied,
+            )
+        )
+        log.warning(
+            "torn tail cut",
+            log=name,
+            offset=torn.start,
+            size=torn.end - torn.start,
+            reason=torn.reason,
+            copied_to=copied,
+        )
         source.cut(torn.start)
     if verdict.new_segment:
         source.continue_at(verdict.end)
@@ -293,11 +306,22 @@ def keep_holes(source: Segments, holes: list[Gap], paths: Paths, report: Recover
     for gap in holes:
         copied = quarantine.copy(source, gap, kind="corrupt")
         report.holes.append(
-            Hole(log=name, offset=gap.start, size=gap.end - gap.start,
-                 reason=gap.reason, copied_to=copied)
-        )  # fmt: skip
-        log.error("safe bytes cannot be read", log=name, offset=gap.start,
-                  size=gap.end - gap.start, reason=gap.reason, copied_to=copied)  # fmt: skip
+            Hole(
+                log=name,
+                offset=gap.start,
+                size=gap.end - gap.start,
+                reason=gap.reason,
+                copied_to=copied,
+            )
+        )
+        log.error(
+            "safe bytes cannot be read",
+            log=name,
+            offset=gap.start,
+            size=gap.end - gap.start,
+            reason=gap.reason,
+            copied_to=copied,
+        )
 
 
 def _write_again(source: Segments, start: int, end: int) -> None:
@@ -322,9 +346,12 @@ class Quarantine:
         stem = f"{source.directory.name}-{gap.start:020d}-{kind}"
         target = self._paths.quarantined(stem + ".bad")
         story = {
-            "log": source.directory.name, "kind": kind, "offset": gap.start,
-            "size": gap.end - gap.start, "reason": gap.reason,
-        }  # fmt: skip
+            "log": source.directory.name,
+            "kind": kind,
+            "offset": gap.start,
+            "size": gap.end - gap.start,
+            "reason": gap.reason,
+        }
         report = self._paths.quarantined(stem + ".json")
         try:
             if kind == "corrupt" and self._copied(report) >= gap.end - gap.start:

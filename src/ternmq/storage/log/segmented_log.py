@@ -75,9 +75,12 @@ class SegmentedLog:
         if self.failed is not None:
             raise DiskFailed(self.failed.message, **self.failed.details)
         return WritePlan(
-            base=self.bases[-1], end=self.end, count=self.count,
-            segment_size=self.segment_size, count_max=self.records_max,
-        )  # fmt: skip
+            base=self.bases[-1],
+            end=self.end,
+            count=self.count,
+            segment_size=self.segment_size,
+            count_max=self.records_max,
+        )
 
     def write(self, plan: WritePlan, *, sync: bool) -> None:
         """Write the plan's records; all of them or, when this raises, none."""
@@ -214,8 +217,9 @@ class SegmentedLog:
         if len(data) < size:
             raise Corrupt(
                 f"{self.directory.name} log: {size} bytes at offset {offset} end after {len(data)}",
-                offset=offset, size=size,
-            )  # fmt: skip
+                offset=offset,
+                size=size,
+            )
         return data
 
     def read_some(self, offset: int, size: int) -> bytes:

@@ -1,9 +1,9 @@
 """Which bytes go into which segment file: a plan made in memory, before anything is written.
 
 A log is a row of files. A segment's file name is the offset of its first byte, so offsets run on
-from file to file without a gap, and no record is cut by a file's end. `WritePlan.place` gives the next
-record its offset and starts a new segment where the current one is full. Pure memory; forgetting a
-plan undoes it.
+from file to file without a gap, and no record is cut by a file's end. `WritePlan.place` gives the
+next record its offset and starts a new segment where the current one is full. Pure memory;
+forgetting a plan undoes it.
 """
 
 from ternmq.storage.files.disk import Buffer

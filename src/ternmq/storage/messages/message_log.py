@@ -149,9 +149,18 @@ class MessageLog(ReplicatedLog):
             append.base_sequence = sequence
             append.stored_at_ms = stored_at_ms
             stamp = _pack_stamp(
-                offset, topic_id, sequence, epoch, stored_at_ms, append.received_at_ms, durable_to,
-                append.client_ip, append.server_ip, append.client_port, append.server_port,
-            )  # fmt: skip
+                offset,
+                topic_id,
+                sequence,
+                epoch,
+                stored_at_ms,
+                append.received_at_ms,
+                durable_to,
+                append.client_ip,
+                append.server_ip,
+                append.client_port,
+                append.server_port,
+            )
             crc = crc32c(stamp, crc32c(batch[:12]))
             batch[12:STAMP_END] = crc.to_bytes(4, "little") + stamp
         self._in_flight = staged = StagedBatches(
@@ -209,9 +218,11 @@ class MessageLog(ReplicatedLog):
                 self._halves.apply(append)
                 continue
             remember(
-                append.producer, append.first_sequence, append.count,
+                append.producer,
+                append.first_sequence,
+                append.count,
                 StoredBatch(append.topic_id, append.base_sequence, append.stored_at_ms),
-            )  # fmt: skip
+            )
         records = self._consume.commit(appends, ends, rolls)
         if self._index is not None:
             self._index.add(appends, bytes(records), end)
@@ -257,8 +268,9 @@ class MessageLog(ReplicatedLog):
             raise DiskFull(
                 f"{free} bytes free where messages are kept, {reserved} are reserved: free some "
                 "space, lower disk_free_min or raise disk_full_percent; consuming goes on",
-                free=free, min_free=reserved,
-            )  # fmt: skip
+                free=free,
+                min_free=reserved,
+            )
 
     def reserved(self, disk_size: int) -> int:
         """How many bytes of a disk of this size are not for messages."""
@@ -379,5 +391,6 @@ def _bad(offset: int, size: int) -> Corrupt:
     return Corrupt(
         f"the stored batch at offset {offset} does not match its checksum; "
         "see store.report and the quarantine folder",
-        offset=offset, size=size,
-    )  # fmt: skip
+        offset=offset,
+        size=size,
+    )

@@ -168,9 +168,11 @@ class ProducerTable:
         for fields in RECORD.iter_unpack(records):
             if fields[2] >= from_offset and fields[8] == _MESSAGE_LOG:
                 self.remember(
-                    (fields[10], fields[11]), fields[12], fields[4],
+                    (fields[10], fields[11]),
+                    fields[12],
+                    fields[4],
                     StoredBatch(fields[0], fields[1], fields[5]),
-                )  # fmt: skip
+                )
 
     def forget_silent(self, now_ms: int) -> int:
         """Drop the longest silent producers beyond the limit; return how many."""

@@ -98,12 +98,23 @@ def append_of(offset: int, batch: memoryview) -> Append:
     stamp = STAMP.unpack_from(batch, STAMP_START)
     producer = PRODUCER.unpack_from(batch, PRODUCER_CRC_AT)
     append = Append(
-        batch=batch, topic_id=stamp[1], count=producer[2], received_at_ms=stamp[5],
-        client_ip=stamp[7], client_port=stamp[9], server_ip=stamp[8], server_port=stamp[10],
-        tag_bloom=BLOOM_ALL, priority=PRIORITY_UNKNOWN, searchable=True,
-        producer=(producer[4], producer[5]), first_sequence=producer[6],
-        offset=offset, base_sequence=stamp[2], stored_at_ms=stamp[4],
-    )  # fmt: skip
+        batch=batch,
+        topic_id=stamp[1],
+        count=producer[2],
+        received_at_ms=stamp[5],
+        client_ip=stamp[7],
+        client_port=stamp[9],
+        server_ip=stamp[8],
+        server_port=stamp[10],
+        tag_bloom=BLOOM_ALL,
+        priority=PRIORITY_UNKNOWN,
+        searchable=True,
+        producer=(producer[4], producer[5]),
+        first_sequence=producer[6],
+        offset=offset,
+        base_sequence=stamp[2],
+        stored_at_ms=stamp[4],
+    )
     half = stamp[2] == NO_SEQUENCE
     if half and producer[1] & CONTROL:
         decision = read_decision(BatchView(batch))
@@ -145,6 +156,8 @@ def _follow(
     if sequence != expected:
         raise Corrupt(
             f"topic {topic_id} goes on at sequence {sequence}, but ends at {expected}",
-            topic_id=topic_id, sequence=sequence, expected=expected,
-        )  # fmt: skip
+            topic_id=topic_id,
+            sequence=sequence,
+            expected=expected,
+        )
     ends[topic_id] = sequence + count

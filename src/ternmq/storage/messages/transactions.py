@@ -161,12 +161,18 @@ class TransactionTable:
         """A half or control batch is safe."""
         if isinstance(append.special, HalfMark):
             half = PlacedHalf(
-                offset=append.offset, size=len(append.batch), topic_id=append.topic_id,
-                sequence=0, count=append.count, tag_bloom=append.tag_bloom,
-                priority=append.priority, searchable=append.searchable,
-                producer_start=append.producer[0], producer_random=append.producer[1],
+                offset=append.offset,
+                size=len(append.batch),
+                topic_id=append.topic_id,
+                sequence=0,
+                count=append.count,
+                tag_bloom=append.tag_bloom,
+                priority=append.priority,
+                searchable=append.searchable,
+                producer_start=append.producer[0],
+                producer_random=append.producer[1],
                 first_sequence=append.first_sequence,
-            )  # fmt: skip
+            )
             self.add(append.special.info, append.special.app, half, append.stored_at_ms)
         elif isinstance(append.special, Ending) and append.special.decision is not None:
             self.decide(append.special.decision, append.stored_at_ms, offset=append.offset)
@@ -208,9 +214,11 @@ class TransactionTable:
         for key in outcomes:
             self.outcomes.pop(key, None)
             self.outcomes[key] = TransactionOutcome(
-                state=state, at_ms=at_ms, placed=placed,
+                state=state,
+                at_ms=at_ms,
+                placed=placed,
                 attempts=attempts if state == "committed" else [],
-            )  # fmt: skip
+            )
             self._note_name(key)
         for key in decision.transactions[len(outcomes) :]:
             self._forget_name(key)
@@ -249,9 +257,10 @@ class TransactionTable:
         """Everything as bytes. What is added meanwhile may be in it or not: `covers` was the safe
         end before, and what comes after it is applied again, which changes nothing."""
         state = _State(
-            transactions=list(self.open.values()), outcomes=list(self.outcomes.items()),
+            transactions=list(self.open.values()),
+            outcomes=list(self.outcomes.items()),
             lent=self.lent.state(),
-        )  # fmt: skip
+        )
         body = struct.pack("<QI4x", covers, VERSION) + _encoder.encode(state)
         self.changes = 0
         return MAGIC + struct.pack("<I", crc32c(body)) + body
@@ -299,11 +308,18 @@ class TransactionTable:
             return
         incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=True)
         half = PlacedHalf(
-            offset=offset, size=len(batch), topic_id=topic_id, sequence=0,
-            count=incoming.row_count, tag_bloom=incoming.tag_bloom, priority=incoming.priority,
-            searchable=incoming.searchable, producer_start=incoming.producer[0],
-            producer_random=incoming.producer[1], first_sequence=incoming.first_sequence,
-        )  # fmt: skip
+            offset=offset,
+            size=len(batch),
+            topic_id=topic_id,
+            sequence=0,
+            count=incoming.row_count,
+            tag_bloom=incoming.tag_bloom,
+            priority=incoming.priority,
+            searchable=incoming.searchable,
+            producer_start=incoming.producer[0],
+            producer_random=incoming.producer[1],
+            first_sequence=incoming.first_sequence,
+        )
         self.add(read_info(view), incoming.app, half, at_ms)
 
 

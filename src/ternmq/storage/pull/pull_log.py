@@ -258,9 +258,13 @@ class PullLog(ReplicatedLog):
             if self._log.segment_end(number) <= first and number + 1 < len(self._log.bases):
                 continue
             gaps += scan(
-                self._log, start=max(base, first), durable=0, form=PullFormat(), visit=visit,
+                self._log,
+                start=max(base, first),
+                durable=0,
+                form=PullFormat(),
+                visit=visit,
                 segment=number,
-            ).gaps  # fmt: skip
+            ).gaps
         return gaps
 
     def bounds(self) -> tuple[int, int]:

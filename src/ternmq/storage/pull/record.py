@@ -108,9 +108,13 @@ def cut_record(
     """The lane ends at `end` although the group knows sequences up to `old_end`: those are void,
     so what will be stored there next was never handed out or acked."""
     return PullRecord(
-        kind=PullKind.CUT, group_id=group_id, lane_id=lane_id, at_ms=at_ms, argument=epoch,
+        kind=PullKind.CUT,
+        group_id=group_id,
+        lane_id=lane_id,
+        at_ms=at_ms,
+        argument=epoch,
         ranges=((end, old_end, 0),),
-    )  # fmt: skip
+    )
 
 
 def encoded_size(record: PullRecord) -> int:
@@ -134,10 +138,22 @@ def encode(record: PullRecord, *, offset: int, durable_to: int) -> bytearray:
     at = HEADER_SIZE
     try:
         FIELDS.pack_into(
-            packed, FRAME.size, size, record.kind, VERSION, len(record.ranges), offset, durable_to,
-            record.group_id, record.lane_id, record.at_ms, record.lease, record.argument,
-            record.session, len(record.text),
-        )  # fmt: skip
+            packed,
+            FRAME.size,
+            size,
+            record.kind,
+            VERSION,
+            len(record.ranges),
+            offset,
+            durable_to,
+            record.group_id,
+            record.lane_id,
+            record.at_ms,
+            record.lease,
+            record.argument,
+            record.session,
+            len(record.text),
+        )
         for part in record.ranges:
             RANGE.pack_into(packed, at, *part)
             at += RANGE.size
@@ -154,11 +170,16 @@ def decode(data: memoryview) -> PullRecord:
     range_count, text_size = fields[3], fields[12]
     ranges_end = HEADER_SIZE + range_count * RANGE.size
     return PullRecord(
-        kind=PullKind(fields[1]), group_id=fields[6], lane_id=fields[7], at_ms=fields[8],
-        session=fields[11], lease=fields[9], argument=fields[10],
+        kind=PullKind(fields[1]),
+        group_id=fields[6],
+        lane_id=fields[7],
+        at_ms=fields[8],
+        session=fields[11],
+        lease=fields[9],
+        argument=fields[10],
         ranges=tuple(RANGE.iter_unpack(data[HEADER_SIZE:ranges_end])),
         text=bytes(data[ranges_end : ranges_end + text_size]),
-    )  # fmt: skip
+    )
 
 
 class PullFormat:

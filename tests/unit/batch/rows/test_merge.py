@@ -61,9 +61,16 @@ def test_merged_rows_keep_all_they_say(
 def test_a_merged_row_says_where_it_came_from_and_not_when_it_was_due() -> None:
     source = a_batch([Outgoing(body=b"a", due_at_ms=5), Outgoing(body=b"b", due_at_ms=6)])
     stamp = layout.Stamp(
-        offset=0, topic_id=1, base_sequence=0, epoch=1, stored_at_ms=1, received_at_ms=1,
-        durable_to=0, client_ip=bytes(range(16)), client_port=258,
-    )  # fmt: skip
+        offset=0,
+        topic_id=1,
+        base_sequence=0,
+        epoch=1,
+        stored_at_ms=1,
+        received_at_ms=1,
+        durable_to=0,
+        client_ip=bytes(range(16)),
+        client_port=258,
+    )
     layout.stamp(source, stamp)
     view = BatchView(source)
 

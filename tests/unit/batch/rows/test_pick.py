@@ -19,10 +19,19 @@ from tests.unit.batch.making import a_batch, messages
 
 def the_row(view: BatchView, row: int) -> tuple[object, ...]:
     return (
-        view.message_id(row), view.id_bytes(row), view.body(row), view.bodies_of(row, row + 1),
-        view.key(row), view.tag(row), view.properties(row), view.order_key(row),
-        view.priority(row), view.expire_at_ms(row), view.born_at_ms(row), view.origin_app(row),
-    )  # fmt: skip
+        view.message_id(row),
+        view.id_bytes(row),
+        view.body(row),
+        view.bodies_of(row, row + 1),
+        view.key(row),
+        view.tag(row),
+        view.properties(row),
+        view.order_key(row),
+        view.priority(row),
+        view.expire_at_ms(row),
+        view.born_at_ms(row),
+        view.origin_app(row),
+    )
 
 
 def delivered(batch: bytearray, selection: list[tuple[int, int]]) -> Envelope:

@@ -19,19 +19,32 @@ ROWS = 1_000
 
 def said(message: Any) -> tuple[object, ...]:
     return (
-        message.id, message.sequence, message.body, message.key, message.tag, message.order_key,
-        message.properties, message.priority, message.born_at, message.stored_at, message.app,
-    )  # fmt: skip
+        message.id,
+        message.sequence,
+        message.body,
+        message.key,
+        message.tag,
+        message.order_key,
+        message.properties,
+        message.priority,
+        message.born_at,
+        message.stored_at,
+        message.app,
+    )
 
 
 async def test_rows_that_come_again_are_picked_and_say_what_they_said() -> None:
     rows = [
         ternmq.Outgoing(
-            body=b"%d" % row, key=f"k{row}", tag="even" if row % 2 else None, priority=row % 9,
-            order_key=f"o{row}", properties={"row": row} if row % 3 else None,
+            body=b"%d" % row,
+            key=f"k{row}",
+            tag="even" if row % 2 else None,
+            priority=row % 9,
+            order_key=f"o{row}",
+            properties={"row": row} if row % 3 else None,
         )
         for row in range(ROWS)
-    ]  # fmt: skip
+    ]
     async with node() as url, ternmq.connect(url, app="test") as mq:
         await mq.send_many("orders", rows)
         async with (

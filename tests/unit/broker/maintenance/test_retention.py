@@ -17,8 +17,10 @@ from tests.unit.broker.test_delivery import take
 
 BODY = 1024 * 1024
 QUICK: dict[str, Any] = {
-    "segment_size": "8MiB", "retention_interval_ms": 100, "checkpoint_interval_ms": 100,
-}  # fmt: skip
+    "segment_size": "8MiB",
+    "retention_interval_ms": 100,
+    "checkpoint_interval_ms": 100,
+}
 HOURS = 3_600.0
 
 

@@ -315,8 +315,9 @@ async def test_a_detached_transaction_is_committed_by_name_once(mq: ternmq.Clien
     done = await mq.commit_detached("query-7", [1])
     assert (done.state, done.attempts, done.repeated) == ("committed", [1], False)
     assert [(one.topic, one.sequence, one.count) for one in done.placed] == [
-        ("orders", 0, 2), ("bills", 0, 1),
-    ]  # fmt: skip
+        ("orders", 0, 2),
+        ("bills", 0, 1),
+    ]
     again = await mq.commit_detached("query-7", [1])
     assert (again.repeated, again.placed) == (True, done.placed)
     assert (await mq.commit_detached("query-7")).repeated

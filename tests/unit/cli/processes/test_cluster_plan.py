@@ -21,10 +21,15 @@ def test_ports_follow_each_other_and_every_server_has_a_folder_of_its_own() -> N
     plan = make_plan(Shape(groups=2, replicas=1, metas=2, delays=1), FOLDER, 7700)
 
     assert [(each.name, each.port) for each in plan.everybody] == [
-        ("meta-1", 7700), ("meta-2", 7701),
-        ("group-1-a", 7702), ("group-1-b", 7703), ("group-2-a", 7704), ("group-2-b", 7705),
-        ("delay-1", 7706), ("delay-1-b", 7707),
-    ]  # fmt: skip
+        ("meta-1", 7700),
+        ("meta-2", 7701),
+        ("group-1-a", 7702),
+        ("group-1-b", 7703),
+        ("group-2-a", 7704),
+        ("group-2-b", 7705),
+        ("delay-1", 7706),
+        ("delay-1-b", 7707),
+    ]
     folders = [each.arguments[each.arguments.index("--data-dir") + 1] for each in plan.everybody]
     assert folders == [f"/data/{each.name}" for each in plan.everybody]
 
@@ -43,8 +48,11 @@ def test_replicas_of_delay_servers_come_last_so_that_a_cluster_of_before_keeps_i
 
     names = {each.name: each.arguments[each.arguments.index("--name") + 1] for each in plan.delays}
     assert names == {
-        "delay-1": "delay-1", "delay-2": "delay-2", "delay-1-b": "delay-1", "delay-2-b": "delay-2",
-    }  # fmt: skip
+        "delay-1": "delay-1",
+        "delay-2": "delay-2",
+        "delay-1-b": "delay-1",
+        "delay-2-b": "delay-2",
+    }
     assert [each.port for each in plan.delays] == [7703, 7704, 7705, 7706]
 
 

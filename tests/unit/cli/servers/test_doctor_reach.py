@@ -92,8 +92,9 @@ async def test_a_node_with_a_wrong_advertised_name_is_found_out_and_a_right_one_
         found = await examine([url.removeprefix("tern://")], HELLO)
         assert {each.level for each in found} == {Level.OK}
         assert [each.what.split(" at ")[0] for each in found[2:]] == [
-            "delay server main", "broker group main",
-        ]  # fmt: skip
+            "delay server main",
+            "broker group main",
+        ]
     async with node(advertised_host="no-such-host.invalid") as url:
         found = await examine([url.removeprefix("tern://")], HELLO)
         assert [each.level for each in found] == ["ok", "ok", "warn", "fail", "fail"]

@@ -63,10 +63,25 @@ class Server:
         if self.silent:
             return
         status = Status(
-            node=self.name, role="broker", state="ok", address=self.address, data_dir="",
-            started_at_ms=0, now_ms=0, disk_free=0, disk_size=0, cpu_s=0, memory=0, connections=0,
-            log_start=0, log_end=0, epoch=self.epoch, pid=42, member=self.id, lag=self.lag,
-        )  # fmt: skip
+            node=self.name,
+            role="broker",
+            state="ok",
+            address=self.address,
+            data_dir="",
+            started_at_ms=0,
+            now_ms=0,
+            disk_free=0,
+            disk_size=0,
+            cpu_s=0,
+            memory=0,
+            connections=0,
+            log_start=0,
+            log_end=0,
+            epoch=self.epoch,
+            pid=42,
+            member=self.id,
+            lag=self.lag,
+        )
         peer.answer(frame.command, frame.correlation, pack(status))
 
     async def _hand_over(self, peer: Peer, frame: Frame) -> None:
@@ -145,8 +160,10 @@ async def test_everybody_is_listed_with_role_lag_and_what_is_wrong(tmp_path: Pat
         three.lag = -1
         lines = await mq.admin.brokers()
         assert [(each.name, each.state, each.lag) for each in lines] == [
-            ("one", "ok", 0), ("three", "ok", None), ("two", "away", None),
-        ]  # fmt: skip
+            ("one", "ok", 0),
+            ("three", "ok", None),
+            ("two", "away", None),
+        ]
 
 
 async def test_a_member_is_promoted_only_when_that_is_safe_or_meant(tmp_path: Path) -> None:

@@ -118,8 +118,12 @@ async def test_a_list_may_mix_them(broker: FakeBroker, mq: ternmq.Client) -> Non
     bodies = sorted(view.bodies() for view in views(broker))
     assert bodies == [[b"after"], [b"at", b"at 2"], [b"now"], [b"now 2"]]
     assert [each.due_at_ms for each in receipt] == [
-        None, AT_MS, AT_MS + 1, STORED_MS + 7, None,
-    ]  # fmt: skip
+        None,
+        AT_MS,
+        AT_MS + 1,
+        STORED_MS + 7,
+        None,
+    ]
     assert receipt[2].id == "0102"
 
 
@@ -286,10 +290,15 @@ async def test_rows_are_read_page_by_page_and_sorted_over_all_servers(
         at = int(wanted.after or b"0")
         rows = [
             DelayRow(
-                id=b"%d" % due, topic="t", key="", due_at_ms=due, accepted_at_ms=0, size=1,
+                id=b"%d" % due,
+                topic="t",
+                key="",
+                due_at_ms=due,
+                accepted_at_ms=0,
+                size=1,
             )
             for due in range(at, min(at + 2, 5))
-        ]  # fmt: skip
+        ]
         page = DelayRows(rows=rows, next=b"%d" % (at + 2) if at + 2 < 5 else b"")
         peer.answer(frame.command, frame.correlation, pack(page))
         return True

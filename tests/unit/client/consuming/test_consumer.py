@@ -25,9 +25,14 @@ def done_ranges(broker: FakeBroker, kind: str = "ack") -> list[tuple[int, int, i
 
 async def test_messages_arrive_with_all_their_fields(mq: ternmq.Client) -> None:
     receipt = await mq.send(
-        "orders", b"paid", key="o-1", tag="vip", properties={"amount": 12}, order_key="c-1",
+        "orders",
+        b"paid",
+        key="o-1",
+        tag="vip",
+        properties={"amount": 12},
+        order_key="c-1",
         priority=3,
-    )  # fmt: skip
+    )
     async with mq.consumer("orders", group="billing") as consumer:
         [message] = await take(consumer, 1)
 

@@ -115,5 +115,7 @@ def test_a_million_that_fail_alike_one_after_the_other_are_one_entry() -> None:
     dones.add(2, 1_001, 1_002, retry_verdict(None, "other"))
 
     assert [(d.lease, d.first, d.end) for d in dones.take()] == [
-        (1, 0, 1_000), (1, 1_000, 1_001), (2, 1_001, 1_002),
-    ]  # fmt: skip
+        (1, 0, 1_000),
+        (1, 1_000, 1_001),
+        (2, 1_001, 1_002),
+    ]

@@ -119,9 +119,14 @@ def envelope(rows: int, *, first: int = 0) -> Envelope:
 def left_out(*ranges: tuple[int, int], stored_at_ms: int = 50, attempts: object = ()) -> LeftOut:
     assert isinstance(attempts, tuple | list)
     return LeftOut(
-        lease=9, lane=3, base=1_000, stored_at_ms=stored_at_ms, ranges=list(ranges),
-        attempts=list(attempts), errors=[(1_002, 1_003, "ValueError", "no", "", 5)],
-    )  # fmt: skip
+        lease=9,
+        lane=3,
+        base=1_000,
+        stored_at_ms=stored_at_ms,
+        ranges=list(ranges),
+        attempts=list(attempts),
+        errors=[(1_002, 1_003, "ValueError", "no", "", 5)],
+    )
 
 
 def test_leases_and_bytes_are_put_together() -> None:

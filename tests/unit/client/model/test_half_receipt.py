@@ -11,9 +11,13 @@ PRODUCER = ProducerId(start_ms=11, random=22)
 
 def batch(topic: str, first: int, count: int, ids: list[bytes | None] | None = None) -> HalfBatch:
     return HalfBatch(
-        topic=topic, broker_group="main", producer=PRODUCER, first=first, count=count,
+        topic=topic,
+        broker_group="main",
+        producer=PRODUCER,
+        first=first,
+        count=count,
         explicit_ids=ids,
-    )  # fmt: skip
+    )
 
 
 def test_receipts_of_several_batches_are_one_sequence() -> None:

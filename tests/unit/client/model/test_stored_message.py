@@ -13,10 +13,16 @@ ID = id_to_text(2**127 + 5)
 
 def test_a_message_comes_back_with_its_id() -> None:
     message = Outgoing(
-        body=b"\x00\xff", key="k", tag="t", order_key="o", priority=9, born_at_ms=5,
-        expire_at_ms=6, due_at_ms=7,
+        body=b"\x00\xff",
+        key="k",
+        tag="t",
+        order_key="o",
+        priority=9,
+        born_at_ms=5,
+        expire_at_ms=6,
+        due_at_ms=7,
         properties={"s": "x", "i": 2**80, "f": 0.5, "b": True, "y": b"\x00"},
-    )  # fmt: skip
+    )
 
     read = unpack(pack(message), ID)
 

@@ -79,9 +79,19 @@ def odd(text: str) -> None:
 
 
 WAYS = [
-    plain, caused, in_passing, silenced, noted, circular, deep, grouped, misnamed, unparsed,
-    generated, odd,
-]  # fmt: skip
+    plain,
+    caused,
+    in_passing,
+    silenced,
+    noted,
+    circular,
+    deep,
+    grouped,
+    misnamed,
+    unparsed,
+    generated,
+    odd,
+]
 
 
 def raised(way: Callable[[str], None], text: str) -> BaseException:

@@ -50,9 +50,12 @@ class Pair:
         owners = [0] * SLOTS
         owners[SLOT] = owner
         self.placement = Placement(
-            version=self.placement.version + 1, groups=["a", "b"], owners=owners,
-            closing=closing or {}, behind=behind or {},
-        )  # fmt: skip
+            version=self.placement.version + 1,
+            groups=["a", "b"],
+            owners=owners,
+            closing=closing or {},
+            behind=behind or {},
+        )
 
 
 @pytest.fixture

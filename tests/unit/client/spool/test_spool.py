@@ -36,9 +36,12 @@ def broker() -> Iterator[Broker]:
 async def spool(folder: Path, broker: Broker, size_max: int = MIB) -> AsyncIterator[Spool]:
     told: list[TernError] = []
     made = Spool(
-        folder, broker, size_max=size_max, clock=SystemClock(),
+        folder,
+        broker,
+        size_max=size_max,
+        clock=SystemClock(),
         on_error=lambda topic, error: told.append(error),
-    )  # fmt: skip
+    )
     made.told = told  # type: ignore[attr-defined]
     try:
         yield made

@@ -49,9 +49,13 @@ def send(line: BrokerSender, number: int, told: Told) -> None:
     origin = Origin(topic="t", app="%delay", producer=producer)
     batch = encode_messages([Outgoing(body=b"%d" % number)], origin=origin, first_sequence=first)
     intent = Decision(
-        kind=DecisionKind.INTENT, at_ms=0, rows=np.array([number], np.uint32), first_sequence=first,
-        producer=(producer.start_ms, producer.random), group="main",
-    )  # fmt: skip
+        kind=DecisionKind.INTENT,
+        at_ms=0,
+        rows=np.array([number], np.uint32),
+        first_sequence=first,
+        producer=(producer.start_ms, producer.random),
+        group="main",
+    )
     line.send(0, intent, batch, lambda _, intent, error: told.append((int(intent.rows[0]), error)))
 
 

@@ -29,8 +29,13 @@ def test_rows_in_any_order_over_records_are_one_batch_in_that_order(encoding: En
             a_batch(
                 [
                     Outgoing(
-                        body=random.randbytes(30) * 9, key=f"k{number}.{row}", tag="vip",
-                        properties={"n": row}, order_key="o", priority=row, expire_at_ms=10**12,
+                        body=random.randbytes(30) * 9,
+                        key=f"k{number}.{row}",
+                        tag="vip",
+                        properties={"n": row},
+                        order_key="o",
+                        priority=row,
+                        expire_at_ms=10**12,
                     )
                     for row in range(20)
                 ],
@@ -38,7 +43,7 @@ def test_rows_in_any_order_over_records_are_one_batch_in_that_order(encoding: En
             )
         )
         for number in range(3)
-    ]  # fmt: skip
+    ]
     wanted = [(number, row) for number in range(3) for row in range(20)]
     random.shuffle(wanted)
     chosen = [ChosenRows(views[number], np.array([row])) for number, row in wanted]

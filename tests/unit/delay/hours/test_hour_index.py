@@ -87,11 +87,18 @@ def test_many_ids_are_found_without_sorting_an_hour(monkeypatch: pytest.MonkeyPa
         joined = np.frombuffer(b"".join(mine), np.uint8)
         index.add(
             IndexedRows(
-                offset=first * 100, size=1_000, row_count=10, first_row=first, topic_id=1,
-                wal_offset=first, producer=(1, 1), first_sequence=10**9 + first,
-                due_ms=np.zeros(10, np.int64), hashes=hash_ids(np.full(10, 16), joined),
+                offset=first * 100,
+                size=1_000,
+                row_count=10,
+                first_row=first,
+                topic_id=1,
+                wal_offset=first,
+                producer=(1, 1),
+                first_sequence=10**9 + first,
+                due_ms=np.zeros(10, np.int64),
+                hashes=hash_ids(np.full(10, 16), joined),
             )
-        )  # fmt: skip
+        )
 
     assert all(index.find(message_id) == [at] for at, message_id in enumerate(ids))
     assert index.find(bytes(range(16))) == []

@@ -30,9 +30,13 @@ def record(log: HourFiles, hour: int, row: int) -> bytes:
 def recovered(disk: SimulatedDisk, hour: int) -> tuple[HourFiles, RecoveryReport]:
     log, report = HourFiles(disk, DIRECTORY), RecoveryReport()
     log.recover(
-        hour, start=0, durable=0, form=DispatchFormat(), visit=lambda *_: None,
+        hour,
+        start=0,
+        durable=0,
+        form=DispatchFormat(),
+        visit=lambda *_: None,
         story=(Paths(Path("/d")), report),
-    )  # fmt: skip
+    )
     return log, report
 
 

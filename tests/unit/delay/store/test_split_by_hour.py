@@ -22,18 +22,24 @@ NOW = 1_800_000_000_000
 
 def stored(dues: list[int], *, body: bytes = b"x", relative: bool = False) -> bytearray:
     rows = [
-        Outgoing(body=body, born_at_ms=at, delay_ms=due) if relative
+        Outgoing(body=body, born_at_ms=at, delay_ms=due)
+        if relative
         else Outgoing(body=body, born_at_ms=at, due_at_ms=due)
         for at, due in enumerate(dues)
-    ]  # fmt: skip
+    ]
     batch = encode_messages(rows, origin=ORIGIN, first_sequence=7)
     layout.stamp(
         batch,
         layout.Stamp(
-            offset=0, topic_id=3, base_sequence=0, epoch=1, stored_at_ms=NOW, received_at_ms=NOW,
+            offset=0,
+            topic_id=3,
+            base_sequence=0,
+            epoch=1,
+            stored_at_ms=NOW,
+            received_at_ms=NOW,
             durable_to=0,
         ),
-    )  # fmt: skip
+    )
     return batch
 
 
@@ -46,10 +52,7 @@ def test_every_row_is_in_the_piece_of_its_hour(dues: list[int], relative: bool) 
     given_times = [max(0, due - NOW) for due in dues] if relative else dues
     batch = stored(given_times, relative=relative)
     view = BatchView(batch)
-    expected = {
-        view.id_bytes(row): due
-        for row, due in enumerate(due_times(view, NOW).tolist())
-    }  # fmt: skip
+    expected = {view.id_bytes(row): due for row, due in enumerate(due_times(view, NOW).tolist())}
 
     found: dict[bytes, int] = {}
     for piece in split(bytes(batch), HOUR_MS):

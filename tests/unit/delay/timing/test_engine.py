@@ -109,9 +109,12 @@ def test_rows_that_a_broker_refused_are_found_again_after_a_restart() -> None:
     bench.send([START_MS + 100, START_MS + 101])
     bench.prepare()
     moved = Decision(
-        kind=DecisionKind.MOVED, at_ms=0, topic_id=1, rows=np.array([1], np.uint32),
+        kind=DecisionKind.MOVED,
+        at_ms=0,
+        topic_id=1,
+        rows=np.array([1], np.uint32),
         value=START_MS + 30 * DAY_MS,
-    )  # fmt: skip
+    )
     bench.decide(START_MS, moved)
     bench.tick(0.2)
     work = taken(bench)

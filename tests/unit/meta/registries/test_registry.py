@@ -351,9 +351,13 @@ def a_standing(version: int = 1, *, epoch: int = 0, **changes: Any) -> Standing:
     one = Member(id="0123456789abcdef", name="one", address="10.0.0.1:7701")
     two = Member(id="fedcba9876543210", name="two", address="[::1]:7701")
     made = Standing(
-        broker_group="main", version=version, epoch=epoch, master=one.id, in_sync=[one.id, two.id],
+        broker_group="main",
+        version=version,
+        epoch=epoch,
+        master=one.id,
+        in_sync=[one.id, two.id],
         members=[one, two],
-    )  # fmt: skip
+    )
     return msgspec.structs.replace(made, **changes)
 
 

@@ -14,18 +14,28 @@ from ternmq.wire.messages.standings import Claim, Member, Standing
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")
 NEW = Member(id="9" * 16, name="new", address="h9:1")
-ALONE = Standing(broker_group="main", version=3, epoch=2, master=ONE.id, in_sync=[ONE.id],
-                 members=[ONE], line="first")  # fmt: skip
-BOTH = msgspec.structs.replace(
-    ALONE, version=5, in_sync=[ONE.id, TWO.id], members=[ONE, TWO]
-)  # fmt: skip
+ALONE = Standing(
+    broker_group="main",
+    version=3,
+    epoch=2,
+    master=ONE.id,
+    in_sync=[ONE.id],
+    members=[ONE],
+    line="first",
+)
+BOTH = msgspec.structs.replace(ALONE, version=5, in_sync=[ONE.id, TWO.id], members=[ONE, TWO])
 WITHOUT_TWO = msgspec.structs.replace(BOTH, version=6, in_sync=[ONE.id])
 EMPTY = Standing(broker_group="main", line="second")
 
 
 def says(member: Member, held: Standing, *ends: int) -> Claim:
-    return Claim(member=member.id, held=held, accepted_epoch=held.epoch, data_epoch=held.epoch,
-                 ends=list(ends))  # fmt: skip
+    return Claim(
+        member=member.id,
+        held=held,
+        accepted_epoch=held.epoch,
+        data_epoch=held.epoch,
+        ends=list(ends),
+    )
 
 
 def join(held: Standing | None, member: Member, claim: Claim | None) -> Standing:
@@ -85,8 +95,15 @@ def test_a_member_whose_crash_took_something_is_not_in_the_set_that_is_taken_up(
 
 def test_two_groups_of_one_name_are_never_mixed_by_themselves() -> None:
     """Somebody began anew with an empty server in an emptied registry, then the old ones came."""
-    fresh = Standing(broker_group="main", version=4, epoch=1, master=NEW.id, in_sync=[NEW.id],
-                     members=[NEW], line="second")  # fmt: skip
+    fresh = Standing(
+        broker_group="main",
+        version=4,
+        epoch=1,
+        master=NEW.id,
+        in_sync=[NEW.id],
+        members=[NEW],
+        line="second",
+    )
     waiting = join(fresh, ONE, says(ONE, BOTH))
     waiting = join(waiting, TWO, says(TWO, BOTH))
 
@@ -142,8 +159,15 @@ def _life(rng: random.Random, members: list[Member]) -> tuple[dict[str, Standing
     _has.clear()
     _has.update({member.id: set() for member in members})
     first = members[0]
-    registry = Standing(broker_group="main", version=1, epoch=1, master=first.id,
-                        in_sync=[first.id], members=members, line="first")  # fmt: skip
+    registry = Standing(
+        broker_group="main",
+        version=1,
+        epoch=1,
+        master=first.id,
+        in_sync=[first.id],
+        members=members,
+        line="first",
+    )
     disks, acked = {member.id: registry for member in members}, set[int]()
     for step in range(rng.randint(3, 25)):
         master, known = registry.master, disks[registry.master]

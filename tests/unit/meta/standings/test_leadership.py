@@ -183,8 +183,14 @@ async def test_mistakes_are_named(opener: Opener) -> None:
 async def test_a_registry_that_knows_less_than_a_member_skips_epochs_and_waits_for_all(
     opener: Opener,
 ) -> None:
-    stood = Standing(broker_group="main", version=9, epoch=6, master=ONE.id,
-                     in_sync=[ONE.id, TWO.id], members=[ONE, TWO])  # fmt: skip
+    stood = Standing(
+        broker_group="main",
+        version=9,
+        epoch=6,
+        master=ONE.id,
+        in_sync=[ONE.id, TWO.id],
+        members=[ONE, TWO],
+    )
 
     def claim(member: Member) -> Claim:
         return Claim(member=member.id, held=stood, accepted_epoch=6)

@@ -12,9 +12,13 @@ TWO = Member(id="2" * 16, name="two", address="h2:1")
 THREE = Member(id="3" * 16, name="three", address="h3:1")
 EMPTY = Standing(broker_group="main")
 GROUP = Standing(
-    broker_group="main", version=9, epoch=4, master=ONE.id, in_sync=[ONE.id, TWO.id],
+    broker_group="main",
+    version=9,
+    epoch=4,
+    master=ONE.id,
+    in_sync=[ONE.id, TWO.id],
     members=[ONE, THREE, TWO],
-)  # fmt: skip
+)
 
 
 def may_lead(

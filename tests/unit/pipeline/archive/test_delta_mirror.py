@@ -27,9 +27,18 @@ def write(store: ArchiveStore, topic: str, first: int, end: int) -> ArchivedFile
     schema = pa.schema([pa.field("sequence", pa.int64(), False)])
     pq.write_table(pa.table({"sequence": range(first, end)}, schema=schema), full)
     return ArchivedFile(
-        path=path, kind=MESSAGES, topic=topic, date="2026-01-31", broker_group="main", first=first,
-        end=end, rows=end - first, size=full.stat().st_size, from_ms=0, to_ms=1,
-    )  # fmt: skip
+        path=path,
+        kind=MESSAGES,
+        topic=topic,
+        date="2026-01-31",
+        broker_group="main",
+        first=first,
+        end=end,
+        rows=end - first,
+        size=full.stat().st_size,
+        from_ms=0,
+        to_ms=1,
+    )
 
 
 def state(*files: ArchivedFile) -> ArchiveState:

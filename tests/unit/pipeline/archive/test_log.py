@@ -19,9 +19,18 @@ PLACE = ArchivePlace(MESSAGES, "orders", "main")
 
 def a_file(first: int, end: int) -> ArchivedFile:
     return ArchivedFile(
-        path=f"messages/{first}-{end}", kind=MESSAGES, topic="orders", date="2026-01-01",
-        broker_group="main", first=first, end=end, rows=end - first, size=1, from_ms=0, to_ms=1,
-    )  # fmt: skip
+        path=f"messages/{first}-{end}",
+        kind=MESSAGES,
+        topic="orders",
+        date="2026-01-01",
+        broker_group="main",
+        first=first,
+        end=end,
+        rows=end - first,
+        size=1,
+        from_ms=0,
+        to_ms=1,
+    )
 
 
 def a_commit(number: int, after: int, first: int, end: int) -> Commit:

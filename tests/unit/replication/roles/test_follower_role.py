@@ -22,10 +22,16 @@ class Site(SimpleNamespace):
 
     def __init__(self, *answers: Standing | TernError) -> None:
         super().__init__(
-            standing=MINE, me=ME.id, stop=asyncio.Event(), changed=asyncio.Event(), hello=None,
-            member=SimpleNamespace(accepted_epoch=MINE.epoch), answers=list(answers),
-            from_memory=False, unfit=False,
-        )  # fmt: skip
+            standing=MINE,
+            me=ME.id,
+            stop=asyncio.Event(),
+            changed=asyncio.Event(),
+            hello=None,
+            member=SimpleNamespace(accepted_epoch=MINE.epoch),
+            answers=list(answers),
+            from_memory=False,
+            unfit=False,
+        )
 
     async def lead(self) -> Standing:
         answer = self.answers.pop(0)

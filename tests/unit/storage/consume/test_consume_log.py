@@ -157,8 +157,9 @@ def test_a_topic_without_a_message_for_many_segments_keeps_its_sequence() -> Non
     assert again.consume.bounds(5) == (0, 7)
     assert maker.put(again, maker.append(5)).appends[0].base_sequence == 7
     assert [e.base_sequence for e in again.consume.entries(5, 0, rows_max=9, size_max=9**9)] == [
-        0, 7
-    ]  # fmt: skip
+        0,
+        7,
+    ]
 
 
 def test_when_the_oldest_segments_are_gone_topics_begin_later() -> None:

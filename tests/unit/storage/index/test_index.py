@@ -35,9 +35,14 @@ def named(
     origin = Origin(topic="orders", app="shop", producer=PRODUCER)
     batch = encode_messages(rows, origin=origin, first_sequence=first)
     return Append(
-        batch=batch, topic_id=topic_id, count=count, received_at_ms=1,
-        producer=(PRODUCER.start_ms, PRODUCER.random), first_sequence=first, searchable=True,
-    )  # fmt: skip
+        batch=batch,
+        topic_id=topic_id,
+        count=count,
+        received_at_ms=1,
+        producer=(PRODUCER.start_ms, PRODUCER.random),
+        first_sequence=first,
+        searchable=True,
+    )
 
 
 def sequences(store: Store, **wanted: object) -> list[tuple[int, int]]:

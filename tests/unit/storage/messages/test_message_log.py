@@ -21,8 +21,10 @@ def test_batches_of_a_group_follow_each_other_with_sequences_per_topic() -> None
     staged = maker.put(store, maker.append(1, rows=3), maker.append(2), maker.append(1, rows=2))
     assert [append.base_sequence for append in staged.appends] == [0, 0, 3]
     assert [append.offset for append in staged.appends] == [
-        0, len(staged.appends[0].batch), len(staged.appends[0].batch) + len(staged.appends[1].batch)
-    ]  # fmt: skip
+        0,
+        len(staged.appends[0].batch),
+        len(staged.appends[0].batch) + len(staged.appends[1].batch),
+    ]
     check_all(store, maker.kept)
 
 
@@ -89,8 +91,10 @@ def test_segments_roll_by_batches_and_by_size_and_offsets_run_on() -> None:
     for _ in range(5):
         maker.put(store, maker.append(body=b"x" * 2_000_000))
     assert [int(name[:20]) for name in disk.names(DATA / "message")] == [
-        maker.kept[0].offset, maker.kept[2].offset, maker.kept[4].offset
-    ]  # fmt: skip
+        maker.kept[0].offset,
+        maker.kept[2].offset,
+        maker.kept[4].offset,
+    ]
     check_all(store, maker.kept)
 
 

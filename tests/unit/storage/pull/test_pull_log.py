@@ -34,9 +34,15 @@ SMALL_SEGMENTS = StorageConfig(pull_segment_size=64 * 1024)
 
 def acked(number: int, group_id: int = 5, text: bytes = b"") -> PullRecord:
     return PullRecord(
-        kind=PullKind.ACKED, group_id=group_id, lane_id=1, at_ms=7, session=bytes(range(16)), lease=9,
-        ranges=((number, number + 10, 1), (number + 20, number + 30, 2)), text=text,
-    )  # fmt: skip
+        kind=PullKind.ACKED,
+        group_id=group_id,
+        lane_id=1,
+        at_ms=7,
+        session=bytes(range(16)),
+        lease=9,
+        ranges=((number, number + 10, 1), (number + 20, number + 30, 2)),
+        text=text,
+    )
 
 
 def made(group_id: int) -> PullRecord:
@@ -50,9 +56,16 @@ def snapshot(group_id: int, text: bytes = b"state") -> PullRecord:
 @pytest.mark.parametrize("kind", list(PullKind))
 def test_every_kind_of_record_comes_back_as_it_was(kind: PullKind) -> None:
     record = PullRecord(
-        kind=kind, group_id=2**63, lane_id=2**40, at_ms=-1, session=b"s" * 16, lease=2**64 - 1,
-        argument=-5, ranges=((0, 2**64 - 1, 2**32 - 1),), text=b"odd",
-    )  # fmt: skip
+        kind=kind,
+        group_id=2**63,
+        lane_id=2**40,
+        at_ms=-1,
+        session=b"s" * 16,
+        lease=2**64 - 1,
+        argument=-5,
+        ranges=((0, 2**64 - 1, 2**32 - 1),),
+        text=b"odd",
+    )
     packed = encode(record, offset=80, durable_to=8)
     assert len(packed) % 8 == 0
     assert PullFormat().check(memoryview(packed), 80) == 8
