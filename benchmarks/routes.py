@@ -28,7 +28,8 @@ from benchmarks.peers.process import ServerProcess, free_ports
 from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
-from ternmq.wire.messages.commands import BROKER, PROTOCOL_VERSION, Hello, Route
+from ternmq.wire.messages.hello import BROKER, PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
 
 WATCHERS = 10

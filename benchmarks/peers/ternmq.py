@@ -44,7 +44,7 @@ class TernClient:
         return uvloop.run(whole())
 
     def prepare(self, topic: str, groups: list[str]) -> None:
-        from ternmq.wire.messages.commands import Start
+        from ternmq.wire.messages.groups import Start
 
         async def work(mq: Any) -> None:
             await mq.admin.create_topic(topic)

@@ -61,7 +61,8 @@ from ternmq.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from ternmq.wire.messages.commands import Start, TopicSettings
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.topics import TopicSettings
 
 __version__ = "0.1.0"
 

@@ -5,25 +5,9 @@ import pytest
 
 from ternmq.core.errors import OverLimit
 from ternmq.wire.frame import pack_header
-from ternmq.wire.messages.commands import (
-    DELIVERED,
-    PUBLISHED,
-    Command,
-    Empty,
-    Flag,
-    Hello,
-    LeftOut,
-    Notice,
-    Record,
-    Route,
-    Routes,
-    Topic,
-    TopicCreate,
-    Welcome,
-    failure,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import Empty, Hello, Notice, Welcome, failure
+from ternmq.wire.messages.publish import PUBLISHED
+from ternmq.wire.messages.pull import DELIVERED, LeftOut
 from ternmq.wire.messages.replication import (
     MESSAGES,
     PULLS,
@@ -35,6 +19,10 @@ from ternmq.wire.messages.replication import (
     LogHeld,
     LogPlan,
 )
+from ternmq.wire.messages.servers import Route, Routes
+from ternmq.wire.messages.topics import Topic, TopicCreate
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import Record, pack, unpack
 
 
 def test_the_header_of_a_frame() -> None:

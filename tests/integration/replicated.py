@@ -8,8 +8,9 @@ from pathlib import Path
 import ternmq
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import request
-from ternmq.wire.messages.commands import PROTOCOL_VERSION, Command, Hello
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.standings import Standing, StandingFind, Standings
+from ternmq.wire.numbers import Command
 from tests.integration.namespaces import Place
 from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, wait_until
 from tests.integration.verifiable import Verifier, balanced, eventually, whole_topic

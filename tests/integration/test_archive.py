@@ -20,7 +20,7 @@ from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
 from ternmq.pipeline.jobs.trace import TraceJob, trace
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import COMMAND, Node
 
 

@@ -14,7 +14,7 @@ from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 from ternmq.pipeline.archive.search import ArchiveSearch, SearchTerms
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import Node
 
 COLUMNS = "id, sequence, stored_at, born_at, key, tag, order_key, app, size, body, properties"

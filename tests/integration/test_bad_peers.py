@@ -21,7 +21,10 @@ from ternmq.batch.layout import BODY_SIZE_MAX, COUNT, PRODUCER, PRODUCER_CRC_AT,
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.wire.frame import HEADER
-from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Read, pack
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.read import Read
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 from tests.integration.processes import Node
 from tests.integration.verifiable import whole_topic
 from tests.unit.rpc.peers import RawClient, a_frame, hello_frame

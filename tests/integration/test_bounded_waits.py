@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ternmq
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import NodeFactory
 from tests.integration.replicated import GROUP, make_pair
 from tests.integration.verifiable import eventually

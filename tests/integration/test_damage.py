@@ -13,7 +13,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 import ternmq
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import Node, NodeFactory, tern
 from tests.integration.test_disk_faults import take
 from tests.integration.verifiable import balanced, whole_topic

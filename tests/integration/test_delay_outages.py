@@ -16,7 +16,8 @@ import pytest
 import ternmq
 from ternmq import CancelResult
 from ternmq.discovery.registration import registered
-from ternmq.wire.messages.commands import PROTOCOL_VERSION, Hello, Route
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.servers import Route
 from tests.integration.processes import NodeFactory, tern, wait_until
 from tests.integration.test_delay import arrived, known, pending, settled
 from tests.integration.turning import SharedClock

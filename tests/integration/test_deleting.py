@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import ternmq
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import Node
 from tests.integration.test_disk_faults import take
 from tests.integration.test_groups import line_of

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import ternmq
-from ternmq.wire.messages.commands import LedgerLine, Start
+from ternmq.wire.messages.groups import LedgerLine, Start
 from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
 
 QUICK = {"TERN_SESSION_GRACE_MS": "200"}

@@ -14,7 +14,8 @@ from ternmq.batch.encoder import Origin, encode_bodies
 from ternmq.core.ids import ProducerId
 from ternmq.inbox import Inbox
 from ternmq.outbox import Outbox
-from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.numbers import Command
 from tests.integration.processes import NodeFactory, tern
 from tests.integration.replicated import GROUP, accounted, make_pair, more
 from tests.integration.test_failover_order import CONTINUE, agreeing, kill

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import ternmq
-from ternmq.wire.messages.commands import LedgerLine, Start
+from ternmq.wire.messages.groups import LedgerLine, Start
 from tests.integration.processes import Node, NodeFactory
 from tests.integration.verifiable import balanced
 

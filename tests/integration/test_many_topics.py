@@ -10,7 +10,7 @@ import pytest
 
 import ternmq
 from ternmq.core.units import MIB
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import Node, NodeFactory
 from tests.integration.test_bad_peers import memory
 from tests.integration.verifiable import balanced

@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import NodeFactory, tern
 
 

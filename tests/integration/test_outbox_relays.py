@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 import ternmq
 from ternmq.outbox import Outbox
-from ternmq.wire.messages.commands import TopicSettings
+from ternmq.wire.messages.topics import TopicSettings
 from tests.integration.databases import Servers, TestDatabase, make_database
 from tests.integration.processes import (
     COMMAND,

@@ -17,7 +17,7 @@ from ternmq.pipeline.archive.job import ArchiveJob, Archiver
 from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
 from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import COMMAND, Node, wait_until
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 
 import ternmq
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.poisoned import POISON
 from tests.integration.processes import Node, NodeFactory, clean_environment
 from tests.integration.test_groups import line_of

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 import ternmq.sync
-from ternmq.wire.messages.commands import LedgerLine, Start
+from ternmq.wire.messages.groups import LedgerLine, Start
 from tests.integration.processes import Node, NodeFactory, clean_environment, tern, wait_until
 
 COMMAND = (sys.executable, "-m", "ternmq.cli.main")

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ternmq.client.admin.replay import Replay
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import Node
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import Node, NodeFactory, wait_until
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "spark_checkpoint_v1"

@@ -16,7 +16,8 @@ from ternmq.discovery.registration import registered
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
-from ternmq.wire.messages.commands import BROKER, PROTOCOL_VERSION, Hello, Route
+from ternmq.wire.messages.hello import BROKER, PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
 from tests.integration.databases import Server, Servers
 from tests.integration.processes import MetaServer, NodeFactory

@@ -15,7 +15,7 @@ from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.pipeline.source.delivery_rows import events
 from ternmq.storage.pull.record import PullKind
 from ternmq.sync import connect
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.integration.processes import COMMAND, Node, wait_until
 
 

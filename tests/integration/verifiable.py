@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 import ternmq
-from ternmq.wire.messages.commands import LedgerLine
+from ternmq.wire.messages.groups import LedgerLine
 from tests.integration.processes import clean_environment
 
 R = TypeVar("R")

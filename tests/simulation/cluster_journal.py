@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ternmq.client.model.message import Message
 from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, TernError
-from ternmq.wire.messages.commands import LedgerLine
+from ternmq.wire.messages.groups import LedgerLine
 
 DEFINITE = (DiskFull, OverLimit, ReadOnly)
 REPEATS_PER_FAULT = 200

@@ -22,12 +22,16 @@ from ternmq.discovery.directory import InUse
 from ternmq.meta.placement import changed
 from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import DELIVERED, PUBLISHED, Command, Done, pack, unpack
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
+from ternmq.wire.messages.publish import PUBLISHED
+from ternmq.wire.messages.pull import DELIVERED, Ack, Acked, Done, Join, Joined, Pull
+from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, pack, unpack
 
 T = TypeVar("T")
-R = TypeVar("R", bound=wire.Record)
+R = TypeVar("R", bound=Record)
 TOPIC = "orders"
 STEP_S = 30.0  # A step that takes longer hangs.
 GRACE_MS = 200
@@ -38,27 +42,27 @@ class Names:
     """A registry that never forgets."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, wire.Topic] = {}
+        self._topics: dict[str, Topic] = {}
         self._groups: dict[tuple[int, str], int] = {}
         self._epoch = 0
         self._placement: Placement | None = None
 
-    def topic(self, name: str) -> wire.Topic | None:
+    def topic(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
-    def topics(self) -> list[wire.Topic]:
+    def topics(self) -> list[Topic]:
         return list(self._topics.values())
 
-    async def create_topic(self, name: str, settings: wire.TopicSettings) -> wire.Topic:
-        made = wire.Topic(id=len(self._topics) + 1, name=name, created_at_ms=0, settings=settings)
+    async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
+        made = Topic(id=len(self._topics) + 1, name=name, created_at_ms=0, settings=settings)
         return self._topics.setdefault(name, made)
 
-    def on_topic_deleted(self, callback: Callable[[wire.Topic], None]) -> None:
+    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         pass
 
     on_topic_changed = on_topic_deleted
 
-    async def delete_topic(self, name: str) -> wire.Topic:
+    async def delete_topic(self, name: str) -> Topic:
         raise NotImplementedError
 
     async def group_id(self, topic_id: int, group: str) -> int:
@@ -86,9 +90,7 @@ class Caller:
     """A connection as the broker's parts see it."""
 
     def __init__(self, session: bytes) -> None:
-        self.hello = wire.Hello(
-            protocol=wire.PROTOCOL_VERSION, app="machine", version="0", session=session
-        )
+        self.hello = Hello(protocol=PROTOCOL_VERSION, app="machine", version="0", session=session)
         self.attachments: dict[str, Any] = {}
         self.address = self.server_address = ("machine", 1)
         self.closed = False
@@ -222,7 +224,7 @@ class World:
 
     # -- asking
 
-    async def ask(self, peer: Caller, command: Command, record: wire.Record, kind: type[R]) -> R:
+    async def ask(self, peer: Caller, command: Command, record: Record, kind: type[R]) -> R:
         return unpack(bytearray(await peer.ask(self.parts, command, pack(record))), kind)
 
     def batch(self, keys: list[str | None]) -> bytes:
@@ -241,15 +243,15 @@ class World:
         return int(PUBLISHED.unpack_from(answer)[1])
 
     async def join(self, consumer: Consumer, *, held: list[int]) -> list[int]:
-        join = wire.Join(
+        join = Join(
             group=consumer.group, topics=[TOPIC], held=held, ordered=consumer.group == "ordered"
         )
-        joined = await self.ask(consumer.peer, Command.JOIN, join, wire.Joined)
+        joined = await self.ask(consumer.peer, Command.JOIN, join, Joined)
         consumer.subscription = joined.subscription
         return list(joined.kept)
 
     async def pull(self, consumer: Consumer, rows_max: int) -> list[Row]:
-        pull = wire.Pull(
+        pull = Pull(
             subscription=consumer.subscription, rows_max=rows_max, size_max=2**20, wait_ms=0
         )
         payload = bytearray(await consumer.peer.ask(self.parts, Command.PULL, pack(pull)))
@@ -268,8 +270,8 @@ class World:
         return rows
 
     async def done(self, consumer: Consumer, done: Done) -> int:
-        ack = wire.Ack(subscription=consumer.subscription, done=[done])
-        answer = await self.ask(consumer.peer, Command.ACK, ack, wire.Acked)
+        ack = Ack(subscription=consumer.subscription, done=[done])
+        answer = await self.ask(consumer.peer, Command.ACK, ack, Acked)
         await self.settle()
         return int(answer.settled)
 

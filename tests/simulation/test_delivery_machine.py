@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import Command, Done, Start
-from ternmq.wire.messages.replay import GroupRetried, GroupRetry
+from ternmq.wire.messages.groups import GroupReset, GroupResetDone, Start
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.pull import Done, Leave, Renew, Renewed
+from ternmq.wire.messages.read import GroupRetried, GroupRetry
+from ternmq.wire.numbers import Command
 from tests.simulation.delivery_world import GRACE_MS, TOPIC, Caller, Consumer, Row, World
 
 EXAMPLES = int(os.environ.get("SEEDS", "100"))
@@ -147,18 +149,16 @@ class Delivery(RuleBasedStateMachine):
     def renew(self, pick: int) -> None:
         consumer = self.consumers[pick % len(self.consumers)]
         leases = sorted({row.lease for row in consumer.held})
-        renew = wire.Renew(subscription=consumer.subscription, leases=leases)
-        lost = self.world.run(
-            self.world.ask(consumer.peer, Command.RENEW, renew, wire.Renewed)
-        ).lost
+        renew = Renew(subscription=consumer.subscription, leases=leases)
+        lost = self.world.run(self.world.ask(consumer.peer, Command.RENEW, renew, Renewed)).lost
         consumer.held = [row for row in consumer.held if row.lease not in lost]
 
     @precondition(lambda self: self.consumers)
     @rule(pick=picks)
     def leave(self, pick: int) -> None:
         consumer = self.consumers.pop(pick % len(self.consumers))
-        leave = wire.Leave(subscription=consumer.subscription)
-        self.world.run(self.world.ask(consumer.peer, Command.LEAVE, leave, wire.Empty))
+        leave = Leave(subscription=consumer.subscription)
+        self.world.run(self.world.ask(consumer.peer, Command.LEAVE, leave, Empty))
 
     @precondition(lambda self: self.consumers)
     @rule(pick=picks, back=st.booleans(), later_ms=st.sampled_from([0, GRACE_MS - 1, GRACE_MS * 2]))
@@ -195,9 +195,9 @@ class Delivery(RuleBasedStateMachine):
             return
         if at == "time":
             value = self.world.clock.now_ms() - value * 1_000
-        request = wire.GroupReset(topic=TOPIC, group=name, start=Start(at=at, value=value))
+        request = GroupReset(topic=TOPIC, group=name, start=Start(at=at, value=value))
         done = self.world.run(
-            self.world.ask(self.world.producer, Command.GROUP_RESET, request, wire.GroupResetDone)
+            self.world.ask(self.world.producer, Command.GROUP_RESET, request, GroupResetDone)
         )
         lane, book = self._group(name).lane, self.books[name]
         target = done.to_sequence

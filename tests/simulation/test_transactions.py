@@ -39,8 +39,10 @@ from ternmq.storage.store import Store
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, Topic, unpack
+from ternmq.wire.messages.topics import Topic
 from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfCheck, HalfEnd
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 from tests.simulation.transaction_model import Half, Model, Place, Told
 
 STEPS = 90

@@ -8,8 +8,10 @@ from ternmq.broker.groups.groups import ConsumerSession
 from ternmq.core.errors import BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import Flag, unpack
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.pull import Ack, Leave, Pull, Renew
+from ternmq.wire.numbers import Flag
+from ternmq.wire.record import Record, unpack
 
 VERDICTS_FREE = 100
 REST_PER_VERDICT_S = 10e-6  # About what one costs.
@@ -27,7 +29,7 @@ class ConsumerCommands:
         self.join = members.join
 
     def pull(self, peer: Peer, frame: Frame) -> None:
-        request = unpack(frame.payload, wire.Pull)
+        request = unpack(frame.payload, Pull)
         member = _member(peer, request.subscription)
         if request.done:
             self._settler.settle(member, request.done)
@@ -35,7 +37,7 @@ class ConsumerCommands:
         self._deliverer.pull(member, frame.correlation, request)
 
     def ack(self, peer: Peer, frame: Frame) -> None:
-        request = unpack(frame.payload, wire.Ack)
+        request = unpack(frame.payload, Ack)
         member = _member(peer, request.subscription)
         if len(request.done) > SLICE:
             self._settler.settle_much(peer, frame, member, request.done)
@@ -44,15 +46,15 @@ class ConsumerCommands:
         else:
             self._settler.answer(peer, frame.correlation, member, request.done)
 
-    def renew(self, peer: Peer, request: wire.Renew) -> wire.Record:
+    def renew(self, peer: Peer, request: Renew) -> Record:
         return self._members.renew(_member(peer, request.subscription), request)
 
-    def leave(self, peer: Peer, request: wire.Leave) -> wire.Record:
+    def leave(self, peer: Peer, request: Leave) -> Record:
         member = members_of(peer).get(request.subscription)
         if member is not None:
             self._settler.leaves(member)
             self._members.leave(peer, member)
-        return wire.Empty()
+        return Empty()
 
 
 def _rest(peer: Peer, verdicts: int) -> None:

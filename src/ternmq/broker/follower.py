@@ -27,9 +27,11 @@ from ternmq.storage.files.set_aside import asides
 from ternmq.storage.log.append import Append, committed
 from ternmq.storage.store import Store
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import Command, pack, unpack
+from ternmq.wire.messages.read import Read, Seek
 from ternmq.wire.messages.replication import MESSAGES
+from ternmq.wire.messages.stats import Status, StatusQuery, TopicStatus
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 
 INDEX_INTERVAL_S = 0.5
 
@@ -59,15 +61,15 @@ class BrokerFollower:
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.READ:
-            request = unpack(frame.payload, wire.Read)
+            request = unpack(frame.payload, Read)
             topic = self._topics.get(request.topic)
             self._topics.check_app(topic, peer)
             self._reader.read(peer, frame.correlation, topic.id, request)
         elif frame.command == Command.SEEK:
-            seek = unpack(frame.payload, wire.Seek)
+            seek = unpack(frame.payload, Seek)
             self._answering.begin(peer, frame, self._reader.seek(self._topics, seek))
         elif frame.command == Command.STATUS:
-            query = unpack(frame.payload, wire.StatusQuery)
+            query = unpack(frame.payload, StatusQuery)
             peer.answer(frame.command, frame.correlation, pack(self.status(query)))
         else:
             error = NotMaster(
@@ -93,12 +95,12 @@ class BrokerFollower:
             for topic_id in sorted(grown):
                 self._reader.grew(topic_id)
 
-    def status(self, query: wire.StatusQuery) -> wire.Status:
+    def status(self, query: StatusQuery) -> Status:
         """What this replica says about itself."""
         config, store, clock = self._site.config, self._store, self._site.clock
         listener = self._site.listener
         free, size = self._site.disk.free(config.data_dir)
-        return wire.Status(
+        return Status(
             node=config.broker_group,
             role="broker",
             state=f"replica: {self.trouble}" if self.trouble else self._well(),
@@ -124,10 +126,10 @@ class BrokerFollower:
         kept = asides(self._site.disk, self._site.config.data_dir / "broker")
         return f"ok, kept aside: {', '.join(kept)}" if kept else "ok"
 
-    def _topic_status(self, name: str) -> wire.TopicStatus:
+    def _topic_status(self, name: str) -> TopicStatus:
         topic = self._topics.get(name)
         first, end = self._store.consume.bounds(topic.id)
-        return wire.TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=0)
+        return TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=0)
 
     def count_lacked(self, cut_to: int) -> None:
         """Say which messages are here that the master lacks; blocks. Before they are cut off."""
@@ -152,7 +154,7 @@ class BrokerFollower:
 
     async def scrape(self, out: Samples) -> None:
         listener = self._site.listener
-        server_figures(out, self.status(wire.StatusQuery()), listener)
+        server_figures(out, self.status(StatusQuery()), listener)
         out.add("tern_diverged_messages", self._lacked[2])
         out.add("tern_read_bytes_total", self._fetcher.read_size)
 

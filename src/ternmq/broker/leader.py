@@ -65,13 +65,16 @@ from ternmq.storage.log.retention_rules import RetentionRules
 from ternmq.storage.messages.figures import log_figures
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.store import Store
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.find import Find
-from ternmq.wire.messages.placement import SlotsFind
-from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
-from ternmq.wire.messages.stats import TopicFiguresFind
-from ternmq.wire.messages.stopped_keys import KeyResume
+from ternmq.wire.messages.dead_letters import RefusedFind, RefusedHandle
+from ternmq.wire.messages.groups import GroupFind, GroupNamed
+from ternmq.wire.messages.hello import Empty, Notice
+from ternmq.wire.messages.order_keys import KeyResume, SlotsFind
+from ternmq.wire.messages.publish import Find
+from ternmq.wire.messages.stats import Status, StatusQuery, TopicFiguresFind
+from ternmq.wire.messages.topics import Topic
 from ternmq.wire.messages.transactions import DetachedEnd, HalfEnd, HalfFind
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 log = get_logger()
 
@@ -211,7 +214,7 @@ class BrokerParts:
         self.router = self._router(dead, copies)
         self._add_keys(writer, board)
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
-        self.router.add(wire.Command.CONFIRM, self.confirmer.confirm)
+        self.router.add(Command.CONFIRM, self.confirmer.confirm)
         self._watch(desk)
         self._add_policies(RefusedAdmin(topics=self.topics, desk=desk, writer=writer))
         self.upkeep = BrokerTimers(
@@ -323,9 +326,9 @@ class BrokerParts:
             fetcher=fetcher,
         )
         finder = MessageLookup(search=search, fetcher=fetcher, directory=self._directory)
-        router.takes_batches(wire.Command.PUBLISH_ONCE, once.publish)
-        router.answers(wire.Command.FIND, Find, lambda _, request: finder.find(request))
-        router.answers(wire.Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
+        router.takes_batches(Command.PUBLISH_ONCE, once.publish)
+        router.answers(Command.FIND, Find, lambda _, request: finder.find(request))
+        router.answers(Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
         self._serve_transactions(router, publisher)
         return router
 
@@ -339,15 +342,15 @@ class BrokerParts:
             writer=writer,
             board=board,
         )
-        self.router.answers(wire.Command.GROUP_KEYS, wire.GroupNamed, lambda _, r: keys.show(r))
-        self.router.answers(wire.Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
+        self.router.answers(Command.GROUP_KEYS, GroupNamed, lambda _, r: keys.show(r))
+        self.router.answers(Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
 
     def _add_policies(self, refused: RefusedAdmin) -> None:
         """The commands that show what limits do, and handle what they refused."""
-        answers, command, observer = self.router.answers, wire.Command, self.observer
+        answers, command, observer = self.router.answers, Command, self.observer
         find = self.admin.find
         answers(command.TOPIC_FIGURES, TopicFiguresFind, lambda _, what: observer.topics(what))
-        answers(command.GROUP_FIGURES, wire.GroupFind, lambda _, what: observer.groups(find, what))
+        answers(command.GROUP_FIGURES, GroupFind, lambda _, what: observer.groups(find, what))
         answers(command.REFUSED_OPEN, RefusedFind, lambda _, what: refused.open(what))
         answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
         answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
@@ -379,15 +382,15 @@ class BrokerParts:
         )
         self.admin.halves = self.check_back.lines
         unfenced = Unfenced(transactions, self.store.halves)
-        router.takes_batches(wire.Command.HALF, transactions.stage)
-        router.answers(wire.Command.HALF_END, HalfEnd, lambda _, end: transactions.end(end))
+        router.takes_batches(Command.HALF, transactions.stage)
+        router.answers(Command.HALF_END, HalfEnd, lambda _, end: transactions.end(end))
         router.answers(
-            wire.Command.DETACHED_END,
+            Command.DETACHED_END,
             DetachedEnd,
             lambda _, end: transactions.end_detached(end) if end.fenced else unfenced.end(end),
         )
-        router.says(wire.Command.HALF_LIST, HalfFind, lambda _, find: self.check_back.find(find))
-        router.says(wire.Command.CHECKER, wire.Empty, lambda peer, _: self.check_back.here(peer))
+        router.says(Command.HALF_LIST, HalfFind, lambda _, find: self.check_back.find(find))
+        router.says(Command.CHECKER, Empty, lambda peer, _: self.check_back.here(peer))
 
     async def start(self, unnamed: frozenset[int], *, promoted: bool = False) -> None:
         """Replay the groups. After a promotion the consumers of the master before may still be at
@@ -409,9 +412,9 @@ class BrokerParts:
         """No new requests; clients are told; what is held is given back and written."""
         self.router.stopping = True
         listener.stop_accepting()
-        notice = wire.pack(wire.Notice(kind="stopping", text="the broker is stopping"))
+        notice = pack(Notice(kind="stopping", text="the broker is stopping"))
         for peer in list(listener.peers):
-            peer.push(wire.Command.NOTICE, notice)
+            peer.push(Command.NOTICE, notice)
         self.deliverer.stop()
         self.reader.stop()
         self.confirmer.stop()
@@ -445,12 +448,12 @@ class BrokerParts:
         await self.slots.close()
         await self.committer.close()
 
-    def status(self, query: wire.StatusQuery) -> wire.Status:
+    def status(self, query: StatusQuery) -> Status:
         """What this broker says about itself."""
         free, size = self._disk.free(self._config.data_dir)
         _, state = self.trouble(free, size)
         address = join_address(*self.listener.address) if self.listener else ""
-        return wire.Status(
+        return Status(
             node=self._config.broker_group,
             role="broker",
             state=state,
@@ -474,7 +477,7 @@ class BrokerParts:
 
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this broker."""
-        status = self.status(wire.StatusQuery())
+        status = self.status(StatusQuery())
         trouble, _ = self.trouble(status.disk_free, status.disk_size)
         assert self.listener is not None
         server_figures(out, status, self.listener)
@@ -518,7 +521,7 @@ class BrokerParts:
             self.deliverer.grew(topic_id, end)
             self.reader.grew(topic_id)
 
-    def topic_deleted(self, topic: wire.Topic) -> None:
+    def topic_deleted(self, topic: Topic) -> None:
         self.reader.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
         self.figures.forget_topic(topic.id)
         self.upkeep.spawn(self.admin.topic_deleted(topic))

@@ -27,7 +27,7 @@ from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.store import Store
-from ternmq.wire.messages.commands import ServerRole
+from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import MESSAGES, PULLS
 from ternmq.wire.messages.standings import GroupKind
 

@@ -23,12 +23,21 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import Command, Flag, pack, unpack
 from ternmq.wire.messages.dead_letters import DeadFind, DeadHandle
-from ternmq.wire.messages.deliveries import DeliveriesRead
+from ternmq.wire.messages.groups import GroupCreate, GroupFind, GroupNamed, GroupReset, GroupSet
 from ternmq.wire.messages.limits import MemberPause
-from ternmq.wire.messages.replay import GroupReplay, GroupRetry, ReplayOpen
+from ternmq.wire.messages.pull import Join, Leave, Renew
+from ternmq.wire.messages.read import (
+    DeliveriesRead,
+    GroupReplay,
+    GroupRetry,
+    Read,
+    ReplayOpen,
+    Seek,
+)
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import Record, pack, unpack
 
 _ONE_WAY = int(Flag.ONE_WAY)
 _LAST_WORDS = frozenset(
@@ -38,9 +47,9 @@ _MAY_BE_ONE_WAY = _LAST_WORDS
 """What is taken while the broker stops: consumers finish, nothing begins."""
 
 Hot = Callable[[Peer, Frame], None]
-Slow = Callable[[Peer, Any], Awaitable[wire.Record]]
-TakesBatch = Callable[[Peer, Frame], Awaitable[wire.Record]]
-Plain = Callable[[Peer, Any], wire.Record]
+Slow = Callable[[Peer, Any], Awaitable[Record]]
+TakesBatch = Callable[[Peer, Frame], Awaitable[Record]]
+Plain = Callable[[Peer, Any], Record]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +60,7 @@ class Operating:
     dead: DeadLetterAdmin
     copies: GroupReplays
     deliveries: DeliveryRecords
-    status: Callable[[wire.StatusQuery], wire.Status]
+    status: Callable[[StatusQuery], Status]
 
 
 class BrokerRouter:
@@ -78,24 +87,24 @@ class BrokerRouter:
             Command.ACK: consuming.ack,
             Command.READ: self._read,
         }
-        self._plain: dict[int, tuple[type[wire.Record], Plain]] = {
-            Command.RENEW: (wire.Renew, consuming.renew),
-            Command.LEAVE: (wire.Leave, consuming.leave),
-            Command.GROUP_LIST: (wire.GroupFind, lambda _, request: admin.groups(request)),
-            Command.LEDGER: (wire.GroupFind, lambda _, request: admin.ledger(request)),
-            Command.STATUS: (wire.StatusQuery, lambda _, request: operating.status(request)),
+        self._plain: dict[int, tuple[type[Record], Plain]] = {
+            Command.RENEW: (Renew, consuming.renew),
+            Command.LEAVE: (Leave, consuming.leave),
+            Command.GROUP_LIST: (GroupFind, lambda _, request: admin.groups(request)),
+            Command.LEDGER: (GroupFind, lambda _, request: admin.ledger(request)),
+            Command.STATUS: (StatusQuery, lambda _, request: operating.status(request)),
         }
-        self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
-            Command.JOIN: (wire.Join, consuming.join),
-            Command.SEEK: (wire.Seek, lambda _, request: reader.seek(topics, request)),
+        self._slow: dict[int, tuple[type[Record], Slow]] = {
+            Command.JOIN: (Join, consuming.join),
+            Command.SEEK: (Seek, lambda _, request: reader.seek(topics, request)),
             Command.READ_DELIVERIES: (
                 DeliveriesRead,
                 lambda _, request: operating.deliveries.read(request),
             ),
-            Command.GROUP_CREATE: (wire.GroupCreate, lambda _, request: admin.create(request)),
-            Command.GROUP_DELETE: (wire.GroupNamed, lambda _, request: admin.delete(request)),
-            Command.GROUP_RESET: (wire.GroupReset, lambda _, request: admin.reset(request)),
-            Command.GROUP_SET: (wire.GroupSet, lambda _, request: admin.set(request)),
+            Command.GROUP_CREATE: (GroupCreate, lambda _, request: admin.create(request)),
+            Command.GROUP_DELETE: (GroupNamed, lambda _, request: admin.delete(request)),
+            Command.GROUP_RESET: (GroupReset, lambda _, request: admin.reset(request)),
+            Command.GROUP_SET: (GroupSet, lambda _, request: admin.set(request)),
             Command.MEMBER_PAUSE: (MemberPause, lambda _, request: admin.pause_member(request)),
             Command.DEAD_OPEN: (DeadFind, lambda _, request: dead.open(request)),
             Command.DEAD_RESEND: (DeadHandle, lambda _, request: dead.resend(request)),
@@ -131,11 +140,11 @@ class BrokerRouter:
         request = unpack(frame.payload, slow[0])
         self._answering.begin(peer, frame, slow[1](peer, request))
 
-    def answers(self, command: Command, kind: type[wire.Record], handler: Slow) -> None:
+    def answers(self, command: Command, kind: type[Record], handler: Slow) -> None:
         """One more command that is answered by whatever its part returns, in time."""
         self._slow[command] = (kind, handler)
 
-    def says(self, command: Command, kind: type[wire.Record], handler: Plain) -> None:
+    def says(self, command: Command, kind: type[Record], handler: Plain) -> None:
         """The same for an answer that is there at once."""
         self._plain[command] = (kind, handler)
 
@@ -152,7 +161,7 @@ class BrokerRouter:
         await self._answering.finish()
 
     def _read(self, peer: Peer, frame: Frame) -> None:
-        request = unpack(frame.payload, wire.Read)
+        request = unpack(frame.payload, Read)
         topic = self._topics.get(request.topic)
         self._topics.check_app(topic, peer)
         self._reader.read(peer, frame.correlation, topic.id, request)

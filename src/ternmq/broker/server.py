@@ -14,7 +14,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
 from ternmq.replication.roles.member_server import MemberPlace, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
-from ternmq.wire.messages.commands import BROKER
+from ternmq.wire.messages.hello import BROKER
 
 
 @asynccontextmanager

@@ -6,7 +6,8 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import later_topic, refused_topic
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.commands import DISPATCHER, Topic, TopicSettings
+from ternmq.wire.messages.hello import DISPATCHER
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 log = get_logger()
 

@@ -20,8 +20,10 @@ from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, Hello, unpack
+from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.replication import BaseOpen, BaseOpened, BasePiece, BaseRead
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 PIECE = MIB
 AHEAD = 4

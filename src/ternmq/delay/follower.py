@@ -22,8 +22,9 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import Command, pack
+from ternmq.wire.messages.stats import Status
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 HEALTH_S = 0.5
 _OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_READ)
@@ -77,11 +78,11 @@ class DelayFollower:
                 intake.give_up(self._store.failed)
             await asyncio.sleep(HEALTH_S)
 
-    def status(self) -> wire.Status:
+    def status(self) -> Status:
         """What this replica says about itself."""
         config, messages = self._site.config, self._store.messages
         free, size = self._site.disk.free(config.data_dir)
-        return wire.Status(
+        return Status(
             node=config.broker_group,
             role="delay",
             state=f"replica: {self.trouble}" if self.trouble else "ok",

@@ -34,7 +34,10 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.storage.messages.figures import log_figures
-from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.hello import DISPATCHER, Notice
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 log = get_logger()
 
@@ -78,7 +81,7 @@ class DelayParts:
         )
         self.taker = CommittedTaker(
             config.broker_group,
-            links=Cluster(url, app=wire.DISPATCHER, timeout=TAKE_TIMEOUT_S),
+            links=Cluster(url, app=DISPATCHER, timeout=TAKE_TIMEOUT_S),
             directory=directory,
             acceptor=self.acceptor,
             store=store,
@@ -109,9 +112,9 @@ class DelayParts:
         """No new requests; clients are told; what was asked is answered."""
         self.router.stopping = True
         listener.stop_accepting()
-        notice = wire.pack(wire.Notice(kind="stopping", text="the delay server is stopping"))
+        notice = pack(Notice(kind="stopping", text="the delay server is stopping"))
         for peer in list(listener.peers):
-            peer.push(wire.Command.NOTICE, notice)
+            peer.push(Command.NOTICE, notice)
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self.router.finish()
@@ -136,12 +139,12 @@ class DelayParts:
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this server."""
         assert self.listener is not None
-        status = self.status(wire.StatusQuery())
+        status = self.status(StatusQuery())
         server_figures(out, status, self.listener)
         log_figures(out, status.role, self.store.wal.messages)
         delay_figures(out, self.engine, self.dispatcher.lateness, self.ticker.watch.jumps)
 
-    def status(self, query: wire.StatusQuery) -> wire.Status:
+    def status(self, query: StatusQuery) -> Status:
         """What this server says about itself."""
         failed = self.store.failed
         free, size = self.store.disk.free(self.store.paths.wal)
@@ -153,7 +156,7 @@ class DelayParts:
         elif self._safety is not None and self._safety.refusal is not None:
             state = f"read-only: {self._safety.refusal.message}"
         messages = self.store.wal.messages
-        return wire.Status(
+        return Status(
             node=self._config.broker_group,
             role="delay",
             state=state,

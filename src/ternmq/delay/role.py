@@ -33,9 +33,10 @@ from ternmq.storage.log import leader_epochs
 from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
-from ternmq.wire.messages.commands import Command, ServerRole
+from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen
 from ternmq.wire.messages.standings import GroupKind
+from ternmq.wire.numbers import Command
 
 KEEP = 2 * GIB
 """Of each log for members that are away; who is away for longer gets the files anew."""

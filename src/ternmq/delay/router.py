@@ -10,11 +10,12 @@ from ternmq.delay.operations.find import DelayFinder
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
-from ternmq.wire.messages.commands import Command, Flag, pack, unpack
 from ternmq.wire.messages.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import Record, pack, unpack
 
-Slow = Callable[[Any], Awaitable[wire.Record]]
+Slow = Callable[[Any], Awaitable[Record]]
 Hot = Callable[[Peer, Frame], None]
 _LAST_WORDS = {Command.REPLICATED}
 """What a server that stops still needs: replicas say that they have it."""
@@ -29,13 +30,13 @@ class DelayRouter:
         acceptor: Acceptor,
         changes: Changes,
         finder: DelayFinder,
-        status: Callable[[wire.StatusQuery], wire.Status],
+        status: Callable[[StatusQuery], Status],
     ) -> None:
         self._status = status
         self._answering = PendingRequests()
         self.stopping = False
         self._hot: dict[int, Hot] = {Command.PUBLISH: acceptor.publish}
-        self._slow: dict[int, tuple[type[wire.Record], Slow]] = {
+        self._slow: dict[int, tuple[type[Record], Slow]] = {
             Command.DELAY_CHANGE: (DelayChange, changes.change),
             Command.DELAY_FIND: (DelayFind, finder.find),
             Command.DELAY_COUNT: (DelayCountQuery, finder.count),
@@ -57,7 +58,7 @@ class DelayRouter:
             hot(peer, frame)
             return
         if command == Command.STATUS:
-            answer = self._status(unpack(frame.payload, wire.StatusQuery))
+            answer = self._status(unpack(frame.payload, StatusQuery))
             peer.answer(command, frame.correlation, pack(answer))
             return
         slow = self._slow.get(command)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ternmq.wire.messages.commands import Topic, TopicSettings
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.standings import Claim, GroupKind, Member, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

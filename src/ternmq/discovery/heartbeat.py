@@ -10,8 +10,10 @@ from typing import Protocol
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import Command, Hello, Record, T
-from ternmq.wire.messages.registering import Register, Registered, Withdraw
+from ternmq.wire.messages.hello import Hello
+from ternmq.wire.messages.servers import Register, Registered, Withdraw
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 ANSWER_S = 5.0
 AGAIN_S = 0.5

@@ -18,8 +18,8 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.worker import has_threads
 from ternmq.discovery.heartbeat import Heartbeat
-from ternmq.wire.messages.commands import Hello, Route
-from ternmq.wire.messages.registering import Register
+from ternmq.wire.messages.hello import Hello
+from ternmq.wire.messages.servers import Register, Route
 
 FIRST_WITHIN_S = 30.0
 """Longer than a server of the same name that was killed counts as running."""

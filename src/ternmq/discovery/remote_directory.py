@@ -18,19 +18,8 @@ from ternmq.discovery.notify import tell_all
 from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import request
-from ternmq.wire.messages.commands import (
-    Command,
-    Empty,
-    Record,
-    T,
-    Topic,
-    TopicCreate,
-    TopicFind,
-    TopicNamed,
-    Topics,
-    TopicSettings,
-)
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.servers import (
     GroupId,
     GroupIdFind,
@@ -40,6 +29,16 @@ from ternmq.wire.messages.servers import (
     TopicNewsFind,
 )
 from ternmq.wire.messages.standings import StandingFind, Standings
+from ternmq.wire.messages.topics import (
+    Topic,
+    TopicCreate,
+    TopicFind,
+    TopicNamed,
+    Topics,
+    TopicSettings,
+)
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 WAIT_MS = 10_000
 ANSWER_S = 20.0

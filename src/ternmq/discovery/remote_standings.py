@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.core.errors import Conflict
 from ternmq.discovery.notify import tell_all
-from ternmq.wire.messages.commands import Command, Record, T
 from ternmq.wire.messages.standings import (
     Claim,
     GroupJoin,
@@ -24,6 +23,8 @@ from ternmq.wire.messages.standings import (
     Standings,
     standing_of,
 )
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 
 class RemoteStandings(ABC):

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 
 from ternmq.core.errors import Closed, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import Command, Hello, Route, Routes, RoutesFind
+from ternmq.wire.messages.hello import Hello
+from ternmq.wire.messages.servers import Route, Routes, RoutesFind
+from ternmq.wire.numbers import Command
 
 WATCH_MS = 10_000
 PAUSE_S = 0.05

@@ -5,7 +5,7 @@ import secrets
 import socket
 
 from ternmq.core.release import release
-from ternmq.wire.messages.commands import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 
 def server_hello(app: str) -> Hello:

@@ -39,8 +39,8 @@ from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, Ne
 from ternmq.meta.standings.leadership import Leadership
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS, Liveness
 from ternmq.meta.standings.standings import epoch_key
-from ternmq.wire.messages.commands import Route, Topic, TopicSettings
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import (
     Claim,
     GroupJoin,
@@ -52,6 +52,7 @@ from ternmq.wire.messages.standings import (
     MemberForget,
     Standing,
 )
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 log = get_logger()
 

@@ -14,8 +14,8 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.placement import changed
 from ternmq.meta.registries.registry import Change
-from ternmq.wire.messages.commands import Topic, TopicSettings
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 log = get_logger()
 

@@ -22,7 +22,7 @@ import msgspec
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.slots import SLOTS
-from ternmq.wire.messages.placement import PlaceChange, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placement
 
 WEIGHT = 100
 WEIGHT_MAX = 10_000

@@ -7,9 +7,9 @@ import msgspec
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.discovery.app_limits import PREFIX, consume_limit, send_limit
-from ternmq.wire.messages.commands import Topic, TopicSettings
 from ternmq.wire.messages.limits import AppLimit, LimitSet, TopicSet
-from ternmq.wire.messages.placement import Home
+from ternmq.wire.messages.order_keys import Home
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 RATE_MAX = 10**12
 BODY_SIZE_MAX = 4 * 1024 * 1024

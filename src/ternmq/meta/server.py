@@ -30,29 +30,18 @@ from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
-from ternmq.wire.messages.commands import (
-    BROKER,
-    DISPATCHER,
-    PROTOCOL_VERSION,
-    Command,
-    Hello,
-    Record,
-    RoutesFind,
-    Status,
-    Topic,
-    TopicCreate,
-    TopicFind,
-    TopicNamed,
-    Topics,
-    TopicSettings,
-    Welcome,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import BROKER, DISPATCHER, PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
-from ternmq.wire.messages.placement import PlaceChange
-from ternmq.wire.messages.registering import Register, Withdraw
-from ternmq.wire.messages.servers import EpochNew, GroupIdFind, Reserve, TopicNewsFind
+from ternmq.wire.messages.order_keys import PlaceChange
+from ternmq.wire.messages.servers import (
+    EpochNew,
+    GroupIdFind,
+    Register,
+    Reserve,
+    RoutesFind,
+    TopicNewsFind,
+    Withdraw,
+)
 from ternmq.wire.messages.standings import (
     GroupDrain,
     GroupJoin,
@@ -62,6 +51,17 @@ from ternmq.wire.messages.standings import (
     MemberForget,
     StandingFind,
 )
+from ternmq.wire.messages.stats import Status
+from ternmq.wire.messages.topics import (
+    Topic,
+    TopicCreate,
+    TopicFind,
+    TopicNamed,
+    Topics,
+    TopicSettings,
+)
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, pack, unpack
 
 Question = tuple[type[Any], Callable[[Any], Coroutine[None, None, Record]]]
 

@@ -9,7 +9,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.commands import Empty, Record
+from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.servers import (
     EpochGiven,
     EpochNew,
@@ -30,6 +30,7 @@ from ternmq.wire.messages.standings import (
     StandingFind,
     Standings,
 )
+from ternmq.wire.record import Record
 
 WAIT_MS_MAX = 30_000
 TOLD_MAX = 5_000

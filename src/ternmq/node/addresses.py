@@ -5,7 +5,7 @@ import socket
 from ternmq.core.config import NodeConfig
 from ternmq.discovery.url import format_url
 from ternmq.rpc.address import join_address
-from ternmq.wire.messages.commands import Route
+from ternmq.wire.messages.servers import Route
 
 ANY_ADDRESS = ("0.0.0.0", "::")
 

@@ -12,7 +12,7 @@ from ternmq.core.config import NodeConfig
 from ternmq.node.addresses import broker_route
 from ternmq.node.member_process import serving_member_alone
 from ternmq.storage.files.disk import Disk
-from ternmq.wire.messages.commands import BROKER
+from ternmq.wire.messages.hello import BROKER
 
 
 def serving_broker_alone(

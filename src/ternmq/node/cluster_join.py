@@ -8,7 +8,7 @@ from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.server_hello import server_hello
 from ternmq.discovery.url import parse_url
-from ternmq.wire.messages.commands import Hello
+from ternmq.wire.messages.hello import Hello
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from ternmq.delay.server import serving_delay
 from ternmq.node.addresses import delay_route
 from ternmq.node.member_process import serving_member_alone
 from ternmq.storage.files.disk import Disk
-from ternmq.wire.messages.commands import DISPATCHER
+from ternmq.wire.messages.hello import DISPATCHER
 
 
 def serving_delay_alone(

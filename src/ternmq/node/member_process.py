@@ -16,7 +16,7 @@ from ternmq.node.cluster_join import joined
 from ternmq.node.metrics_server import serving_metrics
 from ternmq.replication.roles.member_server import MemberServer
 from ternmq.storage.files.disk import Disk
-from ternmq.wire.messages.commands import Route
+from ternmq.wire.messages.servers import Route
 
 
 class Serve(Protocol):

@@ -20,9 +20,11 @@ from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
 from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.messages.commands import Command, Record, Seek, Sought, Start, T
 from ternmq.wire.messages.dead_letters import DeadDone
-from ternmq.wire.messages.deliveries import DeliveriesPage, DeliveriesRead
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.read import DeliveriesPage, DeliveriesRead, Seek, Sought
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 REMEMBER_S = 0.1
 IDS_REMEMBER_S = 1.0

@@ -27,17 +27,9 @@ from ternmq.rpc.address import split_address
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.wire.decoder import FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame
-from ternmq.wire.messages.commands import (
-    PROTOCOL_VERSION,
-    Command,
-    Flag,
-    Hello,
-    Record,
-    Welcome,
-    pack,
-    read_failure,
-    unpack,
-)
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import Record, pack, unpack
 
 log = get_logger()
 

@@ -15,7 +15,7 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
-from ternmq.wire.messages.commands import Hello
+from ternmq.wire.messages.hello import Hello
 
 log = get_logger()
 

@@ -27,16 +27,9 @@ from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
-from ternmq.wire.messages.commands import (
-    PROTOCOL_VERSION,
-    Command,
-    Flag,
-    Hello,
-    Welcome,
-    failure,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, failure
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import pack, unpack
 
 log = get_logger()
 

@@ -16,7 +16,8 @@ from ternmq.core.units import KIB
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Flag, Record, pack
+from ternmq.wire.numbers import Flag
+from ternmq.wire.record import Record, pack
 
 TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
 

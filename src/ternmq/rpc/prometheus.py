@@ -2,7 +2,7 @@
 
 from ternmq.metrics.samples import Samples
 from ternmq.rpc.server import Listener
-from ternmq.wire.messages.commands import Status
+from ternmq.wire.messages.stats import Status
 
 
 def server_figures(out: Samples, status: Status, listener: Listener) -> None:

@@ -13,23 +13,15 @@ from ternmq.client.transactions.half_sender import HalfWanted
 from ternmq.client.transport.fan_out import Missing
 from ternmq.sync.delays import Delays
 from ternmq.sync.loop_thread import run
-from ternmq.wire.messages.commands import (
-    Group,
-    HalfLine,
-    LedgerLine,
-    Route,
-    Sought,
-    Start,
-    Status,
-    Topic,
-    TopicSettings,
-)
 from ternmq.wire.messages.dead_letters import DeadDone
+from ternmq.wire.messages.groups import Group, HalfLine, LedgerLine, Start
 from ternmq.wire.messages.limits import AppLimit
-from ternmq.wire.messages.placement import Placement
+from ternmq.wire.messages.order_keys import GroupKeys, Placement
+from ternmq.wire.messages.read import Sought
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import GroupKind, HandedOver, Standing
-from ternmq.wire.messages.stats import GroupFigures, TopicFigures
-from ternmq.wire.messages.stopped_keys import GroupKeys
+from ternmq.wire.messages.stats import GroupFigures, Status, TopicFigures
+from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.messages.transactions import HalfEnded, HalfOpens
 
 

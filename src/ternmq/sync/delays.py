@@ -6,8 +6,8 @@ from ternmq.client.admin.delays import CancelResult
 from ternmq.client.admin.delays import Delays as AsyncDelays
 from ternmq.client.model.receipt import Receipt
 from ternmq.sync.loop_thread import run
-from ternmq.wire.messages.commands import Status
 from ternmq.wire.messages.delays import DelayAction, DelayCounts, DelayLedgerLine, DelayRow
+from ternmq.wire.messages.stats import Status
 
 
 class Delays:

@@ -19,7 +19,7 @@ import struct
 import msgspec
 
 from ternmq.core.units import MIB
-from ternmq.wire.messages.commands import Command, Flag
+from ternmq.wire.numbers import Command, Flag
 
 HEADER = struct.Struct("<IHHQ")
 HEADER_SIZE = 16

@@ -10,17 +10,10 @@ import pytest
 import ternmq
 from ternmq.core.errors import OverLimit, TernError
 from ternmq.testing import SimulatedDisk, node
-from ternmq.wire.messages.commands import (
-    Ack,
-    Acked,
-    Command,
-    Done,
-    Renew,
-    Renewed,
-    Start,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.pull import Ack, Acked, Done, Renew, Renewed
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 
 
 @pytest.fixture

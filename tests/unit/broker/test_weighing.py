@@ -6,7 +6,9 @@ import ternmq
 from ternmq.broker.delivery.seek import weighed
 from ternmq.storage.consume.entry import ConsumeEntry, Location
 from ternmq.testing import node
-from ternmq.wire.messages.commands import Command, Seek, Sought, Start
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.read import Seek, Sought
+from ternmq.wire.numbers import Command
 
 
 def entry(base: int, count: int, size: int, location: int = Location.MESSAGE_LOG) -> ConsumeEntry:

@@ -17,37 +17,27 @@ from ternmq.core.slots import SLOTS
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, Peer, listening
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import (
+from ternmq.wire.messages.delays import DelayChange, DelayChanged
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Empty, Hello, Welcome
+from ternmq.wire.messages.order_keys import Placed, Placement
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.pull import (
     DELIVERED,
-    PROTOCOL_VERSION,
-    PUBLISHED,
-    PUBLISHED_DUPLICATE,
     Ack,
     Acked,
-    Command,
     Done,
-    Empty,
-    Hello,
     Join,
     Joined,
     Leave,
     Pull,
-    Read,
-    Record,
     Renew,
     Renewed,
-    Route,
-    Routes,
-    Seek,
-    Sought,
-    Topic,
-    Topics,
-    Welcome,
-    pack,
-    unpack,
 )
-from ternmq.wire.messages.delays import DelayChange, DelayChanged
-from ternmq.wire.messages.placement import Placed, Placement
+from ternmq.wire.messages.read import Read, Seek, Sought
+from ternmq.wire.messages.servers import Route, Routes
+from ternmq.wire.messages.topics import Topic, Topics
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, pack, unpack
 
 Behaviour = Callable[[Peer, Frame], bool]
 """Called before the usual answer; True when it has dealt with the frame."""

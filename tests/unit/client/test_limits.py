@@ -10,7 +10,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import OverLimit, Paused, PutAside
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 
 

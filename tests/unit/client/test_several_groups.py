@@ -9,7 +9,7 @@ import ternmq
 from ternmq.client.admin.merge_answers import merged_group, merged_lines
 from ternmq.client.admin.replay import Replay
 from ternmq.core.errors import BadRequest
-from ternmq.wire.messages.commands import GroupSettings
+from ternmq.wire.messages.groups import GroupSettings
 from tests.unit.client.several import Several, several
 from tests.unit.client.waiting import until
 

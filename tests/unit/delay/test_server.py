@@ -16,7 +16,8 @@ from ternmq.core.ids import ProducerId
 from ternmq.rpc.connection import Connection
 from ternmq.testing import SimulatedDisk, TurnedClock, node
 from ternmq.testing.disk import SimulatedFile
-from ternmq.wire.messages.commands import Command, TopicSettings
+from ternmq.wire.messages.topics import TopicSettings
+from ternmq.wire.numbers import Command
 
 
 class NoNewHours(SimulatedDisk):

@@ -20,9 +20,10 @@ from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import ServerLimits
-from ternmq.wire.messages.commands import PROTOCOL_VERSION, Hello, Route, Topic, TopicSettings
-from ternmq.wire.messages.registering import Register, Registered
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.servers import Register, Registered, Route
 from ternmq.wire.messages.standings import Member
+from ternmq.wire.messages.topics import Topic, TopicSettings
 from tests.unit.client.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))

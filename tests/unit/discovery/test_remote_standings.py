@@ -12,7 +12,7 @@ from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.remote_directory import RemoteDirectory, remote_directory
 from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import PROTOCOL_VERSION, Command, Hello
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.standings import (
     GroupJoin,
     Member,
@@ -21,6 +21,7 @@ from ternmq.wire.messages.standings import (
     Standings,
     standing_of,
 )
+from ternmq.wire.numbers import Command
 
 from .test_registration import Meta, meta
 

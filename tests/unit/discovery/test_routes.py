@@ -13,17 +13,10 @@ from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import Listener, Peer, ServerLimits, listening
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import (
-    PROTOCOL_VERSION,
-    Command,
-    Hello,
-    Route,
-    Routes,
-    RoutesFind,
-    Welcome,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
+from ternmq.wire.messages.servers import Route, Routes, RoutesFind
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=bytes(16))
 MASTER = Route(broker_group="a", address="10.0.0.1:7701")

@@ -22,9 +22,10 @@ from ternmq.meta.registries.registry import (
     NewTopic,
     Registry,
 )
-from ternmq.wire.messages.commands import Route, Topic, TopicSettings
 from ternmq.wire.messages.limits import TopicSet
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
 from tests.unit.meta.conftest import Opener
 
 PLAIN = TopicSettings()

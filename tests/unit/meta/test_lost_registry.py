@@ -10,7 +10,7 @@ import ternmq
 from ternmq.core.clock import SystemClock
 from ternmq.storage.files.checkpoint import decode
 from ternmq.testing.node import node
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 
 def epoch_of(data: Path) -> int:

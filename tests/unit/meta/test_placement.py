@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ternmq.core.errors import BadRequest
 from ternmq.core.slots import SLOTS
 from ternmq.meta.placement import changed
-from ternmq.wire.messages.placement import PlaceChange, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placement
 
 EAST_WEST = changed(None, PlaceChange(action="assign"), ["east", "west"])
 

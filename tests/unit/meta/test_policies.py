@@ -4,8 +4,8 @@ import pytest
 
 from ternmq.core.errors import BadName, BadRequest
 from ternmq.meta.policies import app_limit, limit_changes, limited_apps, topic_change
-from ternmq.wire.messages.commands import Topic, TopicSettings
 from ternmq.wire.messages.limits import AppLimit, LimitSet, TopicSet
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 
 def test_only_what_is_named_changes() -> None:

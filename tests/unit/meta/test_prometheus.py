@@ -6,8 +6,7 @@ from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.metrics.samples import Samples
 from ternmq.testing.clock import TurnedClock
-from ternmq.wire.messages.commands import Route
-from ternmq.wire.messages.registering import Register
+from ternmq.wire.messages.servers import Register, Route
 from ternmq.wire.messages.standings import Member
 from tests.unit.meta.conftest import Opener
 

@@ -18,25 +18,19 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.server import Listener, ServerLimits
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import (
-    PROTOCOL_VERSION,
-    Command,
-    Empty,
-    Hello,
-    Route,
-    Routes,
-    RoutesFind,
-    Status,
-    StatusQuery,
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Empty, Hello
+from ternmq.wire.messages.servers import Route, Routes, RoutesFind
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.messages.topics import (
     Topic,
     TopicCreate,
     TopicFind,
     TopicNamed,
     Topics,
     TopicSettings,
-    pack,
-    unpack,
 )
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 from tests.unit.meta.conftest import Opener
 
 WAIT = 20.0

@@ -13,7 +13,7 @@ from ternmq.pipeline.source import batch_reader
 from ternmq.pipeline.source.batch_reader import ArrowRangeReader, RangePartition
 from ternmq.pipeline.source.columns import full_schema
 from ternmq.pipeline.source.data_loss import DataLoss
-from ternmq.wire.messages.deliveries import DeliveriesPage
+from ternmq.wire.messages.read import DeliveriesPage
 
 
 def pages(first: int, end: int) -> Any:

@@ -13,15 +13,9 @@ from ternmq.rpc.connection import Connection
 from ternmq.rpc.server import Listener, Peer, ServerLimits, listening
 from ternmq.wire.decoder import SHARED_SIZE, FrameDecoder
 from ternmq.wire.frame import Frame, pack_header
-from ternmq.wire.messages.commands import (
-    PROTOCOL_VERSION,
-    Command,
-    Flag,
-    Hello,
-    Welcome,
-    pack,
-    read_failure,
-)
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import pack
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=b"s" * 16)
 WAIT = 20.0  # Seconds until a test that hangs is called failed; nothing is measured by it.

@@ -16,7 +16,9 @@ from ternmq.core.units import KIB, MIB
 from ternmq.rpc.limits import HELLO_SIZE_MAX
 from ternmq.rpc.server import Listener
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, pack_header
-from ternmq.wire.messages.commands import Command, Flag, Hello, pack
+from ternmq.wire.messages.hello import Hello
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import pack
 
 from .peers import (
     HELLO,

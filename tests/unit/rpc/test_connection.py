@@ -23,16 +23,10 @@ from ternmq.rpc import connection as connection_module
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, Frame, pack_header
-from ternmq.wire.messages.commands import (
-    Command,
-    Empty,
-    Flag,
-    Notice,
-    TopicNamed,
-    failure,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import Empty, Notice, failure
+from ternmq.wire.messages.topics import TopicNamed
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import pack, unpack
 
 from .peers import (
     HELLO,

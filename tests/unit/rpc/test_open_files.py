@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from ternmq.core.errors import OverLimit
 from ternmq.rpc.server import FILES_KEPT
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 
 from .peers import Echo, connected, hello_frame, serving, until
 

@@ -10,7 +10,9 @@ from ternmq.core.errors import BadConfig, BadName, TernError, TopicNotFound
 from ternmq.core.units import KIB, MIB
 from ternmq.rpc.server import Listener, ServerLimits, listening
 from ternmq.wire.frame import FRAME_SIZE_MAX
-from ternmq.wire.messages.commands import Command, Flag, Notice, pack
+from ternmq.wire.messages.hello import Notice
+from ternmq.wire.numbers import Command, Flag
+from ternmq.wire.record import pack
 
 from .peers import Echo, RawClient, a_frame, connected, serving, until
 

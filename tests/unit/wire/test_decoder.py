@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ternmq.core.errors import ProtocolError
 from ternmq.wire.decoder import GROWTH, OWN_SIZE_MIN, SHARED_SIZE, FrameDecoder
 from ternmq.wire.frame import COMMANDS, FRAME_SIZE_MAX, HEADER, HEADER_SIZE, Frame, pack_header
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 
 SMALL_SHARED = 2 * (OWN_SIZE_MIN + HEADER_SIZE)
 

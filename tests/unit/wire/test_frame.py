@@ -3,7 +3,7 @@
 import pytest
 
 from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, HEADER_SIZE, pack_header
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 
 
 def test_a_header_reads_back_as_it_was_packed() -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from ternmq import wire
 from ternmq.core.errors import ERRORS
+from ternmq.wire import messages
 from ternmq.wire.frame import FRAME_SIZE_MAX
-from ternmq.wire.messages.commands import DELIVERED, PUBLISHED, Command, Record
+from ternmq.wire.messages.publish import PUBLISHED
+from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.replication import REPLICATE, REPLICATED
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record
 
 PAGE = (Path(__file__).parents[3] / "docs" / "wire-protocol.md").read_text()
 
@@ -19,8 +22,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "wire-protocol.md").read_text()
 def records() -> dict[str, type[Record]]:
     """Everything that travels as msgpack, whichever file of the package says so."""
     found: dict[str, type[Record]] = {}
-    for module in pkgutil.iter_modules(wire.__path__):
-        names = vars(importlib.import_module(f"ternmq.wire.{module.name}"))
+    for module in pkgutil.iter_modules(messages.__path__):
+        names = vars(importlib.import_module(f"ternmq.wire.messages.{module.name}"))
         kinds = {name: kind for name, kind in names.items() if isinstance(kind, type)}
         found |= {name: kind for name, kind in kinds.items() if issubclass(kind, Record)}
     del found["Record"]

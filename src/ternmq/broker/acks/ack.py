@@ -31,7 +31,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Acked, Command, Done, pack
+from ternmq.wire.messages.pull import Acked, Done
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 log = get_logger()
 

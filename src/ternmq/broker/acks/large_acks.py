@@ -15,7 +15,7 @@ from ternmq.broker.acks.dead_letters import DeadRows
 from ternmq.broker.groups.groups import ConsumerSession
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.wire.messages.commands import Done
+from ternmq.wire.messages.pull import Done
 
 SLICE = 100  # Verdicts other than acks, of which each is some microseconds of work.
 REST_MAX_S = 0.001  # What a slice takes, unless others have the processor.

@@ -16,7 +16,8 @@ from ternmq.broker.limits.token_bucket import Gate
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.discovery.app_limits import consume_limit
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.commands import GroupSettings, Topic
+from ternmq.wire.messages.groups import GroupSettings
+from ternmq.wire.messages.topics import Topic
 
 LEASES_MAX = 100_000
 """Leases of one lane at a time, whatever its settings say: each costs memory and a deadline."""

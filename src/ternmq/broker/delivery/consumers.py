@@ -33,7 +33,9 @@ from ternmq.core.retry import ATTEMPTS_MAX
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.messages.commands import Join, Joined, Renew, Renewed, Start, Topic
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.pull import Join, Joined, Renew, Renewed
+from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 

@@ -14,7 +14,7 @@ from ternmq.batch.rows.cut import cut, thin
 from ternmq.batch.rows.pick import pick
 from ternmq.broker.delivery.handout import Slice
 from ternmq.core.units import KIB
-from ternmq.wire.messages.commands import LeftOut
+from ternmq.wire.messages.pull import LeftOut
 
 THIN_SIZE_MIN = 256 * KIB  # Smaller ones are sent as they are: less work for the broker.
 THIN_AGAIN_SIZE_MIN = 64 * KIB  # Consumers had these once: it is their work that is spared.

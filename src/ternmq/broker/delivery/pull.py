@@ -42,7 +42,8 @@ from ternmq.core.range_set import RangeSet
 from ternmq.core.units import MIB
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
-from ternmq.wire.messages.commands import DELIVERED, Command, LeftOut, Pull
+from ternmq.wire.messages.pull import DELIVERED, LeftOut, Pull
+from ternmq.wire.numbers import Command
 
 log = get_logger()
 

@@ -25,7 +25,10 @@ from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
-from ternmq.wire.messages.commands import DELIVERED, Command, Read, Seek, Sought, Topic
+from ternmq.wire.messages.pull import DELIVERED
+from ternmq.wire.messages.read import Read, Seek, Sought
+from ternmq.wire.messages.topics import Topic
+from ternmq.wire.numbers import Command
 
 log = get_logger()
 

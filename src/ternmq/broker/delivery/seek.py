@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from ternmq.broker.topics import TopicNames
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry, Location
-from ternmq.wire.messages.commands import Seek, Sought, Start
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.read import Seek, Sought
 
 WEIGHED_ROWS_MAX = 200_000
 """Rows whose sizes one SEEK adds up."""

@@ -28,7 +28,7 @@ from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
 from ternmq.storage.pull.pull_log import PullRecord
 from ternmq.storage.pull.record import PullKind
-from ternmq.wire.messages.commands import GroupSettings, LedgerLine
+from ternmq.wire.messages.groups import GroupSettings, LedgerLine
 
 if TYPE_CHECKING:
     from ternmq.rpc.peer import Peer

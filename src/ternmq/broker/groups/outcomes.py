@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ternmq.broker.groups.lane_event import LaneEvent, Piece
 from ternmq.storage.pull.record import PullKind
-from ternmq.wire.messages.confirm import State
+from ternmq.wire.messages.publish import State
 
 KEPT_MAX = 4096  # Ranges.
 SAVED_MAX = 256  # Ranges in a snapshot.

@@ -16,7 +16,7 @@ from ternmq.broker.groups.poison import PoisonSuspects
 from ternmq.core.errors import Corrupt
 from ternmq.core.interval_map import IntervalMap
 from ternmq.core.range_set import RangeSet
-from ternmq.wire.messages.commands import GroupSettings
+from ternmq.wire.messages.groups import GroupSettings
 
 Piece = tuple[int, int, int]
 T = TypeVar("T")

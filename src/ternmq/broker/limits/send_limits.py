@@ -11,7 +11,7 @@ from ternmq.broker.limits.token_bucket import Gate
 from ternmq.core.errors import OverLimit
 from ternmq.discovery.app_limits import send_limit
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.commands import Topic
+from ternmq.wire.messages.topics import Topic
 
 GATES_MAX = 100_000
 """Topics and applications with a limit that are remembered; beyond, all begin anew."""

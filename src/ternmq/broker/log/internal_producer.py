@@ -21,7 +21,7 @@ from ternmq.core.ids import ProducerId, new_producer_id
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.message_log import Append
-from ternmq.wire.messages.commands import Topic
+from ternmq.wire.messages.topics import Topic
 
 APP = "%broker"
 ROWS_TOGETHER = 256

@@ -18,7 +18,7 @@ from ternmq.broker.log.internal_producer import InternalProducer, copy_of
 from ternmq.broker.topics import RESERVED, TopicNames
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
-from ternmq.wire.messages.commands import Topic
+from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 

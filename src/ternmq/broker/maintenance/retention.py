@@ -34,7 +34,8 @@ from ternmq.storage.log.retention_rules import (
     used_percent,
 )
 from ternmq.storage.store import Store
-from ternmq.wire.messages.commands import Start, Topic
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 

@@ -21,13 +21,31 @@ from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.groups import (
+    ConsumerInfo,
+    Group,
+    GroupCreate,
+    GroupFind,
+    GroupNamed,
+    GroupReset,
+    GroupResetDone,
+    Groups,
+    GroupSet,
+    GroupSettings,
+    HalfLine,
+    Ledger,
+)
+from ternmq.wire.messages.hello import Empty, Notice
 from ternmq.wire.messages.limits import MemberPause
-from ternmq.wire.messages.replay import GroupRetried, GroupRetry
+from ternmq.wire.messages.read import GroupRetried, GroupRetry
+from ternmq.wire.messages.stats import TopicStatus
+from ternmq.wire.messages.topics import Topic
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 log = get_logger()
 
-LEASES_ENDED = wire.pack(wire.Notice(kind="leases", text="the group was reset"))
+LEASES_ENDED = pack(Notice(kind="leases", text="the group was reset"))
 PAUSED_SESSIONS_MAX = 1_000
 """Consumers of a group that are paused one by one; beyond, the oldest pause is forgotten."""
 LIMITS = ("rate", "bytes_rate", "in_flight_max", "consumer_in_flight_max", "backlog_alarm")
@@ -55,7 +73,7 @@ class AdminCommands:
         self._consume = consume
         self._committer = committer
         self._deliverer = deliverer
-        self.halves: Callable[[], list[wire.HalfLine]] = list
+        self.halves: Callable[[], list[HalfLine]] = list
         """What is in transactions that have not ended."""
 
     def find(self, topic: str, group: str) -> list[ConsumerGroup]:
@@ -76,17 +94,17 @@ class AdminCommands:
                 )
         return sorted(found, key=lambda item: (item.topic, item.name))
 
-    def groups(self, request: wire.GroupFind) -> wire.Groups:
-        return wire.Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
+    def groups(self, request: GroupFind) -> Groups:
+        return Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
 
-    def ledger(self, request: wire.GroupFind) -> wire.Ledger:
+    def ledger(self, request: GroupFind) -> Ledger:
         lines = [group.ledger() for group in self.find(request.topic, request.group)]
         halves = [] if request.group else self.halves()
-        return wire.Ledger(
+        return Ledger(
             lines=lines, halves=[one for one in halves if request.topic in ("", one.topic)]
         )
 
-    async def create(self, request: wire.GroupCreate) -> wire.Group:
+    async def create(self, request: GroupCreate) -> Group:
         check_name("group", request.group)
         topic = await self._topics.get_or_create(request.topic)
         group, new = await self._members.make_group(topic, request.group, request.start)
@@ -97,7 +115,7 @@ class AdminCommands:
             )
         return describe(group)
 
-    async def delete(self, request: wire.GroupNamed) -> wire.Empty:
+    async def delete(self, request: GroupNamed) -> Empty:
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
         group.deleted = True  # From now on no snapshot of it is written behind its death.
@@ -112,9 +130,9 @@ class AdminCommands:
             await self._directory.forget_group(topic.id, group.name)
         except TernError as error:  # It is deleted all the same: the pull log decides.
             log.warning("registry keeps a deleted group", group=group.name, reason=error.message)
-        return wire.Empty()
+        return Empty()
 
-    async def reset(self, request: wire.GroupReset) -> wire.GroupResetDone:
+    async def reset(self, request: GroupReset) -> GroupResetDone:
         """Go on from elsewhere; consumers that are there see it with their next pull."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
@@ -123,7 +141,7 @@ class AdminCommands:
         settled_beyond = sum(b - a for a, b in lane.done.overlap(target, max(target, lane.next)))
         first = min(lane.start, target)
         unsettled_below = target - first - sum(b - a for a, b in lane.done.overlap(first, target))
-        done = wire.GroupResetDone(
+        done = GroupResetDone(
             from_sequence=min(lane.done.first_gap(lane.start), lane.end),
             to_sequence=target,
             again=settled_beyond,
@@ -146,7 +164,7 @@ class AdminCommands:
             raise
         finally:
             for peer in {member.peer for member in group.members.values()}:
-                peer.push(wire.Command.NOTICE, LEASES_ENDED)
+                peer.push(Command.NOTICE, LEASES_ENDED)
             self._deliverer.feed(group)
 
     async def retry_now(self, request: GroupRetry) -> GroupRetried:
@@ -173,7 +191,7 @@ class AdminCommands:
         await safe
         return GroupRetried(rows=rows)
 
-    async def set(self, request: wire.GroupSet) -> wire.Group:
+    async def set(self, request: GroupSet) -> Group:
         """Change settings; what is in flight or waits is treated by the new ones at once (J13)."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
@@ -184,7 +202,7 @@ class AdminCommands:
         }
         return await self._put_settings(group, msgspec.structs.replace(group.settings, **changed))
 
-    async def pause_member(self, request: MemberPause) -> wire.Group:
+    async def pause_member(self, request: MemberPause) -> Group:
         """Hand nothing out to one consumer, or go on; lasts as long as its session."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
@@ -198,7 +216,7 @@ class AdminCommands:
         )
         return await self._put_settings(group, settings)
 
-    async def _put_settings(self, group: ConsumerGroup, settings: wire.GroupSettings) -> wire.Group:
+    async def _put_settings(self, group: ConsumerGroup, settings: GroupSettings) -> Group:
         check_settings(settings)
         if settings.priority and group.order is not None:
             raise BadRequest(
@@ -213,7 +231,7 @@ class AdminCommands:
             self._deliverer.feed(each)
         return describe(group)
 
-    def topic_changed(self, topic: wire.Topic) -> None:
+    def topic_changed(self, topic: Topic) -> None:
         """Settings of a topic changed: its groups go on or stop."""
         for group in list(self._groups.of_topic(topic.id)):
             for each in (group, *self._lanes_of(group)):
@@ -230,7 +248,7 @@ class AdminCommands:
         if lane is not None:
             await self._directory.delete_topic(lane.name)
 
-    async def topic_deleted(self, topic: wire.Topic) -> None:
+    async def topic_deleted(self, topic: Topic) -> None:
         """Nothing of a deleted topic comes back: its groups go with it."""
         groups = list(self._groups.of_topic(topic.id))
         for group in groups:
@@ -241,15 +259,13 @@ class AdminCommands:
         if groups:
             await self._committer.decide([self._groups.death_record(group) for group in groups])
 
-    def topic_status(self, names: list[str]) -> list[wire.TopicStatus]:
-        found: list[wire.TopicStatus] = []
+    def topic_status(self, names: list[str]) -> list[TopicStatus]:
+        found: list[TopicStatus] = []
         for name in names:
             topic = self._topics.get(name)
             first, end = self._consume.bounds(topic.id)
             groups = sum(1 for _ in self._groups.of_topic(topic.id))
-            found.append(
-                wire.TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=groups)
-            )
+            found.append(TopicStatus(topic=name, id=topic.id, first=first, end=end, groups=groups))
         return found
 
     def _drop(self, group: ConsumerGroup) -> None:
@@ -268,7 +284,7 @@ def _one_session(prefix: str, known: set[str]) -> str:
     return found[0]
 
 
-def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
+def check_settings(settings: GroupSettings) -> GroupSettings:
     check_policy(settings.retry)
     if settings.on_failure not in ("retry", "stop"):
         raise BadRequest(f"on_failure is {settings.on_failure!r}; it is 'retry' or 'stop'")
@@ -283,7 +299,7 @@ def check_settings(settings: wire.GroupSettings) -> wire.GroupSettings:
     return settings
 
 
-def describe(group: ConsumerGroup) -> wire.Group:
+def describe(group: ConsumerGroup) -> Group:
     """A group as people see it."""
     held: dict[int, int] = {}
     for lease in group.lane.leases.values():
@@ -292,7 +308,7 @@ def describe(group: ConsumerGroup) -> wire.Group:
     for member in group.members.values():
         hello = member.peer.hello
         members.append(
-            wire.ConsumerInfo(
+            ConsumerInfo(
                 session=member.session.hex(),
                 app=hello.app if hello else "",
                 host=hello.host if hello else "",
@@ -302,7 +318,7 @@ def describe(group: ConsumerGroup) -> wire.Group:
                 joined_at_ms=member.joined_at_ms,
             )
         )
-    return wire.Group(
+    return Group(
         id=group.id,
         name=group.name,
         topic=group.beside or group.topic,

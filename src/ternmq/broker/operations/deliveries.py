@@ -10,7 +10,7 @@ from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.units import MIB
 from ternmq.storage.pull.pull_log import PullLog
-from ternmq.wire.messages.deliveries import DeliveriesNames, DeliveriesPage, DeliveriesRead
+from ternmq.wire.messages.read import DeliveriesNames, DeliveriesPage, DeliveriesRead
 
 SIZE_MAX = 4 * MIB
 

@@ -38,8 +38,8 @@ from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.producers import ProducerTable, durable_start
-from ternmq.wire.messages.commands import Topic
-from ternmq.wire.messages.replay import GroupReplay, GroupReplayed, ReplayOpen, ReplayOpened
+from ternmq.wire.messages.read import GroupReplay, GroupReplayed, ReplayOpen, ReplayOpened
+from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 

@@ -5,7 +5,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.storage.messages.search import FOUND_MAX, Search, SearchFor
-from ternmq.wire.messages.find import Find, FoundPlace, FoundPlaces
+from ternmq.wire.messages.publish import Find, FoundPlace, FoundPlaces
 
 _NO_END = 2**63 - 1
 

@@ -20,7 +20,8 @@ from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.messages.commands import HalfLine, Topic
+from ternmq.wire.messages.groups import HalfLine
+from ternmq.wire.messages.topics import Topic
 
 SLICE = 100
 """Topics or groups looked at in one turn of the loop."""

@@ -14,9 +14,8 @@ from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TopicNotFound
 from ternmq.discovery.hidden_topics import refused_topic
-from ternmq.wire.messages.commands import Topic
-from ternmq.wire.messages.dead_letters import DeadDone, DeadOpen
-from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
+from ternmq.wire.messages.dead_letters import DeadDone, DeadOpen, RefusedFind, RefusedHandle
+from ternmq.wire.messages.topics import Topic
 
 
 class RefusedAdmin:

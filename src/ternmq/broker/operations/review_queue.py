@@ -15,8 +15,9 @@ from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
 from ternmq.core.range_set import RangeSet
-from ternmq.wire.messages.commands import Start, Topic
 from ternmq.wire.messages.dead_letters import DeadDone
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.topics import Topic
 
 HANDLED = "%handled"
 GONE_MAX = 10_000  # Ranges of rows that were not open, in one answer.

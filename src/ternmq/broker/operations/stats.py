@@ -19,7 +19,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
-from ternmq.wire.messages.commands import GroupFind
+from ternmq.wire.messages.groups import GroupFind
 from ternmq.wire.messages.stats import (
     AllGroupFigures,
     AllTopicFigures,

@@ -15,8 +15,8 @@ from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TernError
-from ternmq.wire.messages.commands import GroupNamed
-from ternmq.wire.messages.stopped_keys import GroupKeys, KeyResume, KeyResumed, StoppedKey
+from ternmq.wire.messages.groups import GroupNamed
+from ternmq.wire.messages.order_keys import GroupKeys, KeyResume, KeyResumed, StoppedKey
 
 SHOWN_MAX = 100
 SKIPPED = "skipped by an operator"

@@ -22,8 +22,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.storage.pull.record import RANGES_MAX, PullKind
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, pack, unpack
-from ternmq.wire.messages.confirm import Confirm, Confirmed, State
+from ternmq.wire.messages.publish import Confirm, Confirmed, State
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 
 _CONFIRM = int(Command.CONFIRM)
 ASKED_MAX = 10_000  # Requests that wait at one group.

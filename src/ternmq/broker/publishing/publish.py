@@ -39,7 +39,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.producers import ProducerTable
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command, Topic
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.topics import Topic
+from ternmq.wire.numbers import Command
 
 _PUBLISH = int(Command.PUBLISH)
 ProducerKey = tuple[tuple[int, int], int]

@@ -20,7 +20,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.search import Search
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.find import KnownRow, PublishedOnce
+from ternmq.wire.messages.publish import KnownRow, PublishedOnce
 
 Claim = tuple[int, bytes]
 

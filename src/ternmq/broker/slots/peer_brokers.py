@@ -5,8 +5,9 @@ A broker that never has to wait for another one never asks. Never sends messages
 
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import Unavailable
-from ternmq.wire.messages.commands import BROKER, Command
-from ternmq.wire.messages.placement import SlotsFind, SlotsOpen
+from ternmq.wire.messages.hello import BROKER
+from ternmq.wire.messages.order_keys import SlotsFind, SlotsOpen
+from ternmq.wire.numbers import Command
 
 ANSWER_S = 5.0
 

@@ -28,8 +28,8 @@ from ternmq.core.log_throttle import LogThrottle
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
-from ternmq.wire.messages.commands import Topic
-from ternmq.wire.messages.placement import PlaceChange, Placement, SlotsFind, SlotsOpen
+from ternmq.wire.messages.order_keys import PlaceChange, Placement, SlotsFind, SlotsOpen
+from ternmq.wire.messages.topics import Topic
 
 LOOK_S = 0.1
 SETTLED_S = 0.5

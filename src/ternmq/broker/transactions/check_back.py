@@ -22,8 +22,11 @@ from ternmq.discovery.directory import Directory
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.messages.transactions import OpenTransaction, TransactionTable
-from ternmq.wire.messages.commands import Command, Empty, HalfLine, pack
+from ternmq.wire.messages.groups import HalfLine
+from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.transactions import HalfCheck, HalfFind, HalfOpen, HalfOpens
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 log = get_logger()
 

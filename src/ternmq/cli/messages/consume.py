@@ -20,7 +20,7 @@ from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import message_fields, note, preview, say, show_table, utc
 from ternmq.core.ids import check_name
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

@@ -8,8 +8,8 @@ from ternmq.cli.terminal.incomplete import end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import note, plain, say, show_json, show_table
 from ternmq.client.admin.merge_answers import merged_lines
-from ternmq.wire.messages.commands import HalfLine, LedgerLine
 from ternmq.wire.messages.delays import DelayLedgerLine
+from ternmq.wire.messages.groups import HalfLine, LedgerLine
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

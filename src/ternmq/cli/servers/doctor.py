@@ -18,8 +18,9 @@ from ternmq.cli.terminal.output import size
 from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB, SECOND_MS
-from ternmq.wire.messages.commands import Route, Status
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Standing
+from ternmq.wire.messages.stats import Status
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -60,7 +61,7 @@ async def _reach(url: str) -> list[CheckResult]:
 
     from ternmq.cli.servers.doctor_reach import examine
     from ternmq.discovery.url import parse_url
-    from ternmq.wire.messages.commands import PROTOCOL_VERSION, Hello
+    from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
     hello = Hello(
         protocol=PROTOCOL_VERSION, app=APP, version=version("ternmq"), session=os.urandom(16)

@@ -15,16 +15,10 @@ from ternmq.cli.terminal.report import CheckResult, Level
 from ternmq.core.errors import TernError
 from ternmq.rpc.address import split_address
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import (
-    Command,
-    Hello,
-    Route,
-    Routes,
-    RoutesFind,
-    Status,
-    StatusQuery,
-    Welcome,
-)
+from ternmq.wire.messages.hello import Hello, Welcome
+from ternmq.wire.messages.servers import Route, Routes, RoutesFind
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.numbers import Command
 
 TRY_S = 5.0
 OWN_NAME = "meta server (as it calls itself)"

@@ -14,7 +14,7 @@ from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import note, show_json, show_table
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.core.slots import SLOTS
-from ternmq.wire.messages.placement import Placement
+from ternmq.wire.messages.order_keys import Placement
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 Place = Literal["earliest", "latest"] | int | datetime
 

@@ -17,9 +17,9 @@ from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms
-from ternmq.wire.messages.commands import Group, GroupSettings, Start
+from ternmq.wire.messages.groups import Group, GroupSettings, Start
+from ternmq.wire.messages.order_keys import GroupKeys
 from ternmq.wire.messages.stats import GroupFigures
-from ternmq.wire.messages.stopped_keys import GroupKeys
 
 if TYPE_CHECKING:
     from ternmq.client.admin.admin import Admin

@@ -12,8 +12,8 @@ from ternmq.cli.topics import limit
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
 from ternmq.core.units import parse_duration_ms, parse_size
-from ternmq.wire.messages.commands import Topic, TopicSettings, TopicStatus
-from ternmq.wire.messages.stats import Rates, TopicFigures
+from ternmq.wire.messages.stats import Rates, TopicFigures, TopicStatus
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 if TYPE_CHECKING:
     from ternmq.client.admin.admin import Admin

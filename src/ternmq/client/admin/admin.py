@@ -24,9 +24,15 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, Missing, named, not_answered
 from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
 from ternmq.discovery.hidden_topics import REFUSED_PREFIX
-from ternmq.wire.messages.commands import (
-    Command,
-    Empty,
+from ternmq.wire.messages.dead_letters import (
+    DeadDone,
+    DeadFind,
+    DeadHandle,
+    DeadOpen,
+    RefusedFind,
+    RefusedHandle,
+)
+from ternmq.wire.messages.groups import (
     Group,
     GroupCreate,
     GroupFind,
@@ -38,14 +44,31 @@ from ternmq.wire.messages.commands import (
     HalfLine,
     Ledger,
     LedgerLine,
-    Record,
-    Route,
-    Seek,
-    Sought,
     Start,
+)
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
+from ternmq.wire.messages.order_keys import (
+    GroupKeys,
+    KeyResume,
+    KeyResumed,
+    PlaceChange,
+    Placed,
+    Placement,
+)
+from ternmq.wire.messages.read import GroupRetried, GroupRetry, Seek, Sought
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.standings import GroupDrain, GroupKind, HandedOver, Standing
+from ternmq.wire.messages.stats import (
+    AllGroupFigures,
+    AllTopicFigures,
+    GroupFigures,
     Status,
     StatusQuery,
-    T,
+    TopicFigures,
+    TopicFiguresFind,
+)
+from ternmq.wire.messages.topics import (
     Topic,
     TopicCreate,
     TopicFind,
@@ -53,21 +76,9 @@ from ternmq.wire.messages.commands import (
     Topics,
     TopicSettings,
 )
-from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
-from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
-from ternmq.wire.messages.refused import RefusedFind, RefusedHandle
-from ternmq.wire.messages.replay import GroupRetried, GroupRetry
-from ternmq.wire.messages.standings import GroupDrain, GroupKind, HandedOver, Standing
-from ternmq.wire.messages.stats import (
-    AllGroupFigures,
-    AllTopicFigures,
-    GroupFigures,
-    TopicFigures,
-    TopicFiguresFind,
-)
-from ternmq.wire.messages.stopped_keys import GroupKeys, KeyResume, KeyResumed
 from ternmq.wire.messages.transactions import HalfEnd, HalfEnded, HalfFind, HalfOpens
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]

@@ -14,7 +14,7 @@ import msgspec
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, NotInSync, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import Command, Route, Status, StatusQuery
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import (
     GroupKind,
     GroupLead,
@@ -26,6 +26,8 @@ from ternmq.wire.messages.standings import (
     StandingFind,
     Standings,
 )
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.numbers import Command
 
 STATUS_S = 3.0
 SERVES_WITHIN_S = 20.0

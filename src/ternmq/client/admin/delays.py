@@ -17,7 +17,6 @@ from ternmq.client.model.times import shown
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
-from ternmq.wire.messages.commands import Command, Empty, Record, Route, Status, StatusQuery, T
 from ternmq.wire.messages.delays import (
     DelayAction,
     DelayChange,
@@ -31,7 +30,11 @@ from ternmq.wire.messages.delays import (
     DelayRow,
     DelayRows,
 )
-from ternmq.wire.messages.registering import Withdraw
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.servers import Route, Withdraw
+from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 PAGE_ROWS = 1_000
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ternmq.wire.messages.commands import ConsumerInfo, Group, GroupResetDone, LedgerLine
+from ternmq.wire.messages.groups import ConsumerInfo, Group, GroupResetDone, LedgerLine
 from ternmq.wire.messages.stats import GroupFigures, Rates
 
 COUNTS = (

@@ -16,8 +16,8 @@ from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, OverLimit
 from ternmq.core.ids import id_to_text, new_producer_id
-from ternmq.wire.messages.commands import Command, Seek, Sought
-from ternmq.wire.messages.replay import GroupReplay, GroupReplayed
+from ternmq.wire.messages.read import GroupReplay, GroupReplayed, Seek, Sought
+from ternmq.wire.numbers import Command
 
 STEP_ROWS = 2_000
 BUSY_WAIT_S = 0.05

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest, ProtocolError
-from ternmq.wire.messages.commands import Record, pack, unpack
+from ternmq.wire.record import Record, pack, unpack
 
 R = TypeVar("R", bound=Record)
 

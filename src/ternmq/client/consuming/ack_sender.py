@@ -15,7 +15,9 @@ from ternmq.client.model.delivery import Outcome
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.messages.commands import Ack, Command, Done, pack
+from ternmq.wire.messages.pull import Ack, Done
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 ACK_DELAY_S = 0.2
 URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a request.

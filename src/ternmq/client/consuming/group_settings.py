@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import AlreadyExists, GroupNotFound, Unavailable
-from ternmq.wire.messages.commands import (
-    Command,
+from ternmq.wire.messages.groups import (
     Group,
     GroupCreate,
     GroupFind,
@@ -19,6 +18,7 @@ from ternmq.wire.messages.commands import (
     GroupSet,
     GroupSettings,
 )
+from ternmq.wire.numbers import Command
 
 CARRIED = tuple(
     name

@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 from msgspec.structs import replace
 
 from ternmq.client.model.delivery import Outcome
-from ternmq.wire.messages.commands import Done
+from ternmq.wire.messages.pull import Done
 
 TAKEN_MAX = 10_000  # Acks in one request.
 TAKEN_OTHERS_MAX = 500  # Other verdicts: a broker has some microseconds of work with each.

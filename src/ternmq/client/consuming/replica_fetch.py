@@ -24,7 +24,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
-from ternmq.wire.messages.commands import DELIVERED, LeftOut
+from ternmq.wire.messages.pull import DELIVERED, LeftOut
 
 READ_S = 3.0
 REST_S = 1.0

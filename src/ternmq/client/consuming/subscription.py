@@ -29,21 +29,10 @@ from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavai
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import (
-    DELIVERED,
-    Command,
-    Done,
-    Empty,
-    Join,
-    Joined,
-    Leave,
-    Notice,
-    Pull,
-    Renew,
-    Renewed,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import Empty, Notice
+from ternmq.wire.messages.pull import DELIVERED, Done, Join, Joined, Leave, Pull, Renew, Renewed
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 
 PULLS_MAX = 2
 PULL_SIZE_MAX = 2 * MIB

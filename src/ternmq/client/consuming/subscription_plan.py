@@ -6,7 +6,7 @@ from typing import Protocol
 from ternmq.client.model.codec import Codec
 from ternmq.client.model.delivery import Delivery
 from ternmq.core.errors import TernError
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

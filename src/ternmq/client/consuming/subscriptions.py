@@ -19,7 +19,7 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 START_S = 60.0
 """As long as a sender tries (`delivery_timeout`)."""

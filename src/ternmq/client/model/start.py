@@ -4,7 +4,7 @@ from datetime import datetime
 
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 StartLike = str | int | datetime | Start
 

@@ -14,8 +14,8 @@ from ternmq.client.transport.link import back_off
 from ternmq.core.errors import BadRequest, GroupNotFound, NotConfirmed, TernError
 from ternmq.core.ids import check_name
 from ternmq.rpc.connection import request
-from ternmq.wire.messages.commands import Command
-from ternmq.wire.messages.confirm import Confirm, Confirmed
+from ternmq.wire.messages.publish import Confirm, Confirmed
+from ternmq.wire.numbers import Command
 
 WAIT_S = 10.0  # One request waits so long at the broker.
 ANSWER_S = 2.0  # And the answer may take so much longer.

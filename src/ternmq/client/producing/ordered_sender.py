@@ -27,8 +27,8 @@ from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
 from ternmq.core.slots import slot_of
-from ternmq.wire.messages.commands import Command
-from ternmq.wire.messages.placement import PlaceChange, Placed, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
+from ternmq.wire.numbers import Command
 
 PAUSE_S = 0.1
 """Until a slot is tried again that a broker says it does not have."""

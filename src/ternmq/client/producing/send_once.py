@@ -20,8 +20,8 @@ from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, TooLarge
 from ternmq.core.ids import check_name, explicit_id_text, new_producer_id
-from ternmq.wire.messages.commands import Command
-from ternmq.wire.messages.find import PublishedOnce
+from ternmq.wire.messages.publish import PublishedOnce
+from ternmq.wire.numbers import Command
 
 ID_SIZE_MAX = 255
 

@@ -41,7 +41,8 @@ from ternmq.core.errors import (
 )
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.numbers import Command
 
 REFUSALS_MAX = 3
 REQUESTS_MAX = 256  # Under way at once.

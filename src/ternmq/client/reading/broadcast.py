@@ -26,7 +26,7 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, not_answered
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 SAVE_EVERY_S = 1.0
 

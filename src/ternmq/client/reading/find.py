@@ -23,8 +23,11 @@ from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
-from ternmq.wire.messages.commands import DELIVERED, Command, Read, pack
-from ternmq.wire.messages.find import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
+from ternmq.wire.messages.publish import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
+from ternmq.wire.messages.pull import DELIVERED
+from ternmq.wire.messages.read import Read
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 _NOT_LEASED = NotLeased()
 

@@ -15,7 +15,10 @@ from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import NotMaster, ProtocolError, Unavailable
 from ternmq.core.units import MIB
-from ternmq.wire.messages.commands import DELIVERED, Command, Read, pack
+from ternmq.wire.messages.pull import DELIVERED
+from ternmq.wire.messages.read import Read
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 
 ROWS_MAX = 8192
 SIZE_MAX = 2 * MIB

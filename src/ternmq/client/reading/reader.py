@@ -28,7 +28,9 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
-from ternmq.wire.messages.commands import Command, Seek, Sought, Start
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.read import Seek, Sought
+from ternmq.wire.numbers import Command
 
 WAIT_MS = 5_000
 AGAIN_S = 0.5

@@ -22,8 +22,10 @@ from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import Command, Empty, unpack
+from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.transactions import HalfCheck, HalfEnd, HalfEnded
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 log = get_logger()
 

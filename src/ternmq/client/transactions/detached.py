@@ -23,8 +23,8 @@ from ternmq.client.model.times import shown
 from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.client.transactions.transaction import duration_ms
 from ternmq.core.errors import BadRequest
-from ternmq.wire.messages.commands import Command
 from ternmq.wire.messages.transactions import DetachedAction, DetachedEnd, HalfEnded, HalfPlace
+from ternmq.wire.numbers import Command
 
 
 class DetachedOptions(TypedDict, total=False):

@@ -40,8 +40,9 @@ from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Moved, TooLarge, Unavailable
 from ternmq.core.ids import check_name, new_producer_id
-from ternmq.wire.messages.commands import Command, Record, T
 from ternmq.wire.messages.transactions import HalfFind, HalfOpens, HalfStored
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 MOVED_S = 0.1
 """Until a slot is looked for again that is on its way."""

@@ -26,8 +26,8 @@ from ternmq.client.model.times import shown
 from ternmq.client.transactions.half_sender import HalfSender, HalfTarget
 from ternmq.core.errors import BadRequest, SendUnknown, TernError, TransactionNotFound
 from ternmq.core.units import DAY_MS
-from ternmq.wire.messages.commands import Command
 from ternmq.wire.messages.transactions import Action, HalfEnd, HalfEnded
+from ternmq.wire.numbers import Command
 
 TransactionState = Literal["open", "committed", "rolled_back", "unknown"]
 CHECKS_MAX = 1_000

@@ -15,7 +15,7 @@ from itertools import accumulate
 from crc32c import crc32c
 
 from ternmq.client.config import Choosing
-from ternmq.wire.messages.placement import Home
+from ternmq.wire.messages.order_keys import Home
 
 WEIGHT = 100
 """Of a group that nobody gave another one."""

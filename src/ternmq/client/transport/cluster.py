@@ -18,8 +18,11 @@ from ternmq.core.slots import slot_of
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
-from ternmq.wire.messages.commands import PROTOCOL_VERSION, Command, Hello, Record, Route, T
-from ternmq.wire.messages.placement import Home, Placement
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
+from ternmq.wire.messages.order_keys import Home, Placement
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 VERSION = "0.1.0"
 REPEATABLE = frozenset(

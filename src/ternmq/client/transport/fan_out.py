@@ -13,7 +13,9 @@ import msgspec
 
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import BadRequest, GroupNotFound, TernError, TopicNotFound, Unavailable
-from ternmq.wire.messages.commands import Command, Record, Start, T
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, T
 
 S = TypeVar("S", bound=Record)
 AWAY = "it is not running, as far as the meta servers know"

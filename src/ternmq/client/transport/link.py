@@ -15,7 +15,9 @@ from ternmq.core.errors import Closed, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, Hello, Notice, unpack
+from ternmq.wire.messages.hello import Hello, Notice
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 BACK_OFF_MIN_S = 0.05
 BACK_OFF_MAX_S = 2.0

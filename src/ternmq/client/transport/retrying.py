@@ -22,7 +22,7 @@ from ternmq.core.errors import (
     TernError,
     Unavailable,
 )
-from ternmq.wire.messages.commands import Record, T, pack, unpack
+from ternmq.wire.record import Record, T, pack, unpack
 
 R = TypeVar("R")
 

@@ -40,7 +40,8 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.formats.decision import Decision
 from ternmq.storage.messages.producers import durable_start
-from ternmq.wire.messages.commands import DISPATCHER, Command
+from ternmq.wire.messages.hello import DISPATCHER
+from ternmq.wire.numbers import Command
 
 log = get_logger()
 

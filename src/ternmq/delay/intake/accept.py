@@ -35,14 +35,10 @@ from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, StagedBatches
 from ternmq.storage.messages.message_log import MessageLog
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import (
-    PUBLISHED,
-    PUBLISHED_DUPLICATE,
-    Command,
-    Topic,
-    TopicSettings,
-)
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
 from ternmq.wire.messages.replication import MESSAGES
+from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.numbers import Command
 
 _PUBLISH = int(Command.PUBLISH)
 DISPATCH_ROOM = 64 * KIB

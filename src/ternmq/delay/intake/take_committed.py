@@ -32,7 +32,7 @@ from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.discovery.hidden_topics import later_topic
 from ternmq.storage.messages.producers import durable_start
-from ternmq.wire.messages.commands import Topic
+from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ternmq.discovery.directory import InUse
-from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 SCHEMA_VERSION = 1
 NEWS_KEPT = 10_000

@@ -52,8 +52,9 @@ from ternmq.meta.registries.sql_tables import (
     this_server,
     topic_of,
 )
-from ternmq.wire.messages.commands import Route, Topic
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.topics import Topic
 
 ATTEMPTS_MAX = 5
 """Another meta server may make the same name between our look and our insert; then look again."""

@@ -24,7 +24,8 @@ from sqlalchemy.dialects import mysql
 
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.registry import GroupRow
-from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.servers import Route
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 NAME_SIZE_COLUMN = 400
 """Our own names hold a topic's and a group's name."""

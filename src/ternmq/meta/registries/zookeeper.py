@@ -42,8 +42,9 @@ from ternmq.meta.registries.zookeeper_tree import (
     chunks,
     now,
 )
-from ternmq.wire.messages.commands import Route, Topic, TopicSettings
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.topics import Topic, TopicSettings
 
 FOLDERS = (
     "/topics",

@@ -25,8 +25,8 @@ from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.claims import last_known
 from ternmq.meta.standings.liveness import ALWAYS, HEARTBEAT_MS
-from ternmq.wire.messages.commands import Empty, Route
-from ternmq.wire.messages.registering import Register, Registered, Withdraw
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.servers import Register, Registered, Route, Withdraw
 from ternmq.wire.messages.standings import GroupJoin, Standing
 
 EXPIRE_S_MAX = 1.0

@@ -9,8 +9,8 @@ import asyncio
 
 import msgspec
 
-from ternmq.wire.messages.commands import Route, Routes
-from ternmq.wire.messages.placement import Home, Placement
+from ternmq.wire.messages.order_keys import Home, Placement
+from ternmq.wire.messages.servers import Route, Routes
 
 
 class RouteTable:

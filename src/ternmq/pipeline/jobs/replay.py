@@ -38,7 +38,7 @@ from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.spark.session import first_line
 from ternmq.sync.loop_thread import loop_thread
-from ternmq.wire.messages.replay import ReplayOpen
+from ternmq.wire.messages.read import ReplayOpen
 
 ROW_COST = 64
 """Bytes that a row counts besides its values."""

@@ -14,8 +14,9 @@ from ternmq.client.client import Client
 from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, OverLimit
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, ProducerId
-from ternmq.wire.messages.commands import PUBLISHED, Command
-from ternmq.wire.messages.replay import ReplayOpen, ReplayOpened
+from ternmq.wire.messages.publish import PUBLISHED
+from ternmq.wire.messages.read import ReplayOpen, ReplayOpened
+from ternmq.wire.numbers import Command
 
 OVER_LIMIT_WAIT_S = 0.2
 OVER_LIMIT_TIMES_MAX = 300

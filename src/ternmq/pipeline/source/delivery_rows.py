@@ -22,7 +22,7 @@ from ternmq.storage.pull.record import (
     PullRecord,
     decode,
 )
-from ternmq.wire.messages.deliveries import DeliveriesNames, DeliveriesPage
+from ternmq.wire.messages.read import DeliveriesNames, DeliveriesPage
 
 PLACES = {PullKind.GROUP_MADE: "made", PullKind.RESET: "reset"}
 """Where a group goes on: one row, whose sequence is that place."""

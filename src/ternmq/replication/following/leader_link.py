@@ -14,8 +14,9 @@ from ternmq.core.log import get_logger
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, Hello
+from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.replication import REPLICATED, Follow, Followed
+from ternmq.wire.numbers import Command
 
 OPEN_S = 3.0
 ANSWER_S = 20.0

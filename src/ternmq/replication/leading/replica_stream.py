@@ -19,8 +19,8 @@ from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.buffers import Buffer
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.commands import Command
 from ternmq.wire.messages.replication import REPLICATE, REPLICATE_SYNC
+from ternmq.wire.numbers import Command
 
 WINDOW = 16 * MIB
 """Bytes of one log that may be on their way to one replica."""

@@ -16,8 +16,9 @@ from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.log.recovery_report import RecoveryReport
-from ternmq.wire.messages.commands import Hello, Topic
+from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
 

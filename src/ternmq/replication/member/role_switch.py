@@ -13,7 +13,7 @@ from ternmq.core.release import release
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages import commands as wire
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, ServerRole, Welcome
 
 
 class Role(Protocol):
@@ -43,7 +43,7 @@ class NoRole:
 class RoleSwitch:
     """The handler of a member's listener."""
 
-    def __init__(self, config: NodeConfig, role: wire.ServerRole) -> None:
+    def __init__(self, config: NodeConfig, role: ServerRole) -> None:
         self._config = config
         self._said = role
         self.listener: Listener | None = None
@@ -65,8 +65,8 @@ class RoleSwitch:
     def _enter(self, role: Role) -> None:
         self.role = role
         self._route = role.route
-        self._welcome = wire.Welcome(
-            protocol=wire.PROTOCOL_VERSION,
+        self._welcome = Welcome(
+            protocol=PROTOCOL_VERSION,
             version=release(),
             role=self._said,
             node=self._config.broker_group,
@@ -79,7 +79,7 @@ class RoleSwitch:
     def _peers(self) -> list[Peer]:
         return list(self.listener.peers) if self.listener is not None else []
 
-    def welcome(self, peer: Peer, hello: wire.Hello) -> wire.Welcome:
+    def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         peer.attachments["role"] = self.role
         return self._welcome
 

@@ -20,8 +20,9 @@ from ternmq.rpc.server import Listener
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, ServerRole
+from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.standings import GroupKind
+from ternmq.wire.numbers import Command
 
 Loops = Mapping[str, Callable[[], Awaitable[None]]]
 

@@ -29,9 +29,10 @@ from ternmq.replication.member.server_kind import (
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, unpack
 from ternmq.wire.messages.replication import Follow
 from ternmq.wire.messages.standings import HandedOver, Handover, Standing, standing_of
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 log = get_logger()
 

@@ -29,7 +29,7 @@ from ternmq.rpc.server import Listener, listening
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.files.set_aside import finish_aside
-from ternmq.wire.messages.commands import Hello
+from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.standings import Member, Standing, standing_of
 
 JOIN_WITHIN_S = 15.0

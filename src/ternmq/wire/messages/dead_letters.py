@@ -3,7 +3,7 @@
 Ranges are sequences of the hidden topic `%dead.GROUP` on the broker group that is asked.
 """
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
 
 
 class DeadFind(Record, frozen=True):
@@ -28,3 +28,12 @@ class DeadDone(Record, frozen=True):
     failed: list[str]
     """One line per letter that could not be sent again."""
     gone: list[tuple[int, int]] = []  # Not open, or in somebody else's hands.
+
+
+class RefusedFind(Record, frozen=True):
+    topic: str
+
+
+class RefusedHandle(Record, frozen=True):
+    topic: str
+    ranges: list[tuple[int, int]]

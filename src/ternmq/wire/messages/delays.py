@@ -7,10 +7,14 @@ is a hint where the row lies; a wrong or missing one costs time and never change
 
 from typing import Literal
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
 
 DelayAction = Literal["cancel", "reschedule", "fire"]
+
+
 DelayResult = Literal["cancelled", "rescheduled", "fired", "already_dispatched", "unknown"]
+
+
 DelayState = Literal["pending", "dispatching"]
 
 

@@ -5,7 +5,7 @@ None leaves a value as it is; a rate of 0 takes the limit away.
 
 from typing import Literal
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
 
 
 class TopicSet(Record, frozen=True):

@@ -14,13 +14,20 @@ server. A replica that lacks what the master no longer has in its logs begins wi
 
 import struct
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
 
 MESSAGES, PULLS = 0, 1
+
+
 DECISIONS = 1
 
+
 REPLICATE = struct.Struct("<QQQQHH4x")  # epoch, offset, safe to, start, log, flags
+
+
 REPLICATE_SYNC = 1  # Must be on disk before it is answered.
+
+
 REPLICATED = struct.Struct("<QQHH4x")  # epoch, end held, log, flags (0)
 
 

@@ -4,8 +4,64 @@ The same questions that `discovery.directory.Directory` has, one record each. On
 their applications begin with '%'.
 """
 
-from ternmq.wire.messages.commands import Record, Topic
+from typing import Literal
+
+from ternmq.wire.messages.order_keys import Home, Placement
 from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.topics import Topic
+from ternmq.wire.record import Record
+
+
+class Route(Record, frozen=True):
+    """One server that clients may use."""
+
+    broker_group: str
+    address: str
+    role: Literal["master", "replica"] = "master"
+    kind: Literal["realtime", "delay"] = "realtime"
+    draining: bool = False
+    """It is about to be stopped for good: send to others."""
+
+
+class RoutesFind(Record, frozen=True):
+    """Answered at once, or when the routes are others than `known`, or after `wait_ms`."""
+
+    known: int = 0
+    """The version that was told last."""
+    wait_ms: int = 0
+
+
+class Routes(Record, frozen=True):
+    version: int
+    servers: list[Route]
+    away: list[Route] = []
+    """Groups that hold messages and have no master now: not hearing them is no answer."""
+    placement: Placement | None = None
+    """None: every group takes the same, and nobody has sent with an order key yet."""
+    homes: dict[str, Home] = {}
+    """Topics that do not live on every group."""
+
+
+class Register(Record, frozen=True):
+    route: Route
+    """Its role is worked out by the meta server when there is a member."""
+    member: str = ""
+    """The id by which it joined its broker group; empty: it joined none."""
+    epoch: int = 0
+    """It is ready to serve as master at this epoch; 0: as a replica."""
+
+
+class Registered(Record, frozen=True):
+    heartbeat_ms: int
+    """Say it again this often."""
+    dead_after_ms: int
+
+
+class Withdraw(Record, frozen=True):
+    route: Route
+    for_good: bool = False
+    """It holds nothing any more: do not remember it. Address and role do not matter then."""
+    member: str = ""
 
 
 class TopicNewsFind(Record, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from ternmq.core.errors import Conflict
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
 
 GroupKind = Literal["realtime", "delay"]
 

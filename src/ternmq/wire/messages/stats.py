@@ -1,6 +1,57 @@
 """How a topic and a group are doing right now: rates, backlog, what was refused."""
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
+
+
+class TopicStatus(Record, frozen=True):
+    """What one broker group holds of a topic."""
+
+    topic: str
+    id: int
+    first: int
+    end: int
+    groups: int
+
+
+class Status(Record, frozen=True):
+    """What a server says about itself, for `tern doctor`, `tern topic show` and the bench."""
+
+    node: str
+    role: str
+    state: str
+    """'ok', or why messages are refused."""
+    address: str
+    data_dir: str
+    started_at_ms: int
+    now_ms: int
+    disk_free: int
+    disk_size: int
+    cpu_s: float
+    memory: int
+    connections: int
+    log_start: int
+    log_end: int
+    registry: str = ""
+    topics: list[TopicStatus] = []
+    cluster: str = ""
+    """Meta servers: the cluster's id."""
+    clock_jumps: int = 0
+    """Delay servers: how often the wall clock was set since the start, by a second or more."""
+    epoch: int = 0
+    """Brokers: which life of the group this is."""
+    pid: int = 0
+    member: str = ""
+    """Brokers: the id by which it joined its group."""
+    lag: int = 0
+    """Replicas: bytes of the message log that the master has and this one has not; -1: unknown."""
+    dispatching: dict[str, int] = {}
+    """Delay servers: messages on their way to each broker group, decided and not yet there."""
+    untaken: int = 0
+    """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
+
+
+class StatusQuery(Record, frozen=True):
+    topics: list[str] = []  # Which to report on.
 
 
 class Rates(Record, frozen=True):

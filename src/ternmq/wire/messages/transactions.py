@@ -6,10 +6,14 @@ became of this transaction? The client answers with HALF_END, or not at all.
 
 from typing import Any, Literal
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
 
 Action = Literal["commit", "rollback"]
+
+
 DetachedAction = Literal["commit", "rollback", "look"]
+
+
 State = Literal["committed", "rolled_back", "open", "dropped"]
 
 

@@ -10,7 +10,7 @@ import ternmq
 from ternmq.broker.acks.large_acks import SLICE, Applied, LargeAcks, cut
 from ternmq.core.errors import TernError
 from ternmq.testing import node
-from ternmq.wire.messages.commands import Done
+from ternmq.wire.messages.pull import Done
 
 ONE: Any = "one member"
 OTHER: Any = "another member"

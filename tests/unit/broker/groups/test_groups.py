@@ -3,7 +3,7 @@
 from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.groups.lane import Lane
 from ternmq.testing import TurnedClock
-from ternmq.wire.messages.commands import GroupSettings
+from ternmq.wire.messages.groups import GroupSettings
 
 
 def a_life(epoch: int) -> ConsumerGroups:

@@ -12,7 +12,7 @@ from ternmq.broker.groups.lane import TICK_RANGES_MAX, Lane, Lease, RetryRule
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.replay import apply
 from ternmq.storage.pull.record import PullKind
-from ternmq.wire.messages.commands import GroupSettings
+from ternmq.wire.messages.groups import GroupSettings
 
 SESSION = b"s" * 16
 

@@ -6,7 +6,7 @@ from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.lease import Lease, RetryRule
 from ternmq.broker.groups.replay import apply
 from ternmq.storage.pull.record import PullKind
-from ternmq.wire.messages.commands import GroupSettings
+from ternmq.wire.messages.groups import GroupSettings
 
 RULE = RetryRule("fixed:1s", 3)
 

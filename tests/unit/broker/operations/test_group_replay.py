@@ -12,8 +12,8 @@ import ternmq
 from ternmq.client.admin.replay import Replay
 from ternmq.core.errors import BadRequest, GroupNotFound, OverLimit
 from ternmq.testing import node
-from ternmq.wire.messages.commands import Command
-from ternmq.wire.messages.replay import GroupReplay, GroupReplayed
+from ternmq.wire.messages.read import GroupReplay, GroupReplayed
+from ternmq.wire.numbers import Command
 from tests.unit.broker.test_delivery import take
 
 

@@ -19,7 +19,7 @@ from ternmq.core.errors import (
     TopicNotFound,
 )
 from ternmq.testing import SimulatedDisk, node
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 from tests.unit.broker.test_delivery import take
 
 

@@ -7,7 +7,8 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.core.errors import Paused, SequenceTooOld, TooLarge, Unauthorized
 from ternmq.core.ids import ProducerId
 from ternmq.testing import node
-from ternmq.wire.messages.commands import PUBLISHED, PUBLISHED_DUPLICATE, Command
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.numbers import Command
 
 
 @pytest.mark.parametrize(

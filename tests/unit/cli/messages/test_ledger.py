@@ -3,8 +3,8 @@
 from typing import Any
 
 from ternmq.cli.messages.ledger import STATES, delay_total, equation, total
-from ternmq.wire.messages.commands import LedgerLine
 from ternmq.wire.messages.delays import DelayLedgerLine
+from ternmq.wire.messages.groups import LedgerLine
 
 
 def a_line(**counts: int) -> LedgerLine:

@@ -18,8 +18,9 @@ from ternmq.cli.servers.doctor import (
 )
 from ternmq.cli.terminal.report import Level
 from ternmq.core.units import GIB, MIB
-from ternmq.wire.messages.commands import Route, Status
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import Member, Standing
+from ternmq.wire.messages.stats import Status
 
 
 def a_status(**changed: Any) -> Status:

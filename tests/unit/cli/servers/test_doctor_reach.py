@@ -15,7 +15,7 @@ from ternmq.cli.servers.doctor_reach import (
 )
 from ternmq.cli.terminal.report import Level
 from ternmq.testing import node
-from ternmq.wire.messages.commands import Hello, Welcome
+from ternmq.wire.messages.hello import Hello, Welcome
 
 HELLO = Hello(protocol=1, app="test", version="0", session=bytes(16))
 EAST = ReachTarget(

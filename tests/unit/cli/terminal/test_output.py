@@ -7,7 +7,8 @@ from subprocess import PIPE, Popen
 import pytest
 
 from ternmq.cli.terminal.output import plain, preview, show_facts, show_json, show_table, size, utc
-from ternmq.wire.messages.commands import Join, Start
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.pull import Join
 
 
 def test_times_are_utc_to_the_millisecond() -> None:

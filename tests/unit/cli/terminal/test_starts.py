@@ -7,7 +7,7 @@ import pytest
 
 from ternmq.cli.terminal.starts import as_start, parse_start
 from ternmq.core.errors import BadRequest
-from ternmq.wire.messages.commands import Start
+from ternmq.wire.messages.groups import Start
 
 NOW = datetime(2025, 1, 31, 12, 0, tzinfo=UTC)
 

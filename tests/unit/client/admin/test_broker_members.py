@@ -19,17 +19,12 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits, listening
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import (
-    PROTOCOL_VERSION,
-    Command,
-    Hello,
-    Route,
-    Status,
-    Welcome,
-    pack,
-    unpack,
-)
+from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
+from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import HandedOver, Handover, Member, Standing
+from ternmq.wire.messages.stats import Status
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 from tests.unit.client.waiting import until
 from tests.unit.discovery.test_registration import Meta, meta
 

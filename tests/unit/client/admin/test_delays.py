@@ -16,7 +16,6 @@ from ternmq.client.admin.delays import CancelResult, id_bytes
 from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, pack, unpack
 from ternmq.wire.messages.delays import (
     DelayChange,
     DelayChanged,
@@ -27,6 +26,8 @@ from ternmq.wire.messages.delays import (
     DelayRow,
     DelayRows,
 )
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack, unpack
 from tests.unit.client.fake_broker import FakeBroker
 
 AT = datetime(2026, 12, 24, 17, tzinfo=UTC)

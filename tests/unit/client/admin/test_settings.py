@@ -9,8 +9,9 @@ from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.start import make_start
 from ternmq.core.errors import BadRequest
 from ternmq.testing import node
-from ternmq.wire.messages.commands import GroupSet, Start, TopicSettings
+from ternmq.wire.messages.groups import GroupSet, Start
 from ternmq.wire.messages.limits import TopicSet
+from ternmq.wire.messages.topics import TopicSettings
 
 
 @pytest.mark.parametrize(

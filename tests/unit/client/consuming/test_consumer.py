@@ -9,7 +9,8 @@ import pytest
 import ternmq
 from ternmq.client.consuming.ack_sender import ACK_DELAY_S
 from ternmq.core.errors import BadName, BadRequest, Closed, GroupNotFound, Unavailable
-from ternmq.wire.messages.commands import Command, Start
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

@@ -12,8 +12,10 @@ from ternmq.core.errors import Moved, ReadOnly, Unavailable
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command, Route, Routes, pack
-from ternmq.wire.messages.placement import Placement
+from ternmq.wire.messages.order_keys import Placement
+from ternmq.wire.messages.servers import Route, Routes
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import pack
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.unit.client.waiting import until
 

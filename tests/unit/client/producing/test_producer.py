@@ -28,7 +28,7 @@ from ternmq.core.errors import (
 )
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.unit.client.waiting import until
 

@@ -9,7 +9,7 @@ from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, DiskFull, TooLarge
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

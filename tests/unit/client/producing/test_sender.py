@@ -6,7 +6,7 @@ import ternmq
 from ternmq.core.errors import TernError
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

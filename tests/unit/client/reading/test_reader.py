@@ -11,7 +11,8 @@ from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import ProducerId
 from ternmq.testing import node
-from ternmq.wire.messages.commands import Command, Start
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

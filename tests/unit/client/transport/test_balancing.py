@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 from ternmq.client.transport.balancing import STRETCH, Affinity, Balancer, able, at_home
-from ternmq.wire.messages.placement import Home
+from ternmq.wire.messages.order_keys import Home
 
 NAMES = ["east", "north", "west"]
 

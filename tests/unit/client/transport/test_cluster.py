@@ -9,7 +9,7 @@ from ternmq.client.transport.link import BACK_OFF_MAX_S, BACK_OFF_MIN_S, back_of
 from ternmq.core.errors import Unauthorized, Unavailable
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
 from tests.unit.client.waiting import until
 

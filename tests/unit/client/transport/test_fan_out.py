@@ -7,7 +7,10 @@ import pytest
 
 from ternmq.client.transport.fan_out import FanOut
 from ternmq.core.errors import BadRequest, DiskFull, GroupNotFound, TernError, Unavailable
-from ternmq.wire.messages.commands import Command, Empty, Start, Status
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.stats import Status
+from ternmq.wire.numbers import Command
 
 
 class Fake:

@@ -15,7 +15,7 @@ from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.rpc.server import Peer
 from ternmq.testing import TurnedClock
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.commands import Command
+from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.unit.client.waiting import until
 

@@ -11,7 +11,7 @@ from ternmq.core.errors import BadConfig, Corrupt, DiskFull, Unavailable
 from ternmq.meta.registries import sql
 from ternmq.meta.registries.registry import NewTopic
 from ternmq.meta.registries.sql import SqlRegistry
-from ternmq.wire.messages.commands import TopicSettings
+from ternmq.wire.messages.topics import TopicSettings
 
 
 def a_topic(name: str = "orders") -> NewTopic:

@@ -10,8 +10,7 @@ from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS
 from ternmq.testing.clock import TurnedClock
-from ternmq.wire.messages.commands import Route
-from ternmq.wire.messages.registering import Register, Withdraw
+from ternmq.wire.messages.servers import Register, Route, Withdraw
 from ternmq.wire.messages.standings import GroupJoin, Member, Standing
 from tests.unit.meta.conftest import Opener
 

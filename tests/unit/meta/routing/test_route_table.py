@@ -1,7 +1,7 @@
 """Who is there."""
 
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.wire.messages.commands import Route
+from ternmq.wire.messages.servers import Route
 
 MASTER = Route(broker_group="a", address="10.0.0.1:7701")
 

@@ -12,7 +12,7 @@ from ternmq.core.ids import id_to_text
 from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.testing import node
-from ternmq.wire.messages.replay import ReplayOpen
+from ternmq.wire.messages.read import ReplayOpen
 
 
 @pytest.fixture

@@ -6,17 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.core.errors import ERRORS, BadRequest, ProtocolError, TernError, TopicNotFound
-from ternmq.wire.messages.commands import (
-    Done,
-    Hello,
-    Pull,
-    TopicFind,
-    Welcome,
-    failure,
-    read_failure,
-    unpack,
-)
-from ternmq.wire.messages.commands import pack as pack_record
+from ternmq.wire.messages.hello import Hello, Welcome, failure, read_failure
+from ternmq.wire.messages.pull import Done, Pull
+from ternmq.wire.messages.topics import TopicFind
+from ternmq.wire.record import pack as pack_record
+from ternmq.wire.record import unpack
 
 
 def test_a_record_reads_back() -> None:

@@ -1,10 +1,34 @@
-"""Finding messages by id or key, and storing what must not be stored twice.
+"""Storing messages, finding them again, and asking whether a group has acked them."""
 
-PUBLISH_ONCE's payload is one batch in which every row has an explicit id; its answer says which of
-them the topic had already. If there is any, nothing of the batch was stored.
-"""
+import struct
+from typing import Literal
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.record import Record
+
+PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
+
+
+PUBLISHED_DUPLICATE = 1  # A repeat was recognised; this is the first one's receipt.
+
+
+State = Literal["dead", "expired", "filtered", "skipped", "unknown"]
+
+
+class Confirm(Record, frozen=True):
+    topic: str
+    group: str
+    first: int = 0
+    end: int = 0
+    wait_ms: int = 0
+    """How long the broker may wait for rows that are open."""
+
+
+class Confirmed(Record, frozen=True):
+    open: list[tuple[int, int]]
+    """Not settled yet."""
+    refused: list[tuple[int, int, State]]
+    """Settled, but not by an ack; 'unknown' when that is too long ago to tell."""
+
 
 FOUND_LIMIT = 100
 

@@ -1,9 +1,4 @@
-"""Where messages go: which broker group has which order-key slots, and how much each group takes.
-
-One `Placement` per cluster. It is kept in the registry as the settings of a topic of our own
-(`discovery.own_topics.PLACEMENT`), so every kind of registry changes it in one transaction and
-tells everybody, and it goes to clients with the routes. `meta.placing` has its rules.
-"""
+"""Order keys: which are stopped, and which broker group has which slots of them."""
 
 from typing import Literal
 
@@ -74,3 +69,40 @@ class SlotsFind(Record, frozen=True):
 class SlotsOpen(Record, frozen=True):
     slots: list[int]
     """Those of them that are not settled."""
+
+
+class StoppedKey(Record, frozen=True):
+    """A key whose first unsettled message failed in a group that stops then."""
+
+    key: str | None
+    sequence: int
+    attempt: int
+    """The attempt that would come next."""
+    held_back: int
+    """Messages of this key that are known to wait behind it."""
+    error: str = ""
+
+
+class GroupKeys(Record, frozen=True):
+    stopped: list[StoppedKey]
+    """The first ones, by sequence."""
+    stopped_count: int = 0
+    full_since_ms: int = 0
+    """Since when a failing key has filled the look-ahead; 0: it has not."""
+    full_key: str = ""
+    full_rows: int = 0
+    """Known messages that wait behind that key."""
+
+
+class KeyResume(Record, frozen=True):
+    """Let stopped keys go on: retried, or (`skip`) with the failed message as a dead letter."""
+
+    topic: str
+    group: str
+    key: str | None = None
+    """None: every one of them."""
+    skip: bool = False
+
+
+class KeyResumed(Record, frozen=True):
+    rows: int

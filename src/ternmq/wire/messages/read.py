@@ -1,6 +1,67 @@
-"""Requests and answers of replays: messages that go to one group again, or for the first time."""
+"""Reading without a lease: ranges of a topic, delivery records, and replays into one group."""
 
-from ternmq.wire.messages.commands import Record
+from ternmq.wire.messages.groups import Start
+from ternmq.wire.record import Record
+
+
+class Read(Record, frozen=True):
+    """Stateless reading by sequence; `end` 0 means no end."""
+
+    topic: str
+    sequence: int
+    rows_max: int
+    size_max: int
+    wait_ms: int = 0
+    end: int = 0
+    columns: list[int] = []
+    """Only these columns of the batches (see `batch.layout`); empty means all."""
+
+
+class Seek(Record, frozen=True):
+    topic: str
+    start: Start
+    size: int = 0
+    """Above 0: not the start itself but the sequence so many stored bytes after it."""
+
+
+class Sought(Record, frozen=True):
+    sequence: int
+    first: int
+    end: int
+    size: int = 0
+    """Of whole batches before `sequence`, as they are stored. Less than was asked for: there are no
+    more, or there were too many to look at; ask on from there."""
+
+
+class DeliveriesRead(Record, frozen=True):
+    """Records from `position` on, an offset in the broker's pull log; -1 asks for bounds only."""
+
+    position: int
+    size_max: int
+    end: int = 0
+    """Not beyond this offset; 0 means no end."""
+
+
+class DeliveriesNames(Record, frozen=True):
+    """Whose records they are."""
+
+    group_id: int
+    group: str
+    topic: str
+    lane: str
+    """'topic', or 'private' for what is meant for the group alone."""
+
+
+class DeliveriesPage(Record, frozen=True):
+    first: int
+    """Where the log begins now; records before it are gone."""
+    end: int
+    """Where its safe part ends now."""
+    following: int
+    """Where the next read goes on."""
+    records: bytes
+    """Whole pull records, one after the other, snapshots left out."""
+    names: list[DeliveriesNames]
 
 
 class GroupReplay(Record, frozen=True):

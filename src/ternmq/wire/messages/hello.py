@@ -1,0 +1,77 @@
+"""How a connection begins, and how a request fails: hello, welcome, notices, failures.
+
+Hot commands carry bytes: PUBLISH's payload is one batch, its answer is `PUBLISHED`; the answers of
+PULL and READ are `DELIVERED` followed by delivery envelopes, or by what was left out: a list of
+`LeftOut`. Everything else is msgpack of the records in this folder (arrays, fields in order), so a
+field may be added at the end with a default and old peers go on working. An answer with the ERROR
+flag carries `Failure`.
+"""
+
+from typing import Any, Literal
+
+from ternmq.core.errors import TernError, from_code
+from ternmq.wire.record import Record, pack, unpack
+
+PROTOCOL_VERSION = 1
+
+
+DISPATCHER = "%delay"
+"""The application that a delay server is, towards the others."""
+
+
+BROKER = "%broker"
+"""And a broker, towards meta servers."""
+
+
+class Failure(Record, frozen=True):
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Empty(Record, frozen=True):
+    """A request or answer without content."""
+
+
+ServerRole = Literal["meta", "broker", "delay"]
+
+
+class Hello(Record, frozen=True):
+    """The first frame of every connection."""
+
+    protocol: int
+    app: str
+    version: str
+    session: bytes
+    """16 random bytes, kept over reconnects; a forked child has its own."""
+    host: str = ""
+    pid: int = 0
+
+
+class Welcome(Record, frozen=True):
+    protocol: int
+    version: str
+    role: ServerRole
+    node: str
+    broker_group: str = ""
+    epoch: int = 0
+    heartbeat_ms: int = 3_000
+    batch_size_max: int = 0
+
+
+class Notice(Record, frozen=True):
+    kind: Literal["stopping", "leases"]
+    """leases: some were taken back (a reset); RENEW says which."""
+    text: str = ""
+
+
+def failure(error: TernError) -> bytes:
+    return pack(Failure(code=error.code, message=error.message, details=error.details))
+
+
+def read_failure(payload: bytes | bytearray | memoryview) -> TernError:
+    """The error a peer answered with, ready to be raised."""
+    said = unpack(payload, Failure)
+    error = from_code(said.code, said.message)
+    error.details = said.details  # Not as keywords: a peer's names may be our parameters' names.
+    return error

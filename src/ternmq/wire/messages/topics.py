@@ -1,0 +1,58 @@
+"""Topics: their settings, making, finding and deleting them."""
+
+from typing import Literal
+
+from ternmq.wire.messages.order_keys import Placement
+from ternmq.wire.record import Record
+
+
+class TopicSettings(Record, frozen=True):
+    closed: bool = False
+    """Only the applications in `apps` may send or consume."""
+    apps: list[str] = []
+    body_size_max: int = 4 * 1024 * 1024
+    rate: int = 0
+    """Messages a second that may be sent to it; 0 means no limit, here and below."""
+    bytes_rate: int = 0
+    over_limit: Literal["refuse", "dead_letter"] = "refuse"
+    """What happens to messages over these limits."""
+    paused: bool = False
+    """Sending is refused; consuming goes on."""
+    consume_paused: bool = False
+    """Nothing is handed out to any group; sending, acks and retries go on."""
+    keep_ms: int = 0
+    """Older messages are gone, though others are kept longer; 0 means as long as everything."""
+    broker_groups: int = 0
+    """On so many broker groups new messages without order keys are stored; 0 means on all."""
+    on_groups: list[str] = []
+    """Or on these."""
+    placement: Placement | None = None
+    """Only of one topic of our own."""
+
+
+class Topic(Record, frozen=True):
+    id: int
+    name: str
+    created_at_ms: int
+    settings: TopicSettings = TopicSettings()
+
+
+class TopicCreate(Record, frozen=True):
+    name: str
+    settings: TopicSettings = TopicSettings()
+
+
+class TopicNamed(Record, frozen=True):
+    name: str
+
+
+class TopicFind(Record, frozen=True):
+    """Which topics to list, by name; `limit` 0 means all. Ours only if `prefix` begins with %."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 0
+
+
+class Topics(Record, frozen=True):
+    topics: list[Topic]
