@@ -29,13 +29,13 @@ from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import MESSAGES, PULLS
-from ternmq.wire.messages.standings import GroupKind
+from ternmq.wire.messages.standings import BrokerGroupKind
 
 
 class BrokerKind:
     """What makes a member a broker: `replication.trade.Trade`."""
 
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
     role: ServerRole = "broker"
     title = "broker"
 

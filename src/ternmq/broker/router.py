@@ -25,7 +25,7 @@ from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.dead_letters import DeadFind, DeadHandle
 from ternmq.wire.messages.groups import GroupCreate, GroupFind, GroupNamed, GroupReset, GroupSet
-from ternmq.wire.messages.limits import MemberPause
+from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.pull import Join, Leave, Renew
 from ternmq.wire.messages.read import (
     DeliveriesRead,
@@ -105,7 +105,7 @@ class BrokerRouter:
             Command.GROUP_DELETE: (GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (GroupReset, lambda _, request: admin.reset(request)),
             Command.GROUP_SET: (GroupSet, lambda _, request: admin.set(request)),
-            Command.MEMBER_PAUSE: (MemberPause, lambda _, request: admin.pause_member(request)),
+            Command.CONSUMER_PAUSE: (ConsumerPause, lambda _, request: admin.pause_member(request)),
             Command.DEAD_OPEN: (DeadFind, lambda _, request: dead.open(request)),
             Command.DEAD_RESEND: (DeadHandle, lambda _, request: dead.resend(request)),
             Command.DEAD_DELETE: (DeadHandle, lambda _, request: dead.delete(request)),

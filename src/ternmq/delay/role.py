@@ -35,7 +35,7 @@ from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen
-from ternmq.wire.messages.standings import GroupKind
+from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.numbers import Command
 
 KEEP = 2 * GIB
@@ -50,7 +50,7 @@ log = get_logger()
 class DelayKind:
     """What makes a member a delay server: `replication.trade.Trade`."""
 
-    kind: GroupKind = "delay"
+    kind: BrokerGroupKind = "delay"
     role: ServerRole = "delay"
     title = "delay server"
 

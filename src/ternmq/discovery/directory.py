@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
-from ternmq.wire.messages.standings import Claim, GroupKind, Member, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Claim, Member, Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
 
@@ -23,7 +23,7 @@ class InUse:
     group_id: int
     """The highest."""
     epoch: int
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
 
 
 class TopicDirectory(Protocol):
@@ -74,7 +74,7 @@ class StandingsDirectory(Protocol):
     registry. `Unavailable` from one of them means that the outcome is unknown until a version
     higher than the one before was seen."""
 
-    def standing(self, broker_group: str, kind: GroupKind = "realtime") -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind = "realtime") -> Standing | None:
         """As it was heard last, from memory; None: nobody ever joined."""
 
     def standings(self) -> list[Standing]:
@@ -84,14 +84,14 @@ class StandingsDirectory(Protocol):
         """Call `callback` on the loop with every standing that is new or another one."""
 
     async def read_standing(
-        self, broker_group: str, kind: GroupKind = "realtime"
+        self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> Standing | None:
         """As it is in the registry now."""
 
     async def join_group(
         self,
         broker_group: str,
-        kind: GroupKind,
+        kind: BrokerGroupKind,
         member: Member,
         *,
         data_epoch: int = 0,
@@ -108,7 +108,7 @@ class StandingsDirectory(Protocol):
         broker_group: str,
         member_id: str,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         force: bool = False,
         accept_loss: bool = False,
     ) -> Standing:
@@ -122,7 +122,7 @@ class StandingsDirectory(Protocol):
         in_sync: Sequence[str],
         version: int,
         waits: bool = True,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         """Asked by the master of that epoch who knows that version. Raises `Conflict`, which
         carries the standing (`wire.standing.standing_of`)."""
@@ -133,7 +133,7 @@ class StandingsDirectory(Protocol):
         member_id: str,
         epoch_seen: int,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         surely: bool = False,
     ) -> Standing:
         """A member takes itself out, and stops being master; never the last one (`Conflict`).
@@ -144,7 +144,7 @@ class StandingsDirectory(Protocol):
         broker_group: str,
         member_id: str,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         accept_loss: bool = False,
     ) -> Standing:
         """A member is gone for good. Raises `AlreadyExists`, `NotInSync`, `BadRequest`."""

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from ternmq.core.errors import Conflict
 from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.standings import (
+    BrokerGroupKind,
     Claim,
-    GroupJoin,
-    GroupKind,
-    GroupLead,
     InSyncChange,
     InSyncLeave,
     Member,
     MemberForget,
+    MemberJoin,
+    MemberLead,
     Standing,
     StandingFind,
     Standings,
@@ -31,14 +31,14 @@ class RemoteStandings(ABC):
     """Implements `discovery.directory.Standings`."""
 
     def __init__(self) -> None:
-        self._standings: dict[tuple[GroupKind, str], Standing] = {}
+        self._standings: dict[tuple[BrokerGroupKind, str], Standing] = {}
         self._told: list[Callable[[Standing], None]] = []
 
     @abstractmethod
     async def ask(self, command: Command, record: Record, answer: type[T]) -> T:
         """A question to some meta server."""
 
-    def standing(self, broker_group: str, kind: GroupKind = "realtime") -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind = "realtime") -> Standing | None:
         return self._standings.get((kind, broker_group))
 
     def standings(self) -> list[Standing]:
@@ -48,7 +48,7 @@ class RemoteStandings(ABC):
         self._told.append(callback)
 
     async def read_standing(
-        self, broker_group: str, kind: GroupKind = "realtime"
+        self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> Standing | None:
         find = StandingFind(broker_group=broker_group, kind=kind, fresh=True)
         found = (await self.ask(Command.STANDINGS, find, Standings)).standings
@@ -58,34 +58,34 @@ class RemoteStandings(ABC):
     async def join_group(
         self,
         broker_group: str,
-        kind: GroupKind,
+        kind: BrokerGroupKind,
         member: Member,
         *,
         data_epoch: int = 0,
         claim: Claim | None = None,
     ) -> Standing:
-        wanted = GroupJoin(
+        wanted = MemberJoin(
             broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
-        return await self._change(Command.GROUP_JOIN, wanted)
+        return await self._change(Command.MEMBER_JOIN, wanted)
 
     async def lead(
         self,
         broker_group: str,
         member_id: str,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         force: bool = False,
         accept_loss: bool = False,
     ) -> Standing:
-        wanted = GroupLead(
+        wanted = MemberLead(
             broker_group=broker_group,
             kind=kind,
             member_id=member_id,
             force=force,
             accept_loss=accept_loss,
         )
-        return await self._change(Command.GROUP_LEAD, wanted)
+        return await self._change(Command.MEMBER_LEAD, wanted)
 
     async def change_in_sync(
         self,
@@ -95,7 +95,7 @@ class RemoteStandings(ABC):
         in_sync: Sequence[str],
         version: int,
         waits: bool = True,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         wanted = InSyncChange(
             broker_group=broker_group,
@@ -113,7 +113,7 @@ class RemoteStandings(ABC):
         member_id: str,
         epoch_seen: int,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         surely: bool = False,
     ) -> Standing:
         wanted = InSyncLeave(
@@ -130,7 +130,7 @@ class RemoteStandings(ABC):
         broker_group: str,
         member_id: str,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         accept_loss: bool = False,
     ) -> Standing:
         wanted = MemberForget(

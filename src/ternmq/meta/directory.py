@@ -42,14 +42,14 @@ from ternmq.meta.standings.standings import epoch_key
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import (
+    BrokerGroupKind,
     Claim,
-    GroupJoin,
-    GroupKind,
-    GroupLead,
     InSyncChange,
     InSyncLeave,
     Member,
     MemberForget,
+    MemberJoin,
+    MemberLead,
     Standing,
 )
 from ternmq.wire.messages.topics import Topic, TopicSettings
@@ -230,7 +230,7 @@ class MetaDirectory:
 
     # How broker groups stand.
 
-    def standing(self, broker_group: str, kind: GroupKind = "realtime") -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind = "realtime") -> Standing | None:
         return self._leadership.standing(broker_group, kind)
 
     def standings(self) -> list[Standing]:
@@ -240,7 +240,7 @@ class MetaDirectory:
         self._leadership.on_changed(callback)
 
     async def read_standing(
-        self, broker_group: str, kind: GroupKind = "realtime"
+        self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> Standing | None:
         def read() -> list[Standing]:
             found = self._registry.standing(broker_group, kind)
@@ -252,14 +252,14 @@ class MetaDirectory:
     async def join_group(
         self,
         broker_group: str,
-        kind: GroupKind,
+        kind: BrokerGroupKind,
         member: Member,
         *,
         data_epoch: int = 0,
         claim: Claim | None = None,
     ) -> Standing:
         check_name("broker group", broker_group)
-        wanted = GroupJoin(
+        wanted = MemberJoin(
             broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
         return await self._standing(lambda: self._leadership.join(wanted))
@@ -274,11 +274,11 @@ class MetaDirectory:
         broker_group: str,
         member_id: str,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         force: bool = False,
         accept_loss: bool = False,
     ) -> Standing:
-        wanted = GroupLead(
+        wanted = MemberLead(
             broker_group=broker_group,
             kind=kind,
             member_id=member_id,
@@ -295,7 +295,7 @@ class MetaDirectory:
         in_sync: Sequence[str],
         version: int,
         waits: bool = True,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         wanted = InSyncChange(
             broker_group=broker_group,
@@ -313,7 +313,7 @@ class MetaDirectory:
         member_id: str,
         epoch_seen: int,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         surely: bool = False,
     ) -> Standing:
         wanted = InSyncLeave(
@@ -330,7 +330,7 @@ class MetaDirectory:
         broker_group: str,
         member_id: str,
         *,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
         accept_loss: bool = False,
     ) -> Standing:
         wanted = MemberForget(
@@ -339,7 +339,7 @@ class MetaDirectory:
         return await self._standing(lambda: self._leadership.forget(wanted))
 
     async def drain_group(
-        self, broker_group: str, *, kind: GroupKind = "realtime", draining: bool = True
+        self, broker_group: str, *, kind: BrokerGroupKind = "realtime", draining: bool = True
     ) -> Standing:
         """Nothing new is sent to it from now on; or again."""
         return await self._standing(lambda: self._leadership.drain(broker_group, kind, draining))

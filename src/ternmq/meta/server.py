@@ -43,12 +43,12 @@ from ternmq.wire.messages.servers import (
     Withdraw,
 )
 from ternmq.wire.messages.standings import (
-    GroupDrain,
-    GroupJoin,
-    GroupLead,
+    BrokerGroupDrain,
     InSyncChange,
     InSyncLeave,
     MemberForget,
+    MemberJoin,
+    MemberLead,
     StandingFind,
 )
 from ternmq.wire.messages.stats import Status
@@ -100,12 +100,12 @@ class MetaHandler:
         naming, desk = ServerCommands(service), StandingCommands(service, self.registrar)
         self._open: dict[int, Question] = {
             Command.STANDINGS: (StandingFind, desk.find),
-            Command.GROUP_LEAD: (GroupLead, desk.lead),
+            Command.MEMBER_LEAD: (MemberLead, desk.lead),
             Command.MEMBER_FORGET: (MemberForget, desk.forget),
-            Command.GROUP_DRAIN: (GroupDrain, desk.drain),
+            Command.BROKER_GROUP_DRAIN: (BrokerGroupDrain, desk.drain),
         }
         self._naming: dict[int, Question] = {
-            Command.GROUP_JOIN: (GroupJoin, desk.join),
+            Command.MEMBER_JOIN: (MemberJoin, desk.join),
             Command.IN_SYNC_CHANGE: (InSyncChange, desk.change_in_sync),
             Command.IN_SYNC_LEAVE: (InSyncLeave, desk.leave_in_sync),
             Command.TOPIC_NEWS: (TopicNewsFind, naming.news),

@@ -21,12 +21,12 @@ from ternmq.wire.messages.servers import (
     TopicNewsFind,
 )
 from ternmq.wire.messages.standings import (
-    GroupDrain,
-    GroupJoin,
-    GroupLead,
+    BrokerGroupDrain,
     InSyncChange,
     InSyncLeave,
     MemberForget,
+    MemberJoin,
+    MemberLead,
     StandingFind,
     Standings,
 )
@@ -100,7 +100,7 @@ class StandingCommands:
         found = await service.read_standing(group, find.kind) if find.fresh else held
         return Standings(standings=[] if found is None else [found])
 
-    async def join(self, wanted: GroupJoin) -> Record:
+    async def join(self, wanted: MemberJoin) -> Record:
         self._registrar.check_join(wanted)
         return await self._service.join_group(
             wanted.broker_group,
@@ -110,7 +110,7 @@ class StandingCommands:
             claim=wanted.claim,
         )
 
-    async def lead(self, wanted: GroupLead) -> Record:
+    async def lead(self, wanted: MemberLead) -> Record:
         return await self._service.lead(
             wanted.broker_group,
             wanted.member_id,
@@ -138,7 +138,7 @@ class StandingCommands:
             surely=wanted.surely,
         )
 
-    async def drain(self, wanted: GroupDrain) -> Record:
+    async def drain(self, wanted: BrokerGroupDrain) -> Record:
         """Refused where nobody else would take the messages."""
         others = self._registrar.takers(wanted.kind, besides=wanted.broker_group)
         placement = self._service.placement()

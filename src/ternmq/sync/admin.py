@@ -19,7 +19,7 @@ from ternmq.wire.messages.limits import AppLimit
 from ternmq.wire.messages.order_keys import GroupKeys, Placement
 from ternmq.wire.messages.read import Sought
 from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import GroupKind, HandedOver, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, HandedOver, Standing
 from ternmq.wire.messages.stats import GroupFigures, Status, TopicFigures
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.messages.transactions import HalfEnded, HalfOpens
@@ -168,7 +168,7 @@ class Admin:
     def meta_status(self) -> Status:
         return run(self._admin.meta_status())
 
-    def brokers(self, kind: GroupKind = "realtime") -> list[BrokerState]:
+    def brokers(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         return run(self._admin.brokers(kind))
 
     def standings(self) -> list[Standing]:
@@ -180,26 +180,28 @@ class Admin:
         member: str | None = None,
         force: bool = False,
         accept_loss: bool = False,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         return run(self._admin.promote(group, member, force, accept_loss, kind))
 
     def handover(
-        self, group: str, member: str | None = None, kind: GroupKind = "realtime"
+        self, group: str, member: str | None = None, kind: BrokerGroupKind = "realtime"
     ) -> HandedOver:
         return run(self._admin.handover(group, member, kind))
 
     def forget_member(
-        self, group: str, member: str, accept_loss: bool = False, kind: GroupKind = "realtime"
+        self, group: str, member: str, accept_loss: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> Standing:
         return run(self._admin.forget_member(group, member, accept_loss, kind))
 
     def drain(
-        self, broker_group: str, undo: bool = False, kind: GroupKind = "realtime"
+        self, broker_group: str, undo: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
         return run(self._admin.drain(broker_group, undo, kind))
 
-    def drain_progress(self, broker_group: str, kind: GroupKind = "realtime") -> DrainProgress:
+    def drain_progress(
+        self, broker_group: str, kind: BrokerGroupKind = "realtime"
+    ) -> DrainProgress:
         return run(self._admin.drain_progress(broker_group, kind))
 
     def routes(self) -> list[Route]:

@@ -20,14 +20,14 @@ class Command(IntEnum):
     EPOCH = 16
     RESERVE = 17
     STANDINGS = 18
-    GROUP_JOIN = 19
+    MEMBER_JOIN = 19
     TOPIC_CREATE = 20
     TOPIC_LIST = 21
     TOPIC_SET = 22
     TOPIC_DELETE = 23
     LIMIT_SET = 24
     LIMIT_LIST = 25
-    GROUP_LEAD = 26
+    MEMBER_LEAD = 26
     IN_SYNC_CHANGE = 27
     IN_SYNC_LEAVE = 28
     MEMBER_FORGET = 29
@@ -68,7 +68,7 @@ class Command(IntEnum):
     STATUS = 71
     TOPIC_FIGURES = 72
     GROUP_FIGURES = 73
-    MEMBER_PAUSE = 74
+    CONSUMER_PAUSE = 74
     REFUSED_OPEN = 75
     REFUSED_RESEND = 76
     REFUSED_DELETE = 77
@@ -83,7 +83,7 @@ class Command(IntEnum):
     """Master to replica, unasked: bytes of a log."""
     REPLICATED = 92
     HANDOVER = 93
-    GROUP_DRAIN = 94
+    BROKER_GROUP_DRAIN = 94
     BASE_OPEN = 95
     BASE_READ = 96
 

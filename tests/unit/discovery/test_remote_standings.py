@@ -14,8 +14,8 @@ from ternmq.discovery.routes import RouteCache
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.standings import (
-    GroupJoin,
     Member,
+    MemberJoin,
     Standing,
     StandingFind,
     Standings,
@@ -91,9 +91,9 @@ async def test_applications_may_look_and_not_join(tmp_path: Path) -> None:
         connection = await Connection.open(a.address, shop, timeout=5)
         found = await request(connection, Command.STANDINGS, StandingFind(), Standings, timeout=5)
         assert found.standings == [standing]
-        join = GroupJoin(broker_group="main", kind="realtime", member=TWO)
+        join = MemberJoin(broker_group="main", kind="realtime", member=TWO)
         with pytest.raises(Unauthorized):
-            await request(connection, Command.GROUP_JOIN, join, Standing, timeout=5)
+            await request(connection, Command.MEMBER_JOIN, join, Standing, timeout=5)
         await connection.close()
 
 

@@ -24,7 +24,7 @@ from ternmq.meta.registries.registry import (
 )
 from ternmq.wire.messages.limits import TopicSet
 from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from tests.unit.meta.conftest import Opener
 
@@ -107,7 +107,7 @@ class Watched:
     def last_epoch(self, broker_group: str) -> int:
         return self._inner.last_epoch(broker_group)
 
-    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind) -> Standing | None:
         return self._inner.standing(broker_group, kind)
 
     def standings(self) -> list[Standing]:

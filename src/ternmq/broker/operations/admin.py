@@ -36,7 +36,7 @@ from ternmq.wire.messages.groups import (
     Ledger,
 )
 from ternmq.wire.messages.hello import Empty, Notice
-from ternmq.wire.messages.limits import MemberPause
+from ternmq.wire.messages.limits import ConsumerPause
 from ternmq.wire.messages.read import GroupRetried, GroupRetry
 from ternmq.wire.messages.stats import TopicStatus
 from ternmq.wire.messages.topics import Topic
@@ -202,7 +202,7 @@ class AdminCommands:
         }
         return await self._put_settings(group, msgspec.structs.replace(group.settings, **changed))
 
-    async def pause_member(self, request: MemberPause) -> Group:
+    async def pause_member(self, request: ConsumerPause) -> Group:
         """Hand nothing out to one consumer, or go on; lasts as long as its session."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)

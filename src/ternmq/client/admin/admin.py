@@ -47,7 +47,7 @@ from ternmq.wire.messages.groups import (
     Start,
 )
 from ternmq.wire.messages.hello import Empty
-from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, MemberPause, TopicSet
+from ternmq.wire.messages.limits import AppLimit, AppLimits, ConsumerPause, LimitSet, TopicSet
 from ternmq.wire.messages.order_keys import (
     GroupKeys,
     KeyResume,
@@ -58,7 +58,7 @@ from ternmq.wire.messages.order_keys import (
 )
 from ternmq.wire.messages.read import GroupRetried, GroupRetry, Seek, Sought
 from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import GroupDrain, GroupKind, HandedOver, Standing
+from ternmq.wire.messages.standings import BrokerGroupDrain, BrokerGroupKind, HandedOver, Standing
 from ternmq.wire.messages.stats import (
     AllGroupFigures,
     AllTopicFigures,
@@ -261,9 +261,9 @@ class Admin:
                 f"{len(whole)} consumers have a session that begins with {session!r}; "
                 "'tern group show' lists them"
             )
-        wanted = MemberPause(topic=topic, group=group, session=session, paused=paused)
+        wanted = ConsumerPause(topic=topic, group=group, session=session, paused=paused)
         chosen = [name for name, sessions in known.items() if sessions] or None
-        return await self._group_order(Command.MEMBER_PAUSE, wanted, chosen)
+        return await self._group_order(Command.CONSUMER_PAUSE, wanted, chosen)
 
     async def expired_dead_letters(self, group: str) -> int:
         """How many went because their time was over before anybody handled them."""
@@ -408,7 +408,7 @@ class Admin:
     async def meta_status(self) -> Status:
         return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)
 
-    async def brokers(self, kind: GroupKind = "realtime") -> list[BrokerState]:
+    async def brokers(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         """Every server of every broker group, running or not, with what it says; with kind "delay"
         the same of delay servers."""
         return await BrokerMembers(self._links).states(kind)
@@ -423,7 +423,7 @@ class Admin:
         member: str | None = None,
         force: bool = False,
         accept_loss: bool = False,
-        kind: GroupKind = "realtime",
+        kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         """Make a member of a broker group (of a delay server: kind "delay") its master, and wait
         until it serves; None: one that is in sync. `force`: although the master may be alive; it
@@ -434,13 +434,13 @@ class Admin:
         )
 
     async def handover(
-        self, group: str, member: str | None = None, kind: GroupKind = "realtime"
+        self, group: str, member: str | None = None, kind: BrokerGroupKind = "realtime"
     ) -> HandedOver:
         """Let another in-sync member lead; nothing is lost, sending pauses for a moment."""
         return await BrokerMembers(self._links).hand_over(group, member, kind=kind)
 
     async def forget_member(
-        self, group: str, member: str, accept_loss: bool = False, kind: GroupKind = "realtime"
+        self, group: str, member: str, accept_loss: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> Standing:
         """A member of a broker group is gone for good. `accept_loss`: although it is the last one
         in sync, so that the group's messages are gone with it."""
@@ -449,19 +449,19 @@ class Admin:
         )
 
     async def drain(
-        self, broker_group: str, undo: bool = False, kind: GroupKind = "realtime"
+        self, broker_group: str, undo: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
         """Let producers move away from a broker group (a delay server: kind "delay"), for good or
         until `undo`; what is there is still handed out. `drain_progress` says when it is safe to
         stop."""
-        wanted = GroupDrain(broker_group=broker_group, kind=kind, draining=not undo)
-        await self._links.ask_meta(Command.GROUP_DRAIN, wanted, Standing)
+        wanted = BrokerGroupDrain(broker_group=broker_group, kind=kind, draining=not undo)
+        await self._links.ask_meta(Command.BROKER_GROUP_DRAIN, wanted, Standing)
         if kind == "realtime" and not undo and (await self.placement()).owners:
             await self.balance_slots(leaving=[broker_group])
         return await self.drain_progress(broker_group, kind)
 
     async def drain_progress(
-        self, broker_group: str, kind: GroupKind = "realtime"
+        self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
         """What a broker group still holds that somebody waits for."""
         return await (look_delay if kind == "delay" else look)(self._links, broker_group)

@@ -16,12 +16,12 @@ from ternmq.core.errors import BadRequest, NotInSync, TernError, Unavailable
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import (
-    GroupKind,
-    GroupLead,
+    BrokerGroupKind,
     HandedOver,
     Handover,
     Member,
     MemberForget,
+    MemberLead,
     Standing,
     StandingFind,
     Standings,
@@ -74,14 +74,14 @@ class BrokerMembers:
         answer = await self._links.ask_meta(Command.STANDINGS, StandingFind(), Standings)
         return answer.standings
 
-    async def standing(self, group: str, kind: GroupKind) -> Standing:
+    async def standing(self, group: str, kind: BrokerGroupKind) -> Standing:
         for each in await self.standings():
             if (each.broker_group, each.kind) == (group, kind) and each.members:
                 return each
         what = "delay server" if kind == "delay" else "broker group"
         raise BadRequest(f"no server joined a {what} {group!r}; tern broker list shows them")
 
-    async def states(self, kind: GroupKind = "realtime") -> list[BrokerState]:
+    async def states(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         """Every server, with what it says about itself."""
         standings = [each for each in await self.standings() if each.kind == kind]
         await self._links.refresh()
@@ -96,7 +96,13 @@ class BrokerMembers:
         return sorted(found, key=lambda each: (each.group, each.role, each.name, each.address))
 
     async def promote(
-        self, group: str, member: str | None, *, force: bool, accept_loss: bool, kind: GroupKind
+        self,
+        group: str,
+        member: str | None,
+        *,
+        force: bool,
+        accept_loss: bool,
+        kind: BrokerGroupKind,
     ) -> Standing:
         """Make a member the master and wait until it serves."""
         standing = await self.standing(group, kind)
@@ -114,13 +120,15 @@ class BrokerMembers:
                 f"{chosen.name} does not answer at {chosen.address}: nothing was changed. Start "
                 "it, or promote another member"
             )
-        wanted = GroupLead(
+        wanted = MemberLead(
             broker_group=group, kind=kind, member_id=chosen.id, force=force, accept_loss=accept_loss
         )
-        await self._links.ask_meta(Command.GROUP_LEAD, wanted, Standing)
+        await self._links.ask_meta(Command.MEMBER_LEAD, wanted, Standing)
         return await self._served(group, kind, chosen)
 
-    async def hand_over(self, group: str, member: str | None, *, kind: GroupKind) -> HandedOver:
+    async def hand_over(
+        self, group: str, member: str | None, *, kind: BrokerGroupKind
+    ) -> HandedOver:
         """Ask the master to let another one lead, without losing anything; returns when that one
         serves, with the whole time that messages had to wait."""
         standing = await self.standing(group, kind)
@@ -141,7 +149,7 @@ class BrokerMembers:
         return HandedOver(member_id=done.member_id, epoch=now.epoch, paused_ms=paused_ms)
 
     async def forget(
-        self, group: str, member: str, *, accept_loss: bool, kind: GroupKind
+        self, group: str, member: str, *, accept_loss: bool, kind: BrokerGroupKind
     ) -> Standing:
         standing = await self.standing(group, kind)
         wanted = MemberForget(
@@ -173,7 +181,7 @@ class BrokerMembers:
     def _addresses(self) -> set[str]:
         return {route.address for route in self._links.routes()}
 
-    async def _served(self, group: str, kind: GroupKind, member: Member) -> Standing:
+    async def _served(self, group: str, kind: BrokerGroupKind, member: Member) -> Standing:
         """Until the routes name it."""
         deadline = asyncio.get_running_loop().time() + SERVES_WITHIN_S
         while True:

@@ -49,8 +49,8 @@ REPEATABLE = frozenset(
         Command.TOPIC_SET,
         Command.LIMIT_SET,
         Command.GROUP_SET,
-        Command.MEMBER_PAUSE,
-        Command.GROUP_DRAIN,
+        Command.CONSUMER_PAUSE,
+        Command.BROKER_GROUP_DRAIN,
     }
 )
 """Asking these twice does what asking once does."""

@@ -27,7 +27,7 @@ ORDERS = frozenset(
         Command.GROUP_RESET,
         Command.GROUP_RETRY,
         Command.KEY_RESUME,
-        Command.MEMBER_PAUSE,
+        Command.CONSUMER_PAUSE,
     }
 )
 """What changes something; the others only ask."""

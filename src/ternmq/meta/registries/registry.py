@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ternmq.discovery.directory import InUse
 from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
 SCHEMA_VERSION = 1
@@ -123,7 +123,7 @@ class Registry(Protocol):
     def last_epoch(self, broker_group: str) -> int:
         """The one given out last, or 0."""
 
-    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind) -> Standing | None:
         """How a broker group stands now."""
 
     def standings(self) -> list[Standing]:

@@ -53,7 +53,7 @@ from ternmq.meta.registries.sql_tables import (
     topic_of,
 )
 from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 
 ATTEMPTS_MAX = 5
@@ -141,7 +141,7 @@ class SqlRegistry:
         with self._transaction() as connection:
             return int(connection.execute(chosen).scalar() or 0)
 
-    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind) -> Standing | None:
         with self._transaction() as connection:
             return find_standing(connection, broker_group, kind)
 

@@ -7,10 +7,12 @@ import sqlalchemy as sa
 
 from ternmq.core.errors import Corrupt
 from ternmq.meta.registries.sql_tables import STANDINGS
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 
 
-def find_standing(connection: sa.Connection, broker_group: str, kind: GroupKind) -> Standing | None:
+def find_standing(
+    connection: sa.Connection, broker_group: str, kind: BrokerGroupKind
+) -> Standing | None:
     row = connection.execute(sa.select(STANDINGS).where(_this(broker_group, kind))).first()
     return None if row is None else _standing(row)
 
@@ -33,7 +35,7 @@ def replace_standing(connection: sa.Connection, new: Standing, expected_version:
     assert changed == 1, "somebody changed a standing without the lock"
 
 
-def _this(broker_group: str, kind: GroupKind) -> sa.ColumnElement[bool]:
+def _this(broker_group: str, kind: BrokerGroupKind) -> sa.ColumnElement[bool]:
     return sa.and_(STANDINGS.c.kind == kind, STANDINGS.c.broker_group == broker_group)
 
 

@@ -43,7 +43,7 @@ from ternmq.meta.registries.zookeeper_tree import (
     now,
 )
 from ternmq.wire.messages.servers import Route
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
 FOLDERS = (
@@ -258,7 +258,7 @@ class ZooKeeperRegistry:
         [last] = self._tree.read([f"/epochs/={broker_group}"])
         return int(last or 0)
 
-    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind) -> Standing | None:
         [node] = self._tree.read([f"/standings/{kind}={broker_group}"])
         return None if node is None else _standing(node)
 

@@ -27,7 +27,7 @@ from ternmq.meta.standings.claims import last_known
 from ternmq.meta.standings.liveness import ALWAYS, HEARTBEAT_MS
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.servers import Register, Registered, Route, Withdraw
-from ternmq.wire.messages.standings import GroupJoin, Standing
+from ternmq.wire.messages.standings import MemberJoin, Standing
 
 EXPIRE_S_MAX = 1.0
 HOLD_S = 0.5
@@ -135,7 +135,7 @@ class Registrar:
             await self._service.delete_topic(later_topic(route.broker_group))
         return Empty()
 
-    def check_join(self, wanted: GroupJoin) -> None:
+    def check_join(self, wanted: MemberJoin) -> None:
         """A broker of an earlier release has the group's messages and joins no group."""
         for there in self._there.values():
             route = there.said.route

@@ -28,13 +28,13 @@ from ternmq.meta.standings.standings import (
     resynced,
 )
 from ternmq.wire.messages.standings import (
+    BrokerGroupKind,
     Claim,
-    GroupJoin,
-    GroupKind,
-    GroupLead,
     InSyncChange,
     InSyncLeave,
     MemberForget,
+    MemberJoin,
+    MemberLead,
     Standing,
     StandingFind,
 )
@@ -56,7 +56,7 @@ class StandingChange(Protocol):
     def broker_group(self) -> str: ...
 
     @property
-    def kind(self) -> GroupKind: ...
+    def kind(self) -> BrokerGroupKind: ...
 
 
 class Leadership:
@@ -65,12 +65,12 @@ class Leadership:
     def __init__(self, registry: Registry, liveness: Liveness) -> None:
         self._registry = registry
         self.liveness = liveness
-        self._held: dict[tuple[GroupKind, str], Standing] = {}
+        self._held: dict[tuple[BrokerGroupKind, str], Standing] = {}
         self._callbacks: list[Callable[[Standing], None]] = []
 
     # Memory, on the loop.
 
-    def standing(self, broker_group: str, kind: GroupKind) -> Standing | None:
+    def standing(self, broker_group: str, kind: BrokerGroupKind) -> Standing | None:
         return self._held.get((kind, broker_group))
 
     def standings(self) -> list[Standing]:
@@ -91,7 +91,7 @@ class Leadership:
 
     # Changes, in the worker thread.
 
-    def join(self, wanted: GroupJoin) -> Standing:
+    def join(self, wanted: MemberJoin) -> Standing:
         member, key = wanted.member, epoch_key(wanted.broker_group, wanted.kind)
         empty = Standing(
             broker_group=wanted.broker_group, kind=wanted.kind, line=self._registry.cluster
@@ -141,7 +141,7 @@ class Leadership:
 
         return self._swap(seen, decide)
 
-    def _skip_epochs(self, wanted: GroupJoin) -> None:
+    def _skip_epochs(self, wanted: MemberJoin) -> None:
         """Before anything is decided: no epoch that a member may have heard of comes again."""
         held = self._registry.standing(wanted.broker_group, wanted.kind)
         key = epoch_key(wanted.broker_group, wanted.kind)
@@ -166,7 +166,7 @@ class Leadership:
             now_ms=0,
         )
 
-    def lead(self, wanted: GroupLead) -> Standing:
+    def lead(self, wanted: MemberLead) -> Standing:
         key = epoch_key(wanted.broker_group, wanted.kind)
 
         def decide(held: Standing | None) -> Standing | None:
@@ -226,7 +226,7 @@ class Leadership:
             ),
         )
 
-    def drain(self, broker_group: str, kind: GroupKind, draining: bool) -> Standing:
+    def drain(self, broker_group: str, kind: BrokerGroupKind, draining: bool) -> Standing:
         this = StandingFind(broker_group=broker_group, kind=kind)
 
         def decide(held: Standing | None) -> Standing | None:

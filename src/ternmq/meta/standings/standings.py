@@ -12,7 +12,7 @@ import msgspec
 
 from ternmq.core.errors import AlreadyExists, BadRequest, MasterAlive, NotInSync
 from ternmq.meta.standings.claims import undecided_text, version_above, without
-from ternmq.wire.messages.standings import GroupKind, Member, Standing, conflict
+from ternmq.wire.messages.standings import BrokerGroupKind, Member, Standing, conflict
 
 
 def joined(
@@ -153,7 +153,7 @@ def forgotten(standing: Standing, member_id: str, *, alive: bool, accept_loss: b
     )
 
 
-def epoch_key(broker_group: str, kind: GroupKind) -> str:
+def epoch_key(broker_group: str, kind: BrokerGroupKind) -> str:
     """Under which name a group's epochs are counted: brokers did so before there were standings."""
     return broker_group if kind == "realtime" else f"%{kind}.{broker_group}"
 

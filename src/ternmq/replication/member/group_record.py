@@ -14,7 +14,7 @@ import msgspec
 
 from ternmq.core.errors import BadConfig, Corrupt, NotMaster
 from ternmq.storage.files.member import MemberFile
-from ternmq.wire.messages.standings import Claim, GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Claim, Standing
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Standing)
@@ -29,7 +29,7 @@ class GroupRecord:
         self.known = _decoded(member.record)
         """The last standing that is on this disk; None: there never was one."""
 
-    def check(self, home: Path, group: str, kind: GroupKind) -> None:
+    def check(self, home: Path, group: str, kind: BrokerGroupKind) -> None:
         """The data of one group is not brought into another; raises `BadConfig`."""
         known = self.known
         if known is not None and (known.broker_group, known.kind) != (group, kind):

@@ -17,7 +17,7 @@ from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.messages.hello import Hello
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
@@ -27,7 +27,7 @@ log = get_logger()
 class MemberContext:
     """Where a member of a broker group lives."""
 
-    kind: GroupKind
+    kind: BrokerGroupKind
     config: NodeConfig
     directory: ClusterDirectory
     clock: Clock

@@ -21,7 +21,7 @@ from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import ServerRole
-from ternmq.wire.messages.standings import GroupKind
+from ternmq.wire.messages.standings import BrokerGroupKind
 from ternmq.wire.numbers import Command
 
 Loops = Mapping[str, Callable[[], Awaitable[None]]]
@@ -129,7 +129,7 @@ class ReplicatedStore(Protocol):
 class ServerKind(Protocol):
     """One kind of server, before its store is open."""
 
-    kind: GroupKind
+    kind: BrokerGroupKind
     role: ServerRole
     """As it says in WELCOME and STATUS."""
     title: str

@@ -49,7 +49,7 @@ class AppLimits(Record, frozen=True):
     limits: list[AppLimit]
 
 
-class MemberPause(Record, frozen=True):
+class ConsumerPause(Record, frozen=True):
     """Hand nothing out to one consumer of a group, or let it go on."""
 
     topic: str

@@ -7,7 +7,7 @@ their applications begin with '%'.
 from typing import Literal
 
 from ternmq.wire.messages.order_keys import Home, Placement
-from ternmq.wire.messages.standings import GroupKind, Standing
+from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 from ternmq.wire.record import Record
 
@@ -107,7 +107,7 @@ class Reserve(Record, frozen=True):
     topic_ids: list[int]
     group_id: int
     epoch: int
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
 
 
 class Reserved(Record, frozen=True):

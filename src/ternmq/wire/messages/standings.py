@@ -11,7 +11,7 @@ import msgspec
 from ternmq.core.errors import Conflict
 from ternmq.wire.record import Record
 
-GroupKind = Literal["realtime", "delay"]
+BrokerGroupKind = Literal["realtime", "delay"]
 
 
 class Member(Record, frozen=True):
@@ -28,7 +28,7 @@ class Standing(Record, frozen=True):
     """A broker group at one version."""
 
     broker_group: str
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
     version: int = 0
     """Grows with each change; 0: not stored yet."""
     epoch: int = 0
@@ -73,7 +73,7 @@ class StandingFind(Record, frozen=True):
     """One standing, or all of them with an empty name."""
 
     broker_group: str = ""
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
     fresh: bool = False
     """Read it from the registry instead of memory."""
 
@@ -82,18 +82,18 @@ class Standings(Record, frozen=True):
     standings: list[Standing]
 
 
-class GroupJoin(Record, frozen=True):
+class MemberJoin(Record, frozen=True):
     broker_group: str
-    kind: GroupKind
+    kind: BrokerGroupKind
     member: Member
     data_epoch: int = 0
     claim: Claim | None = None
     """None: this directory never was a member, or one of an earlier release."""
 
 
-class GroupLead(Record, frozen=True):
+class MemberLead(Record, frozen=True):
     broker_group: str
-    kind: GroupKind
+    kind: BrokerGroupKind
     member_id: str
     force: bool = False
     """Although the master is alive: it agreed, or a person decided."""
@@ -103,7 +103,7 @@ class GroupLead(Record, frozen=True):
 
 class InSyncChange(Record, frozen=True):
     broker_group: str
-    kind: GroupKind
+    kind: BrokerGroupKind
     epoch: int
     in_sync: list[str]
     version: int
@@ -112,7 +112,7 @@ class InSyncChange(Record, frozen=True):
 
 class InSyncLeave(Record, frozen=True):
     broker_group: str
-    kind: GroupKind
+    kind: BrokerGroupKind
     member_id: str
     epoch_seen: int
     surely: bool = False
@@ -121,7 +121,7 @@ class InSyncLeave(Record, frozen=True):
 
 class MemberForget(Record, frozen=True):
     broker_group: str
-    kind: GroupKind
+    kind: BrokerGroupKind
     member_id: str
     accept_loss: bool = False
 
@@ -130,7 +130,7 @@ class Handover(Record, frozen=True):
     """Asked of a master: let another member lead, without losing anything."""
 
     broker_group: str
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
     member_id: str = ""
     """Empty: whom the master thinks best."""
 
@@ -142,11 +142,11 @@ class HandedOver(Record, frozen=True):
     """For how long messages waited for the old master; they then wait until the new one serves."""
 
 
-class GroupDrain(Record, frozen=True):
+class BrokerGroupDrain(Record, frozen=True):
     """Let producers move away from a broker group, or (`draining` false) come back."""
 
     broker_group: str
-    kind: GroupKind = "realtime"
+    kind: BrokerGroupKind = "realtime"
     draining: bool = True
 
 

@@ -11,7 +11,7 @@ from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.servers import Register, Route, Withdraw
-from ternmq.wire.messages.standings import GroupJoin, Member, Standing
+from ternmq.wire.messages.standings import Member, MemberJoin, Standing
 from tests.unit.meta.conftest import Opener
 
 DELAY = Route(broker_group="later", address="10.0.0.1:7702", kind="delay")
@@ -218,7 +218,7 @@ async def test_a_group_is_not_joined_while_a_broker_of_an_earlier_release_runs(
     registrar = Registrar(service, RouteTable(first_version=1), clock)
     await registrar.register(Register(route=BROKER))
     for member in (ONE, Member(id="9" * 16, name="it", address=BROKER.address)):
-        wanted = GroupJoin(broker_group="a", kind="realtime", member=member)
+        wanted = MemberJoin(broker_group="a", kind="realtime", member=member)
         if member is ONE:
             with pytest.raises(AlreadyExists, match=r"10\.0\.0\.2:7701 and has joined no"):
                 registrar.check_join(wanted)
