@@ -13,9 +13,9 @@ from ternmq.broker.acks.dead_letters import DeadLetterWriter
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.consumers import Consumers
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.read import ReadHandler
-from ternmq.broker.groups.failure_notes import FailureTexts
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.limits.send_limits import SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
@@ -26,12 +26,10 @@ from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.maintenance.retention import RetainedLog, Retention, RetentionPlan
 from ternmq.broker.maintenance.timers import BrokerTimers
 from ternmq.broker.operations.admin import AdminCommands
-from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin
-from ternmq.broker.operations.deliveries import DeliveryRecords
+from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin, RefusedAdmin
 from ternmq.broker.operations.group_replay import GroupReplays
-from ternmq.broker.operations.lookups import MessageLookup
+from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
-from ternmq.broker.operations.refused import RefusedAdmin
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.operations.stats import BrokerStats
 from ternmq.broker.operations.stopped_keys import StoppedKeys

@@ -14,8 +14,8 @@ from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin
-from ternmq.broker.operations.deliveries import DeliveryRecords
 from ternmq.broker.operations.group_replay import GroupReplays
+from ternmq.broker.operations.lookups import DeliveryRecords
 from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable

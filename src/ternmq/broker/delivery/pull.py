@@ -30,10 +30,11 @@ from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.envelopes import Envelopes
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.handout import Handout, Slice
 from ternmq.broker.delivery.pick import RowPicker
 from ternmq.broker.delivery.poison_isolation import PoisonIsolation, admit, note_alone
-from ternmq.broker.groups.failure_notes import Failed, FailureNote, FailureTexts
+from ternmq.broker.groups.failure_notes import Failed, FailureNote
 from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable

@@ -1,10 +1,14 @@
-"""What people do with dead letters: see which are open, send them again, let them go (R13, D10).
+"""What people do with messages that were kept for them: see which are open, send them again, delete
+them (R13, D10).
 
-A dead letter is open until somebody handled it; what is handled is kept as the progress of a group
-of our own on the dead-letter topic. Sending again goes into the private lane of the group that the
-letter died in: no other group sees it, and it starts at attempt 1. The copy is safe before the
-letter counts as handled, so a crash in between sends it twice rather than never; the letter then
-says how often it was sent again (`%resent`).
+Two kinds are kept, each in a hidden topic. A dead letter goes, when it is sent again, into the
+private lane of the group that it died in: no other group sees it, and it starts at attempt 1; the
+letter says how often it was sent again (`%resent`). A message that was over its topic's limit and
+put aside goes into the topic itself, behind everything that is there, with its id; no limit holds
+that back, a person decided it.
+
+What is open is the `ReviewQueue`'s to say. The copy is safe before the original counts as handled,
+so a crash in between sends it twice rather than never.
 """
 
 from functools import partial
@@ -19,7 +23,16 @@ from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames, dead_topic
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
+from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.wire.messages.dead_letters import (
+    DeadDone,
+    DeadFind,
+    DeadHandle,
+    DeadOpen,
+    RefusedFind,
+    RefusedHandle,
+)
+from ternmq.wire.messages.topics import Topic
 
 DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
 
@@ -73,6 +86,46 @@ class DeadLetterAdmin:
             raise TopicNotFound(f"topic {name!r}, where it came from, does not exist any more")
         lane_topic = await self._members.open_lane(original, group)
         await self._writer.store(lane_topic, [_copy(view, row)])
+
+
+class RefusedAdmin:
+    """The REFUSED commands."""
+
+    def __init__(self, *, topics: TopicNames, desk: ReviewQueue, writer: InternalProducer) -> None:
+        self._topics = topics
+        self._desk = desk
+        self._writer = writer
+
+    async def open(self, request: RefusedFind) -> DeadOpen:
+        """Which messages nobody has handled yet, as ranges of the hidden topic."""
+        self._topics.get(request.topic)
+        aside = self._topics.find(refused_topic(request.topic))
+        if aside is None:
+            return DeadOpen(ranges=[])
+        lane = (await self._desk.of(aside)).lane
+        return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
+
+    async def delete(self, request: RefusedHandle) -> DeadDone:
+        """Let messages go: they are handled, and nothing comes of them."""
+        desk = await self._desk.of(self._aside(request.topic))
+        return await self._desk.delete(desk, request.ranges)
+
+    async def resend(self, request: RefusedHandle) -> DeadDone:
+        """Put open messages into their topic."""
+        topic = self._topics.get(request.topic)
+        desk = await self._desk.of(self._aside(request.topic))
+        return await self._desk.send(desk, request.ranges, partial(self._resend_one, topic, desk))
+
+    def _aside(self, topic: str) -> Topic:
+        aside = self._topics.find(refused_topic(topic))
+        if aside is None:
+            raise TopicNotFound(f"nothing of topic {topic!r} was put aside")
+        return aside
+
+    async def _resend_one(self, topic: Topic, desk: ConsumerGroup, sequence: int) -> None:
+        entry, view = await self._writer.look(desk.topic_id, sequence)
+        row = sequence - entry.base_sequence
+        await self._writer.store(topic, [copy_of(view, row, {"%resent": 1})])
 
 
 def _copy(view: BatchView, row: int) -> Outgoing:

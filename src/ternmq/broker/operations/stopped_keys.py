@@ -8,8 +8,8 @@ the row itself, so this works without any consumer, also right after a restart.
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadRows
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.failure_notes import FailureTexts
 from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer

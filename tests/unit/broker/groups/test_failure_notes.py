@@ -1,12 +1,12 @@
 """Why rows failed: kept as places in the pull log, through replay and snapshot."""
 
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.groups import snapshot
 from ternmq.broker.groups.failure_notes import (
     NOTE_SIZE,
     TRACEBACK_LETTERS_MAX,
     FailureCache,
     FailureNote,
-    FailureTexts,
     pack_failure,
     read_failure,
 )
