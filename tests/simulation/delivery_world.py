@@ -213,13 +213,13 @@ class World:
     async def settle(self) -> None:
         """Let everything happen that was begun."""
         await self.parts.router.finish()
-        await self.parts.settler.finish()
+        await self.parts.ack_handler.finish()
         await asyncio.sleep(0)
 
     async def tick(self) -> None:
         now = self.parts.groups.now()
         for group in list(self.parts.groups.due(now)):
-            self.parts.upkeep._tick(group, now)
+            self.parts.timers._tick(group, now)
         await self.settle()
 
     # -- asking

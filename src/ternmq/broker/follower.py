@@ -43,14 +43,14 @@ class BrokerFollower:
 
     epoch = 0
 
-    def __init__(self, site: MemberContext, store: Store) -> None:
-        self._site = site
+    def __init__(self, context: MemberContext, store: Store) -> None:
+        self._context = context
         self._store = store
         self._fetcher = Fetcher(store.messages)
-        self._reader = ReadHandler(consume=store.consume, fetcher=self._fetcher)
-        self._topics = TopicNames(site.directory, auto_create=False, body_size_max=1)
-        self._answering = PendingRequests()
-        self._started_at_ms = site.clock.now_ms()
+        self._read_handler = ReadHandler(consume=store.consume, fetcher=self._fetcher)
+        self._topics = TopicNames(context.directory, auto_create=False, body_size_max=1)
+        self._pending_requests = PendingRequests()
+        self._started_at_ms = context.clock.now_ms()
         self.lag: Callable[[], int] = lambda: -1
         """Bytes of messages that the master has and this replica has not; -1: not known."""
         self.trouble = "not following yet"
@@ -64,16 +64,16 @@ class BrokerFollower:
             request = unpack(frame.payload, Read)
             topic = self._topics.get(request.topic)
             self._topics.check_app(topic, peer)
-            self._reader.read(peer, frame.correlation, topic.id, request)
+            self._read_handler.read(peer, frame.correlation, topic.id, request)
         elif frame.command == Command.SEEK:
             seek = unpack(frame.payload, Seek)
-            self._answering.begin(peer, frame, self._reader.seek(self._topics, seek))
+            self._pending_requests.begin(peer, frame, self._read_handler.seek(self._topics, seek))
         elif frame.command == Command.STATUS:
             query = unpack(frame.payload, StatusQuery)
             peer.answer(frame.command, frame.correlation, pack(self.status(query)))
         else:
             error = NotMaster(
-                f"this server is a replica of broker group {self._site.config.broker_group!r}: "
+                f"this server is a replica of broker group {self._context.config.broker_group!r}: "
                 "it answers reads only; ask for routes again"
             )
             if frame.command in (Command.FOLLOW, Command.HANDOVER):
@@ -93,13 +93,13 @@ class BrokerFollower:
                 if append.special is not None:
                     grown |= {placed.topic_id for placed in committed(append.special)}
             for topic_id in sorted(grown):
-                self._reader.grew(topic_id)
+                self._read_handler.grew(topic_id)
 
     def status(self, query: StatusQuery) -> Status:
         """What this replica says about itself."""
-        config, store, clock = self._site.config, self._store, self._site.clock
-        listener = self._site.listener
-        free, size = self._site.disk.free(config.data_dir)
+        config, store, clock = self._context.config, self._store, self._context.clock
+        listener = self._context.listener
+        free, size = self._context.disk.free(config.data_dir)
         return Status(
             node=config.broker_group,
             role="broker",
@@ -116,14 +116,14 @@ class BrokerFollower:
             log_start=store.messages.start_offset,
             log_end=store.messages.safe_offset,
             topics=[self._topic_status(name) for name in query.topics],
-            epoch=self._site.member.accepted_epoch,
+            epoch=self._context.member.accepted_epoch,
             pid=os.getpid(),
-            member=self._site.me,
+            member=self._context.me,
             lag=self.lag(),
         )
 
     def _well(self) -> str:
-        kept = asides(self._site.disk, self._site.config.data_dir / "broker")
+        kept = asides(self._context.disk, self._context.config.data_dir / "broker")
         return f"ok, kept aside: {', '.join(kept)}" if kept else "ok"
 
     def _topic_status(self, name: str) -> TopicStatus:
@@ -138,7 +138,7 @@ class BrokerFollower:
             return
         found = stored.rows_from(cut_to)
         rows = sum(count for _, count in found.values())
-        acknowledged = not self._site.standing.waits or cut_to < stored.safe_offset
+        acknowledged = not self._context.standing.waits or cut_to < stored.safe_offset
         self._lacked = cut_to, stored.end, rows if acknowledged else 0
         (log.error if acknowledged else log.warning)(
             "the master that leads now lacks messages that are here",
@@ -153,7 +153,7 @@ class BrokerFollower:
         )
 
     async def scrape(self, out: Samples) -> None:
-        listener = self._site.listener
+        listener = self._context.listener
         server_figures(out, self.status(StatusQuery()), listener)
         out.add("tern_diverged_messages", self._lacked[2])
         out.add("tern_read_bytes_total", self._fetcher.read_size)
@@ -167,7 +167,7 @@ class BrokerFollower:
 
     async def _run_checkpoints(self, intake: ReplicaWriter) -> None:
         while True:
-            await asyncio.sleep(self._site.config.checkpoint_interval_ms / 1000)
+            await asyncio.sleep(self._context.config.checkpoint_interval_ms / 1000)
             try:
                 await intake.alone(self._store.checkpoint)
                 start = intake.starts[MESSAGES]
@@ -183,6 +183,6 @@ class BrokerFollower:
             await asyncio.sleep(INDEX_INTERVAL_S)
 
     async def close(self) -> None:
-        self._reader.stop()
-        await self._answering.finish()
+        self._read_handler.stop()
+        await self._pending_requests.finish()
         self._fetcher.close()

@@ -146,79 +146,92 @@ class BrokerParts:
         self.listener: Listener | None = None
         self.store = store
         self.fetcher = Fetcher(store.messages)
-        self.figures = TrafficCounters(clock.monotonic)
+        self.traffic = TrafficCounters(clock.monotonic)
         self.committer = Committer(store, on_safe=self._on_safe, safety=safety)
         self.groups = ConsumerGroups(clock=clock, record=self.committer.progress)
         self.topics = TopicNames(
             directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
         )
-        board = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
-        self.deliverer = PullHandler(
+        failure_texts = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
+        self.pull_handler = PullHandler(
             groups=self.groups,
             consume=store.consume,
             fetcher=self.fetcher,
-            throttle=ConsumeLimits(find=directory.topic, figures=self.figures, now=clock.monotonic),
-            board=board,
-            outlives=self.committer.outlives,
+            consume_limits=ConsumeLimits(
+                find=directory.topic, traffic=self.traffic, now=clock.monotonic
+            ),
+            failure_texts=failure_texts,
+            progress_durable=self.committer.outlives,
             lease_ms=config.lease_ms,
         )
         self.slots = self._slots(url)
-        self.reader = ReadHandler(consume=store.consume, fetcher=self.fetcher)
-        self.members = Consumers(
+        self.read_handler = ReadHandler(consume=store.consume, fetcher=self.fetcher)
+        self.consumers = Consumers(
             groups=self.groups,
             topics=self.topics,
             directory=directory,
             consume=store.consume,
             committer=self.committer,
-            deliverer=self.deliverer,
+            pull_handler=self.pull_handler,
             clock=clock,
         )
-        self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
-        writer = InternalProducer(
+        self.consumers.lease_ms, self.consumers.grace_ms = config.lease_ms, config.session_grace_ms
+        internal_producer = InternalProducer(
             consume=store.consume, fetcher=self.fetcher, committer=self.committer, clock=clock
         )
-        undertaker = DeadLetterWriter(
+        dead_letters = DeadLetterWriter(
             topics=self.topics,
             groups=self.groups,
             committer=self.committer,
             clock=clock,
-            writer=writer,
-            board=board,
+            internal_producer=internal_producer,
+            failure_texts=failure_texts,
         )
-        desk = ReviewQueue(groups=self.groups, members=self.members, committer=self.committer)
-        dead = DeadLetterAdmin(topics=self.topics, members=self.members, desk=desk, writer=writer)
-        copies = GroupReplays(
+        review_queue = ReviewQueue(
+            groups=self.groups, consumers=self.consumers, committer=self.committer
+        )
+        dead = DeadLetterAdmin(
+            topics=self.topics,
+            consumers=self.consumers,
+            review_queue=review_queue,
+            internal_producer=internal_producer,
+        )
+        group_replays = GroupReplays(
             topics=self.topics,
             groups=self.groups,
-            members=self.members,
+            consumers=self.consumers,
             consume=store.consume,
             fetcher=self.fetcher,
-            writer=writer,
+            internal_producer=internal_producer,
             producers=store.producers,
         )
-        self.retention = self._retention(writer)
-        self.settler = AckHandler(
-            groups=self.groups, deliverer=self.deliverer, undertaker=undertaker
+        self.retention = self._retention(internal_producer)
+        self.ack_handler = AckHandler(
+            groups=self.groups, pull_handler=self.pull_handler, dead_letters=dead_letters
         )
         self.admin = AdminCommands(
             groups=self.groups,
             topics=self.topics,
-            members=self.members,
+            consumers=self.consumers,
             directory=directory,
             consume=store.consume,
             committer=self.committer,
-            deliverer=self.deliverer,
+            pull_handler=self.pull_handler,
         )
-        self.router = self._router(dead, copies)
-        self._add_keys(writer, board)
+        self.router = self._router(dead, group_replays)
+        self._add_keys(internal_producer, failure_texts)
         self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
         self.router.add(Command.CONFIRM, self.confirmer.confirm)
-        self._watch(desk)
-        self._add_policies(RefusedAdmin(topics=self.topics, desk=desk, writer=writer))
-        self.upkeep = BrokerTimers(
+        self._watch(review_queue)
+        self._add_policies(
+            RefusedAdmin(
+                topics=self.topics, review_queue=review_queue, internal_producer=internal_producer
+            )
+        )
+        self.timers = BrokerTimers(
             groups=self.groups,
-            deliverer=self.deliverer,
-            settler=self.settler,
+            pull_handler=self.pull_handler,
+            ack_handler=self.ack_handler,
             committer=self.committer,
             store=store,
             checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
@@ -233,84 +246,84 @@ class BrokerParts:
             directory=self._directory,
             groups=self.groups,
             consume=self.store.consume,
-            neighbours=PeerBrokers(self._config.broker_group, url),
-            feed=self.deliverer.feed,
-            outlives=self.committer.outlives,
+            peer_brokers=PeerBrokers(self._config.broker_group, url),
+            feed=self.pull_handler.feed,
+            progress_durable=self.committer.outlives,
             staged=OpenTransactionSlots(self.store.halves, self.fetcher),
         )
 
-    def _watch(self, desk: ReviewQueue) -> None:
+    def _watch(self, review_queue: ReviewQueue) -> None:
         """Who works out figures."""
-        self.observer = BrokerStats(
+        self.stats = BrokerStats(
             groups=self.groups,
             topics=self.topics,
             consume=self.store.consume,
             fetcher=self.fetcher,
-            deliverer=self.deliverer,
-            figures=self.figures,
-            desk=desk,
+            pull_handler=self.pull_handler,
+            traffic=self.traffic,
+            review_queue=review_queue,
         )
         self.scraper = Scraper(
             directory=self._directory,
             groups=self.groups,
             consume=self.store.consume,
-            figures=self.figures,
-            observer=self.observer,
-            desk=desk,
+            traffic=self.traffic,
+            stats=self.stats,
+            review_queue=review_queue,
         )
 
-    def _retention(self, writer: InternalProducer) -> Retention:
-        leaving = CopyForward(
+    def _retention(self, internal_producer: InternalProducer) -> Retention:
+        copy_forward = CopyForward(
             groups=self.groups,
             topics=self.topics,
-            members=self.members,
+            consumers=self.consumers,
             committer=self.committer,
-            writer=writer,
+            internal_producer=internal_producer,
         )
         stored = RetainedLog(
             store=self.store,
             disk=self._disk,
             fetcher=self.fetcher,
             committer=self.committer,
-            taken=self.reader.taken,
+            taken=self.read_handler.taken,
         )
         return Retention(
             retention_plan(self._config),
             stored,
             directory=self._directory,
             groups=self.groups,
-            members=self.members,
-            leaving=leaving,
+            consumers=self.consumers,
+            copy_forward=copy_forward,
             clock=self._clock,
         )
 
-    def _router(self, dead: DeadLetterAdmin, copies: GroupReplays) -> BrokerRouter:
+    def _router(self, dead: DeadLetterAdmin, group_replays: GroupReplays) -> BrokerRouter:
         publisher = Publisher(
             topics=self.topics,
             committer=self.committer,
             producers=self.store.producers,
             limits=SendLimits(self._directory.topic, self._clock.monotonic),
-            figures=self.figures,
+            traffic=self.traffic,
             slots=self.slots,
             clock=self._clock,
         )
         self.publisher = publisher
-        deliveries = DeliveryRecords(
+        delivery_records = DeliveryRecords(
             pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher
         )
-        consuming = ConsumerCommands(
-            members=self.members, deliverer=self.deliverer, settler=self.settler
+        consumer_commands = ConsumerCommands(
+            consumers=self.consumers, pull_handler=self.pull_handler, ack_handler=self.ack_handler
         )
         router = BrokerRouter(
             publisher=publisher,
-            consuming=consuming,
-            reader=self.reader,
+            consumer_commands=consumer_commands,
+            read_handler=self.read_handler,
             topics=self.topics,
             operating=Operating(
                 admin=self.admin,
                 dead=dead,
-                copies=copies,
-                deliveries=deliveries,
+                group_replays=group_replays,
+                delivery_records=delivery_records,
                 status=self.status,
             ),
         )
@@ -330,25 +343,25 @@ class BrokerParts:
         self._serve_transactions(router, publisher)
         return router
 
-    def _add_keys(self, writer: InternalProducer, board: FailureTexts) -> None:
+    def _add_keys(self, internal_producer: InternalProducer, failure_texts: FailureTexts) -> None:
         keys = StoppedKeys(
             groups=self.groups,
             topics=self.topics,
             committer=self.committer,
-            deliverer=self.deliverer,
-            settler=self.settler,
-            writer=writer,
-            board=board,
+            pull_handler=self.pull_handler,
+            ack_handler=self.ack_handler,
+            internal_producer=internal_producer,
+            failure_texts=failure_texts,
         )
         self.router.answers(Command.GROUP_KEYS, GroupNamed, lambda _, r: keys.show(r))
         self.router.answers(Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
 
     def _add_policies(self, refused: RefusedAdmin) -> None:
         """The commands that show what limits do, and handle what they refused."""
-        answers, command, observer = self.router.answers, Command, self.observer
+        answers, command, stats = self.router.answers, Command, self.stats
         find = self.admin.find
-        answers(command.TOPIC_FIGURES, TopicFiguresFind, lambda _, what: observer.topics(what))
-        answers(command.GROUP_FIGURES, GroupFind, lambda _, what: observer.groups(find, what))
+        answers(command.TOPIC_FIGURES, TopicFiguresFind, lambda _, what: stats.topics(what))
+        answers(command.GROUP_FIGURES, GroupFind, lambda _, what: stats.groups(find, what))
         answers(command.REFUSED_OPEN, RefusedFind, lambda _, what: refused.open(what))
         answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
         answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
@@ -400,7 +413,7 @@ class BrokerParts:
         grace_ms = self._config.session_grace_ms
         if promoted:
             grace_ms = max(grace_ms, self._config.lease_ms)
-        await self.upkeep.replay(names, grace_ms)
+        await self.timers.replay(names, grace_ms)
         await self.slots.start()
         for topic in self._directory.topics():
             if topic.settings.consume_paused:
@@ -413,14 +426,14 @@ class BrokerParts:
         notice = pack(Notice(kind="stopping", text="the broker is stopping"))
         for peer in list(listener.peers):
             peer.push(Command.NOTICE, notice)
-        self.deliverer.stop()
-        self.reader.stop()
+        self.pull_handler.stop()
+        self.read_handler.stop()
         self.confirmer.stop()
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self.router.finish()
                 await self._last_words()
-                await self.settler.finish()
+                await self.ack_handler.finish()
         except TimeoutError:
             log.warning("requests cut off by stopping")
         for group in self.groups:
@@ -432,13 +445,13 @@ class BrokerParts:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + LAST_WORDS_S
-        busy = [group.lane for group in self.groups if group.members]
+        busy = [group.lane for group in self.groups if group.consumers]
         while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
     def lost(self, peer: Peer) -> None:
         """A client is gone."""
-        self.members.lost(peer)
+        self.consumers.lost(peer)
         self.check_back.lost(peer)
 
     async def close(self) -> None:
@@ -470,7 +483,7 @@ class BrokerParts:
             epoch=self.store.epoch,
             pid=os.getpid(),
             member=self.member,
-            untaken=self.reader.untaken(self._directory.topics()),
+            untaken=self.read_handler.untaken(self._directory.topics()),
         )
 
     async def scrape(self, out: Samples) -> None:
@@ -515,11 +528,11 @@ class BrokerParts:
             known = grown.setdefault(append.topic_id, [0, 0, 0])
             known[0], known[1], known[2] = end, known[1] + append.count, known[2] + size
         for topic_id, (end, rows, size) in grown.items():
-            self.figures.stored(topic_id, rows, size)
-            self.deliverer.grew(topic_id, end)
-            self.reader.grew(topic_id)
+            self.traffic.stored(topic_id, rows, size)
+            self.pull_handler.grew(topic_id, end)
+            self.read_handler.grew(topic_id)
 
     def topic_deleted(self, topic: Topic) -> None:
-        self.reader.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
-        self.figures.forget_topic(topic.id)
-        self.upkeep.spawn(self.admin.topic_deleted(topic))
+        self.read_handler.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
+        self.traffic.forget_topic(topic.id)
+        self.timers.spawn(self.admin.topic_deleted(topic))

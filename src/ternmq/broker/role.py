@@ -33,7 +33,7 @@ from ternmq.wire.messages.standings import BrokerGroupKind
 
 
 class BrokerKind:
-    """What makes a member a broker: `replication.trade.Trade`."""
+    """What makes a member a broker: a `ServerKind` of replication."""
 
     kind: BrokerGroupKind = "realtime"
     role: ServerRole = "broker"
@@ -65,13 +65,13 @@ class BrokerKind:
             open_store(self._config, epoch, self._clock, self._disk, suffix), self._url
         )
 
-    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
+    async def begin_anew(self, context: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, install_base, self._disk, self.home, base)
 
 
 class BrokerReplicatedStore:
-    """An open broker store: `replication.trade.Holding`."""
+    """An open broker store: a `ReplicatedStore` of replication."""
 
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
@@ -94,11 +94,11 @@ class BrokerReplicatedStore:
         self._store.truncate(cuts[MESSAGES], cuts[PULLS])
         self._store.adopt_epochs(tables)
 
-    async def reserve(self, site: MemberContext) -> int:
+    async def reserve(self, context: MemberContext) -> int:
         known = await asyncio.get_running_loop().run_in_executor(None, self._store.known)
-        self._unnamed = await site.directory.reserve(
+        self._unnamed = await context.directory.reserve(
             InUse(
-                broker_group=site.group,
+                broker_group=context.group,
                 topic_ids=known.topic_ids,
                 group_id=known.group_id,
                 epoch=known.epoch,
@@ -106,34 +106,37 @@ class BrokerReplicatedStore:
         )
         return known.epoch
 
-    def serving(self, site: MemberContext, leader: Leader) -> "BrokerLeader":
-        self._store.messages.judge = site.judge
+    def serving(self, context: MemberContext, leader: Leader) -> "BrokerLeader":
+        self._store.messages.judge = context.judge
         parts = BrokerParts(
-            site.config,
+            context.config,
             self._store,
-            site.directory,
-            site.clock,
-            site.disk,
+            context.directory,
+            context.clock,
+            context.disk,
             safety=leader,
             url=self._url,
         )
-        parts.publisher.draining = lambda: site.standing.draining
-        parts.settler.waits = parts.confirmer.waits = parts.router.waits
+        parts.publisher.draining = lambda: context.standing.draining
+        parts.ack_handler.waits = parts.confirmer.waits = parts.router.waits
         parts.router.waits.stuck = lambda: leader.refusal.message if leader.refusal else None
-        parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, leader)
-        parts.listener, parts.member = site.listener, site.me
-        site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
-        return BrokerLeader(parts, self._unnamed, promoted=site.promoted)
+        parts.pull_handler.cold_below = lambda: _cold_below(context.config, self._store, leader)
+        parts.listener, parts.member = context.listener, context.me
+        context.topic_deleted, context.topic_changed = (
+            parts.topic_deleted,
+            parts.admin.topic_changed,
+        )
+        return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
-    def copying(self, site: MemberContext) -> BrokerFollower:
-        self._store.messages.judge = site.judge
-        copying = BrokerFollower(site, self._store)
+    def copying(self, context: MemberContext) -> BrokerFollower:
+        self._store.messages.judge = context.judge
+        copying = BrokerFollower(context, self._store)
         self._lacked = copying.count_lacked
         return copying
 
 
 class BrokerLeader:
-    """A broker that leads: `replication.trade.Serving`."""
+    """A broker that leads: a `LeaderService` of replication."""
 
     def __init__(self, parts: BrokerParts, unnamed: frozenset[int], *, promoted: bool) -> None:
         self._parts = parts
@@ -150,11 +153,11 @@ class BrokerLeader:
     def loops(self) -> Loops:
         parts = self._parts
         return {
-            "upkeep": parts.upkeep.run,
-            "checkpoints": parts.upkeep.run_checkpoints,
-            "alarms": parts.observer.run_alarms,
-            "index": parts.upkeep.run_index,
-            "flush": parts.upkeep.run_flush,
+            "upkeep": parts.timers.run,
+            "checkpoints": parts.timers.run_checkpoints,
+            "alarms": parts.stats.run_alarms,
+            "index": parts.timers.run_index,
+            "flush": parts.timers.run_flush,
             "retention": parts.retention.run,
             "check-back": parts.check_back.run,
             "slots": parts.slots.run,

@@ -58,8 +58,8 @@ class Operating:
 
     admin: AdminCommands
     dead: DeadLetterAdmin
-    copies: GroupReplays
-    deliveries: DeliveryRecords
+    group_replays: GroupReplays
+    delivery_records: DeliveryRecords
     status: Callable[[StatusQuery], Status]
 
 
@@ -70,47 +70,50 @@ class BrokerRouter:
         self,
         *,
         publisher: Publisher,
-        consuming: ConsumerCommands,
-        reader: ReadHandler,
+        consumer_commands: ConsumerCommands,
+        read_handler: ReadHandler,
         topics: TopicNames,
         operating: Operating,
     ) -> None:
-        admin, dead, copies = operating.admin, operating.dead, operating.copies
-        self._reader = reader
+        admin, dead, group_replays = operating.admin, operating.dead, operating.group_replays
+        self._read_handler = read_handler
         self._topics = topics
         self.waits = StuckRequests()
-        self._answering = PendingRequests(self.waits)
+        self._pending_requests = PendingRequests(self.waits)
         self.stopping = False
         self._hot: dict[int, Hot] = {
             Command.PUBLISH: publisher.publish,
-            Command.PULL: consuming.pull,
-            Command.ACK: consuming.ack,
+            Command.PULL: consumer_commands.pull,
+            Command.ACK: consumer_commands.ack,
             Command.READ: self._read,
         }
         self._plain: dict[int, tuple[type[Record], Plain]] = {
-            Command.RENEW: (Renew, consuming.renew),
-            Command.LEAVE: (Leave, consuming.leave),
+            Command.RENEW: (Renew, consumer_commands.renew),
+            Command.LEAVE: (Leave, consumer_commands.leave),
             Command.GROUP_LIST: (GroupFind, lambda _, request: admin.groups(request)),
             Command.LEDGER: (GroupFind, lambda _, request: admin.ledger(request)),
             Command.STATUS: (StatusQuery, lambda _, request: operating.status(request)),
         }
         self._slow: dict[int, tuple[type[Record], Slow]] = {
-            Command.JOIN: (Join, consuming.join),
-            Command.SEEK: (Seek, lambda _, request: reader.seek(topics, request)),
+            Command.JOIN: (Join, consumer_commands.join),
+            Command.SEEK: (Seek, lambda _, request: read_handler.seek(topics, request)),
             Command.READ_DELIVERIES: (
                 DeliveriesRead,
-                lambda _, request: operating.deliveries.read(request),
+                lambda _, request: operating.delivery_records.read(request),
             ),
             Command.GROUP_CREATE: (GroupCreate, lambda _, request: admin.create(request)),
             Command.GROUP_DELETE: (GroupNamed, lambda _, request: admin.delete(request)),
             Command.GROUP_RESET: (GroupReset, lambda _, request: admin.reset(request)),
             Command.GROUP_SET: (GroupSet, lambda _, request: admin.set(request)),
-            Command.CONSUMER_PAUSE: (ConsumerPause, lambda _, request: admin.pause_member(request)),
+            Command.CONSUMER_PAUSE: (
+                ConsumerPause,
+                lambda _, request: admin.pause_consumer(request),
+            ),
             Command.DEAD_OPEN: (DeadFind, lambda _, request: dead.open(request)),
             Command.DEAD_RESEND: (DeadHandle, lambda _, request: dead.resend(request)),
             Command.DEAD_DELETE: (DeadHandle, lambda _, request: dead.delete(request)),
-            Command.GROUP_REPLAY: (GroupReplay, lambda _, request: copies.replay(request)),
-            Command.REPLAY_OPEN: (ReplayOpen, copies.open),
+            Command.GROUP_REPLAY: (GroupReplay, lambda _, request: group_replays.replay(request)),
+            Command.REPLAY_OPEN: (ReplayOpen, group_replays.open),
             Command.GROUP_RETRY: (GroupRetry, lambda _, request: admin.retry_now(request)),
         }
 
@@ -138,7 +141,7 @@ class BrokerRouter:
         if slow is None:
             raise BadRequest(f"a broker does not answer {Command(command).name}; ask a meta server")
         request = unpack(frame.payload, slow[0])
-        self._answering.begin(peer, frame, slow[1](peer, request))
+        self._pending_requests.begin(peer, frame, slow[1](peer, request))
 
     def answers(self, command: Command, kind: type[Record], handler: Slow) -> None:
         """One more command that is answered by whatever its part returns, in time."""
@@ -152,16 +155,16 @@ class BrokerRouter:
         """The same for a command whose payload is bytes."""
 
         def begin(peer: Peer, frame: Frame) -> None:
-            self._answering.begin(peer, frame, handler(peer, frame))
+            self._pending_requests.begin(peer, frame, handler(peer, frame))
 
         self._hot[command] = begin
 
     async def finish(self) -> None:
         """Wait for what has begun."""
-        await self._answering.finish()
+        await self._pending_requests.finish()
 
     def _read(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Read)
         topic = self._topics.get(request.topic)
         self._topics.check_app(topic, peer)
-        self._reader.read(peer, frame.correlation, topic.id, request)
+        self._read_handler.read(peer, frame.correlation, topic.id, request)

@@ -45,51 +45,53 @@ class AckHandler:
     """What consumers say about rows they were handed."""
 
     def __init__(
-        self, *, groups: ConsumerGroups, deliverer: PullHandler, undertaker: DeadLetterWriter
+        self, *, groups: ConsumerGroups, pull_handler: PullHandler, dead_letters: DeadLetterWriter
     ) -> None:
         self._groups = groups
-        self._deliverer = deliverer
-        self._undertaker = undertaker
-        self._burying: set[asyncio.Task[None]] = set()
-        self._answering = PendingRequests()
-        self._slices = LargeAcks(self._apply)
-        deliverer.on_expired = self.expire
+        self._pull_handler = pull_handler
+        self._dead_letters = dead_letters
+        self._moving: set[asyncio.Task[None]] = set()
+        self._pending_requests = PendingRequests()
+        self._large_acks = LargeAcks(self._apply)
+        pull_handler.on_expired = self.expire
         self.waits = StuckRequests()
 
-    def settle(self, member: ConsumerSession, done: Sequence[Done]) -> None:
+    def settle(self, consumer: ConsumerSession, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
         _check(done)
-        dying = self._apply(member, done).dying
-        if dying:
-            self._bury(dying)
+        moving = self._apply(consumer, done).moving
+        if moving:
+            self._move(moving)
 
     def settle_much(
-        self, peer: Peer, frame: Frame, member: ConsumerSession, done: Sequence[Done]
+        self, peer: Peer, frame: Frame, consumer: ConsumerSession, done: Sequence[Done]
     ) -> None:
         """With an answer if one is wanted, when all of it is settled and every decision safe."""
         _check(done)
-        self._answering.begin(peer, frame, self._settled(self._slices.add(member, done)))
+        self._pending_requests.begin(
+            peer, frame, self._settled(self._large_acks.add(consumer, done))
+        )
 
     async def _settled(self, settling: "asyncio.Future[Applied]") -> Acked:
-        settled, late, dying = await settling
-        if dying:
-            await self._bury(dying)
+        settled, late, moving = await settling
+        if moving:
+            await self._move(moving)
         return Acked(settled=settled, late=late)
 
-    def leaves(self, member: ConsumerSession) -> None:
+    def leaves(self, consumer: ConsumerSession) -> None:
         """What it has said is settled before the rest of its rows goes back."""
-        self._slices.hurry(member)
+        self._large_acks.hurry(consumer)
 
     def answer(
-        self, peer: Peer, correlation: int, member: ConsumerSession, done: Sequence[Done]
+        self, peer: Peer, correlation: int, consumer: ConsumerSession, done: Sequence[Done]
     ) -> None:
         """With an answer, once every decision in it is safe."""
         _check(done)
-        settled, late, dying = self._apply(member, done)
-        if not dying:
+        settled, late, moving = self._apply(consumer, done)
+        if not moving:
             peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
             return
-        task = self._bury(dying)
+        task = self._move(moving)
         gave_up = False
 
         def give_up(error: TernError) -> None:
@@ -111,39 +113,39 @@ class AckHandler:
 
     def expire(self, group: ConsumerGroup, lease: int, ranges: list[tuple[int, int]]) -> None:
         """Leased rows whose time is over: kept as dead letters, counted as expired."""
-        pieces = [p for first, end in ranges for p in group.lane.begin_dying(lease, first, end)]
+        pieces = [p for first, end in ranges for p in group.lane.begin_move(lease, first, end)]
         if pieces:
-            self._bury([DeadRows(group, pieces, "expired", expired=True)])
+            self._move([DeadRows(group, pieces, "expired", expired=True)])
 
     def killed(self, group: ConsumerGroup, pieces: Sequence[Piece]) -> None:
         """Rows that were alone with one consumer too many."""
         for piece in pieces:
-            times = deaths(group.lane.losses.rows.get(piece[0]) or 0)
+            times = deaths(group.lane.poison.rows.get(piece[0]) or 0)
             often = "once" if times == 1 else f"{times} times"
             reason = f"its consumer died {often} while handling it"
-            self._bury([DeadRows(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
+            self._move([DeadRows(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
 
-    async def bury(self, deaths: list[DeadRows]) -> None:
+    async def move(self, deaths: list[DeadRows]) -> None:
         """Copy rows to the dead letters; raises what kept them from it."""
-        await self._bury(deaths)
+        await self._move(deaths)
 
     async def finish(self) -> None:
-        """Wait for what has begun, burials too."""
-        await self._slices.finish()
-        await self._answering.finish()
-        if self._burying:
-            await asyncio.wait(self._burying)
+        """Wait for what has begun, moves to the dead letters too."""
+        await self._large_acks.finish()
+        await self._pending_requests.finish()
+        if self._moving:
+            await asyncio.wait(self._moving)
 
-    def _apply(self, member: ConsumerSession, done: Sequence[Done]) -> Applied:
+    def _apply(self, consumer: ConsumerSession, done: Sequence[Done]) -> Applied:
         settled = late = 0
-        dying: list[DeadRows] = []
+        moving: list[DeadRows] = []
         touched: dict[int, ConsumerGroup] = {}
         freed: list[ConsumerGroup] = []
         noted: dict[ConsumerGroup, list[LaneEvent]] = {}
         rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
         now, chance = self._groups.now(), random.random()  # Together they stay one range.
         for item, acked in _steps(done):
-            group = _group_of(member, item.lease)
+            group = _group_of(consumer, item.lease)
             if group is None or group.deleted or not self._groups.given_out(item.lease):
                 late += sum(end - first for first, end in acked) or item.end - item.first
                 continue
@@ -156,20 +158,20 @@ class AckHandler:
                 rules[group, after] = rule
                 why = self._why(item)
                 result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
-                if result.dying:
+                if result.moving:
                     reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
-                    dying.append(DeadRows(group, list(result.dying), reason, why))
+                    moving.append(DeadRows(group, list(result.moving), reason, why))
                 touched[group.id] = group
             elif item.kind == "back":
                 result = lane.give_back(item.lease, item.first, item.end)
                 touched[group.id] = group
             else:
-                pieces = lane.begin_dying(item.lease, item.first, item.end)
+                pieces = lane.begin_move(item.lease, item.first, item.end)
                 count = sum(end - first for first, end, _ in pieces)
                 settled += count
                 late += item.end - item.first - count
                 if pieces:
-                    dying.append(DeadRows(group, pieces, item.reason, self._why(item)))
+                    moving.append(DeadRows(group, pieces, item.reason, self._why(item)))
                 continue
             settled += result.settled
             late += result.late
@@ -180,21 +182,21 @@ class AckHandler:
                 freed.append(group)
         for group, changes in noted.items():
             self._groups.write(group, together(changes))
-        if isolating(member.peer):
-            touched |= {group.id: group for group in groups_of(member.peer)}
+        if isolating(consumer.peer):
+            touched |= {group.id: group for group in groups_of(consumer.peer)}
         for group in touched.values():
             self._groups.schedule(group)
-            if group.waiters:
-                self._deliverer.feed(group)
+            if group.waiting_pulls:
+                self._pull_handler.feed(group)
         for group in freed:
             self._freed(group)
-        return Applied(settled, late, dying)
+        return Applied(settled, late, moving)
 
     def _freed(self, group: ConsumerGroup) -> None:
         """Something is not in flight any more, and that was waited for."""
         if group.full:
             group.full = False
-            self._deliverer.feed(group)
+            self._pull_handler.feed(group)
 
     def _why(self, item: Done) -> Why:
         """What a consumer said, as it is kept."""
@@ -202,28 +204,28 @@ class AckHandler:
             return NO_REASON
         return Why(pack_failure(*item.error), self._groups.now_ms())
 
-    def _bury(self, dying: list[DeadRows]) -> asyncio.Task[None]:
-        async def bury() -> None:
+    def _move(self, moving: list[DeadRows]) -> asyncio.Task[None]:
+        async def move() -> None:
             failed: TernError | None = None
-            for death in dying:
+            for dead in moving:
                 try:
-                    await self._undertaker.bury(death)
+                    await self._dead_letters.move(dead)
                 except TernError as error:
                     failed = failed or error
-                self._groups.schedule(death.group)
-                self._freed(death.group)
-                if death.group.order is not None:  # The next of its key may go now.
-                    self._deliverer.feed(death.group)
+                self._groups.schedule(dead.group)
+                self._freed(dead.group)
+                if dead.group.order is not None:  # The next of its key may go now.
+                    self._pull_handler.feed(dead.group)
             if failed is not None:
                 raise failed
 
-        task = asyncio.get_running_loop().create_task(bury(), name="bury")
-        self._burying.add(task)
-        task.add_done_callback(self._buried)
+        task = asyncio.get_running_loop().create_task(move(), name="dead-letters")
+        self._moving.add(task)
+        task.add_done_callback(self._moved_or_failed)
         return task
 
-    def _buried(self, task: asyncio.Task[None]) -> None:
-        self._burying.discard(task)
+    def _moved_or_failed(self, task: asyncio.Task[None]) -> None:
+        self._moving.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, TernError):
             log.warning("dead letter not stored", reason=error.message)
@@ -240,8 +242,8 @@ def _check(done: Sequence[Done]) -> None:
 
 def groups_of(peer: Peer) -> list[ConsumerGroup]:
     """Every group that a connection takes part in."""
-    members: dict[int, ConsumerSession] = peer.attachments.get("members", {})
-    return [group for member in members.values() for group in member.groups]
+    consumers: dict[int, ConsumerSession] = peer.attachments.get("members", {})
+    return [group for consumer in consumers.values() for group in consumer.groups]
 
 
 def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:
@@ -261,10 +263,10 @@ def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]
         yield before, acked
 
 
-def _group_of(member: ConsumerSession, lease: int) -> ConsumerGroup | None:
+def _group_of(consumer: ConsumerSession, lease: int) -> ConsumerGroup | None:
     """The group that a lease belongs to; its number tells, also when the lease is long gone."""
     mark = lease & LEASE_GROUP_MASK
-    for group in member.groups:
+    for group in consumer.groups:
         if group.id & LEASE_GROUP_MASK == mark:
             return group
     return None

@@ -41,7 +41,7 @@ log = get_logger()
 
 TOPICS_MAX = 1_000
 LEASES_MAX = 100_000  # Named in one request.
-MEMBERS_MAX = 1_000  # Of one connection.
+CONSUMERS_MAX = 1_000  # Of one connection.
 
 
 class Consumers:
@@ -55,7 +55,7 @@ class Consumers:
         directory: Directory,
         consume: ConsumeLog,
         committer: Committer,
-        deliverer: PullHandler,
+        pull_handler: PullHandler,
         clock: Clock,
     ) -> None:
         self._groups = groups
@@ -63,7 +63,7 @@ class Consumers:
         self._directory = directory
         self._consume = consume
         self._committer = committer
-        self._deliverer = deliverer
+        self._pull_handler = pull_handler
         self._clock = clock
         self._making: dict[tuple[int, str], asyncio.Lock] = {}
         self.lease_ms = 60_000
@@ -77,8 +77,8 @@ class Consumers:
             raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
         if request.attempts_max is not None and not 0 <= request.attempts_max <= ATTEMPTS_MAX:
             raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
-        if len(members_of(peer)) >= MEMBERS_MAX:
-            raise OverLimit(f"this client has {MEMBERS_MAX} consumers already")
+        if len(consumers_of(peer)) >= CONSUMERS_MAX:
+            raise OverLimit(f"this client has {CONSUMERS_MAX} consumers already")
         topics = [await self._topics.get_or_create(name) for name in names]
         for topic in topics:
             self._topics.check_app(topic, peer)
@@ -97,29 +97,29 @@ class Consumers:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
             agree(group, wanted, request.ordered)
         session = peer.hello.session if peer.hello else bytes(16)
-        member = ConsumerSession(self._groups.new_ticket(), peer, session, self._clock.now_ms())
-        member.groups = [group for group, _ in made]
-        member.picks = request.picks
+        consumer = ConsumerSession(self._groups.new_ticket(), peer, session, self._clock.now_ms())
+        consumer.groups = [group for group, _ in made]
+        consumer.picks = request.picks
         check_leases(request.held)
         held: dict[int, list[int]] = {}
         for lease in request.held:
             held.setdefault(lease & LEASE_GROUP_MASK, []).append(lease)
         kept: list[int] = []
         deadline = self._groups.now() + self.lease_ms
-        for group in member.groups:
-            group.members[member.id] = member
+        for group in consumer.groups:
+            group.consumers[consumer.id] = consumer
             if not request.ordered:  # Nobody has to wait for order's sake.
                 group.lane.orphan(0, self._groups.now() + self.grace_ms)
             adopt = group.lane.adopt
             mine = held.get(group.id & LEASE_GROUP_MASK, ())
-            kept += [x for x in mine if adopt(x, session, member.id, deadline)]
+            kept += [x for x in mine if adopt(x, session, consumer.id, deadline)]
             group.lane.came_back(session, self._groups.now() + self.grace_ms)
             self._groups.schedule(group)
-        members_of(peer)[member.id] = member
+        consumers_of(peer)[consumer.id] = consumer
         if peer.closed:
             self.lost(peer)
         return Joined(
-            subscription=member.id,
+            subscription=consumer.id,
             topics=topics,
             new=[new for _, new in made[: len(topics)]],
             kept=kept,
@@ -138,11 +138,11 @@ class Consumers:
                 private.settings = public.settings
                 record = self._groups.settings_record(private, public.settings)
                 self._committer.progress(record)
-            for member in public.members.values():
-                if member.id not in private.members:
-                    private.members[member.id] = member
-                    member.groups.append(private)
-                    self._deliverer.also(member, private)
+            for consumer in public.consumers.values():
+                if consumer.id not in private.consumers:
+                    private.consumers[consumer.id] = consumer
+                    consumer.groups.append(private)
+                    self._pull_handler.also(consumer, private)
         return lane
 
     async def _bind_attempts(self, groups: list[ConsumerGroup], attempts_max: int | None) -> None:
@@ -195,17 +195,17 @@ class Consumers:
             if not lock.locked() and self._making.get((topic_id, name)) is lock:
                 del self._making[topic_id, name]
 
-    def renew(self, member: ConsumerSession, request: Renew) -> Renewed:
+    def renew(self, consumer: ConsumerSession, request: Renew) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""
         leases = request.leases
         deadline = self._groups.now() + self.lease_ms
         check_leases(leases)
         check_leases(request.started)
-        homes = {group.id & LEASE_GROUP_MASK: group for group in member.groups}
+        homes = {group.id & LEASE_GROUP_MASK: group for group in consumer.groups}
         lost: list[int] = []
         for lease in leases:
             group = homes.get(lease & LEASE_GROUP_MASK)
-            if group is None or not group.lane.renew(lease, member.id, deadline):
+            if group is None or not group.lane.renew(lease, consumer.id, deadline):
                 lost.append(lease)
         for lease, first, end in request.started:
             group = homes.get(lease & LEASE_GROUP_MASK)
@@ -213,19 +213,19 @@ class Consumers:
                 group.lane.start_rows(lease, first, end)
         return Renewed(lost=lost)
 
-    def leave(self, peer: Peer, member: ConsumerSession) -> None:
+    def leave(self, peer: Peer, consumer: ConsumerSession) -> None:
         """Everything un-acked is ready for others at once."""
-        members_of(peer).pop(member.id, None)
-        self._deliverer.forget(member)
-        for group in member.groups:
-            group.members.pop(member.id, None)
-            self._end_pause(group, member)
-            self._groups.write(group, group.lane.release(member.id))
-            self._deliverer.feed(group)
+        consumers_of(peer).pop(consumer.id, None)
+        self._pull_handler.forget(consumer)
+        for group in consumer.groups:
+            group.consumers.pop(consumer.id, None)
+            self._end_pause(group, consumer)
+            self._groups.write(group, group.lane.release(consumer.id))
+            self._pull_handler.feed(group)
 
-    def _end_pause(self, group: ConsumerGroup, member: ConsumerSession) -> None:
+    def _end_pause(self, group: ConsumerGroup, consumer: ConsumerSession) -> None:
         """A pause of one consumer ends with its session."""
-        left = [x for x in group.settings.paused_sessions if x != member.session.hex()]
+        left = [x for x in group.settings.paused_sessions if x != consumer.session.hex()]
         if len(left) < len(group.settings.paused_sessions):
             group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
             self._committer.progress(self._groups.settings_record(group, group.settings))
@@ -233,13 +233,13 @@ class Consumers:
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""
         deadline = self._groups.now() + self.grace_ms
-        for member in members_of(peer).values():
-            self._deliverer.forget(member)
-            for group in member.groups:
-                group.members.pop(member.id, None)
-                group.lane.orphan(member.id, deadline)
+        for consumer in consumers_of(peer).values():
+            self._pull_handler.forget(consumer)
+            for group in consumer.groups:
+                group.consumers.pop(consumer.id, None)
+                group.lane.orphan(consumer.id, deadline)
                 self._groups.schedule(group)
-        members_of(peer).clear()
+        consumers_of(peer).clear()
 
 
 def check_leases(leases: Sized) -> None:
@@ -249,7 +249,7 @@ def check_leases(leases: Sized) -> None:
 
 def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
     """All consumers of a group see the same messages in the same way."""
-    if group.members:
+    if group.consumers:
         if filter_text(group.filter) != filter_text(wanted):
             raise FilterConflict(
                 f"group {group.name!r} on {group.topic!r} has consumers with "
@@ -274,7 +274,7 @@ def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
     group.order = KeyOrder(group.lane) if ordered else None
 
 
-def members_of(peer: Peer) -> dict[int, ConsumerSession]:
+def consumers_of(peer: Peer) -> dict[int, ConsumerSession]:
     """The consumers of one connection, by subscription."""
     found: dict[int, ConsumerSession] = peer.attachments.setdefault("members", {})
     return found

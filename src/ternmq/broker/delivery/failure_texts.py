@@ -25,7 +25,7 @@ class FailureTexts:
         return all(note.text is not None or note.offset < 0 for note in notes)
 
     @staticmethod
-    def recall(notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
+    def in_memory(notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
         """Those that are in memory."""
         return {
             note: failed
@@ -36,7 +36,7 @@ class FailureTexts:
     async def read(self, notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
         """Those that can be read."""
         notes = list(notes)
-        found = self.recall(notes)
+        found = self.in_memory(notes)
         stored = {note: note.offset for note in notes if note.text is None and note.offset >= 0}
         if stored:
             found |= await self._fetcher.run(lambda: self._read(stored))

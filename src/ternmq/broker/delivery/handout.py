@@ -29,14 +29,14 @@ class Handout(NamedTuple):
     lease: int
     slices: list[Slice]
     alone: bool = False
-    """A suspect (see `isolate`): its consumer holds nothing else."""
-    notes: Sequence[tuple[int, int, FailureNote]] = ()
+    """A suspect (see `poison_isolation`): its consumer holds nothing else."""
+    failure_notes: Sequence[tuple[int, int, FailureNote]] = ()
     """Where it says why rows failed before."""
     errors: Sequence[ErrorRow] = ()
     """The same, read."""
 
     def failures(self) -> set[FailureNote]:
-        return {note for _, _, note in self.notes}
+        return {note for _, _, note in self.failure_notes}
 
 
 NOBODY: tuple[None, int, int] = (None, 0, 0)

@@ -78,7 +78,7 @@ class BatchLookup:
     async def _read_ahead(self, group: ConsumerGroup, entry: ConsumeEntry) -> None:
         try:
             self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
-        except Unavailable:  # Not lost: another member of the broker group has it.
+        except Unavailable:  # Not lost: another server of the broker group has it.
             self._loop.call_later(AGAIN_S, self._feed, group)
             return
         except TernError as error:

@@ -23,9 +23,9 @@ log = get_logger()
 class OrderedPicker:
     """Picks for ordered groups."""
 
-    def __init__(self, *, groups: ConsumerGroups, looker: BatchLookup) -> None:
+    def __init__(self, *, groups: ConsumerGroups, lookup: BatchLookup) -> None:
         self._groups = groups
-        self._looker = looker
+        self._lookup = lookup
 
     def take(
         self, group: ConsumerGroup, order: KeyOrder, rows_max: int, size_max: int
@@ -36,7 +36,7 @@ class OrderedPicker:
         again: list[Piece] = []
         slices: list[Slice] = []
         size = noted = 0
-        taken = order.take(rows_max, lane.losses.suspects, self._held(group))
+        taken = order.take(rows_max, lane.poison.suspects, self._held(group))
         for index, (sequence, entry) in enumerate(taken):
             if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
                 if slices and (size + entry.size > size_max or noted >= NOTES_PER_PULL):
@@ -72,7 +72,7 @@ class OrderedPicker:
         """Get to know rows ahead, up to the bound."""
         lane = group.lane
         while not order.full and order.scanned < lane.end:
-            entries = self._looker.entries(group, order.scanned)
+            entries = self._lookup.entries(group, order.scanned)
             if not entries:
                 return
             for entry in entries:
@@ -103,7 +103,7 @@ class OrderedPicker:
         end = entry.base_sequence + entry.count
         if end > lane.end:
             return False
-        view = self._looker.view(group, entry)
+        view = self._lookup.view(group, entry)
         if view is None:
             return False
         if entry.base_sequence > lane.next:

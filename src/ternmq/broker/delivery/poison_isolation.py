@@ -1,12 +1,12 @@
 """Isolation: a row that may have killed its consumer is tried by one that holds nothing else.
 
-`losses` says which rows are suspects; this says who may be given what. While a suspect is ready,
-one connection that could take it gets nothing more (it *drains*); as soon as a connection holds
-nothing at all, of any group, it gets one suspect, and nothing else until that row is settled or
-lost. The other connections go on as if nothing had happened. So whatever a vanished consumer held,
-there is never more than one row that is blamed for it.
+`groups/poison.py` says which rows are suspects; this says who may be given what. While a suspect is
+ready, one connection that could take it gets nothing more (it *drains*); as soon as a connection
+holds nothing at all, of any group, it gets one suspect, and nothing else until that row is settled
+or lost. The other connections go on as if nothing had happened. So whatever a vanished consumer
+held, there is never more than one row that is blamed for it.
 
-Only looks and notes; the deliverer acts.
+Only looks and notes; `PullHandler` acts.
 """
 
 from enum import Enum
@@ -26,14 +26,14 @@ class PoisonIsolation(Enum):
     NOTHING = 2
 
 
-def admit(member: ConsumerSession) -> PoisonIsolation | ConsumerGroup:
+def admit(consumer: ConsumerSession) -> PoisonIsolation | ConsumerGroup:
     """What this consumer may be given now; a group means: one suspect of it, alone."""
-    peer = member.peer
+    peer = consumer.peer
     if _is_alone(peer):
         return PoisonIsolation.NOTHING
-    session = member.session.hex()
+    session = consumer.session.hex()
     wanting = next(
-        (g for g in member.groups if wants(g) and session not in g.settings.paused_sessions), None
+        (g for g in consumer.groups if wants(g) and session not in g.settings.paused_sessions), None
     )
     if wanting is None:
         return PoisonIsolation.NOTHING if _drains(peer) else PoisonIsolation.ANYTHING
@@ -48,7 +48,7 @@ def admit(member: ConsumerSession) -> PoisonIsolation | ConsumerGroup:
 
 def wants(group: ConsumerGroup) -> bool:
     """Has this group a suspect that is ready?"""
-    suspects = group.lane.losses.suspects
+    suspects = group.lane.poison.suspects
     if not len(suspects) or group.settings.paused or group.halted or group.deleted:
         return False
     if group.order is not None:
@@ -56,10 +56,10 @@ def wants(group: ConsumerGroup) -> bool:
     return group.lane.suspect() is not None
 
 
-def note_alone(member: ConsumerSession, group: ConsumerGroup, lease: int) -> None:
+def note_alone(consumer: ConsumerSession, group: ConsumerGroup, lease: int) -> None:
     """A suspect was handed out: its consumer gets nothing else while it holds it."""
     group.quiet = None
-    member.peer.attachments[_ALONE] = (group.lane, lease)
+    consumer.peer.attachments[_ALONE] = (group.lane, lease)
 
 
 def isolating(peer: Peer) -> bool:
@@ -68,9 +68,11 @@ def isolating(peer: Peer) -> bool:
 
 
 def holds_anything(peer: Peer) -> bool:
-    members: dict[int, ConsumerSession] = peer.attachments.get("members", {})
-    lanes = {id(group.lane): group.lane for m in members.values() for group in m.groups}
-    return any(lease.owner in members for lane in lanes.values() for lease in lane.leases.values())
+    consumers: dict[int, ConsumerSession] = peer.attachments.get("members", {})
+    lanes = {id(group.lane): group.lane for m in consumers.values() for group in m.groups}
+    return any(
+        lease.owner in consumers for lane in lanes.values() for lease in lane.leases.values()
+    )
 
 
 def _is_alone(peer: Peer) -> bool:
@@ -97,4 +99,4 @@ def _drains(peer: Peer) -> bool:
 
 
 def _takes_part(group: ConsumerGroup, peer: Peer) -> bool:
-    return any(member.peer is peer for member in group.members.values())
+    return any(consumer.peer is peer for consumer in group.consumers.values())

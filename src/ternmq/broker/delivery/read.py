@@ -124,7 +124,7 @@ class ReadHandler:
             peer.answer(_READ, correlation, DELIVERED.pack(0, 0, at))
             return True
         limits = (min(max(request.rows_max, 1), ROWS_MAX), min(max(request.size_max, 1), SIZE_MAX))
-        place = PendingRead(peer, correlation, topic_id, frozenset(request.columns))
+        pending = PendingRead(peer, correlation, topic_id, frozenset(request.columns))
         entries = self._consume.entries_nowait(topic_id, at, rows_max=limits[0], size_max=limits[1])
         if entries is not None:
             slices = choose(entries, at, stop, *limits)
@@ -133,32 +133,32 @@ class ReadHandler:
             except Corrupt:
                 batches = None
             if batches is not None:
-                self._send(place, slices, batches, following(slices, stop))
+                self._send(pending, slices, batches, following(slices, stop))
                 return True
         peer.hold(limits[1])  # So a client cannot have more read for it than it takes.
-        task = self._loop.create_task(self._send_later(place, at, stop, limits))
+        task = self._loop.create_task(self._send_later(pending, at, stop, limits))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
         return True
 
     async def _send_later(
-        self, place: PendingRead, at: int, stop: int, limits: tuple[int, int]
+        self, pending: PendingRead, at: int, stop: int, limits: tuple[int, int]
     ) -> None:
         """The same with a thread that may wait for the disk."""
         try:
             entries = await self._fetcher.run(
                 lambda: self._consume.entries(
-                    place.topic_id, at, rows_max=limits[0], size_max=limits[1]
+                    pending.topic_id, at, rows_max=limits[0], size_max=limits[1]
                 )
             )
             slices = choose(entries, at, stop, *limits)
             readable, batches = await self._read(slices)
         except TernError as error:
-            place.peer.fail(_READ, place.correlation, error)
+            pending.peer.fail(_READ, pending.correlation, error)
             return
         finally:
-            place.peer.release(limits[1])
-        self._send(place, readable, batches, following(slices, stop))
+            pending.peer.release(limits[1])
+        self._send(pending, readable, batches, following(slices, stop))
 
     async def _read(self, slices: list[Slice]) -> tuple[list[Slice], list[Buffer]]:
         """What can be read; damaged batches are passed over like removed ones, and said so."""
@@ -182,16 +182,16 @@ class ReadHandler:
         return readable, batches
 
     def _send(
-        self, place: PendingRead, slices: list[Slice], batches: list[Buffer], upto: int
+        self, pending: PendingRead, slices: list[Slice], batches: list[Buffer], upto: int
     ) -> None:
         buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, upto)]
-        wrapping = Envelopes(0, place.topic_id)
+        envelopes = Envelopes(0, pending.topic_id)
         for piece, batch in zip(slices, batches, strict=True):
-            if place.columns:
-                buffers += _projected(piece, batch, place)
+            if pending.columns:
+                buffers += _projected(piece, batch, pending)
             else:
-                buffers += wrapping.wrap(piece, batch)
-        place.peer.answer(_READ, place.correlation, *buffers)
+                buffers += envelopes.wrap(piece, batch)
+        pending.peer.answer(_READ, pending.correlation, *buffers)
 
 
 def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
@@ -199,12 +199,12 @@ def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
     peer.attachments["reads"] -= 1
 
 
-def _projected(piece: Slice, batch: Buffer, place: PendingRead) -> list[Buffer]:
+def _projected(piece: Slice, batch: Buffer, pending: PendingRead) -> list[Buffer]:
     """The envelope and what is wanted of the batch: columns, and all rows of it."""
-    smaller = project(batch, place.columns)
+    smaller = project(batch, pending.columns)
     head = pack_envelope(
         lease=0,
-        lane=place.topic_id,
+        lane=pending.topic_id,
         selection=piece.selection,
         attempts=[],
         batch_size=len(smaller),

@@ -1,7 +1,8 @@
-"""The groups of a broker: every lane with its names, members and waiters, and the replay at start.
+"""The groups of a broker: each lane with its names, consumers and waiting requests, and replay.
+replay.
 
 A group on a topic has a `Lane` (the state machine) and around it what lives only while the broker
-does: members, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
+does: consumers, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
 records and, at start, pull-log records back into lanes. It does no I/O: records go to whoever was
 handed in as `record`.
 """
@@ -101,8 +102,8 @@ class ConsumerGroup:
     topic: str
     created_at_ms: int
     lane: Lane
-    members: dict[int, ConsumerSession] = field(default_factory=dict)
-    waiters: deque[Any] = field(default_factory=deque)
+    consumers: dict[int, ConsumerSession] = field(default_factory=dict)
+    waiting_pulls: deque[Any] = field(default_factory=deque)
     records: int = 0  # Written since the last snapshot.
     snapshot_after: int = 0  # Scattered rows: not before this moment.
     deleted: bool = False
@@ -112,8 +113,8 @@ class ConsumerGroup:
     filter: Filter | None = None  # Of the consumers that are there.
     unsifted: int = 0  # Rows below may have been handed out by another filter than that.
     order: KeyOrder | None = None  # Where the subscription is ordered.
-    unacked: Outcomes = field(default_factory=Outcomes)
-    asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    pending_confirms: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
     halted: bool = False  # Consuming its topic is paused.
     full: bool = False  # Somebody waits for room below a bound of what may be in flight.
     ranks: PriorityRanks | None = None  # Where it hands out by priority.
@@ -139,12 +140,12 @@ class ConsumerGroup:
         """A step of the lane was made: remember how rows were settled."""
         if change.kind is PullKind.RESET:
             if self.lane.passed is None:
-                self.unacked.begin(self.lane.start, change.ranges[0][0])
+                self.outcomes.begin(self.lane.start, change.ranges[0][0])
             else:
-                self.unacked.skip(self.lane.passed)
+                self.outcomes.skip(self.lane.passed)
             self.lane.passed = None
         else:
-            self.unacked.note(change)
+            self.outcomes.note(change)
 
     def ledger(self) -> LedgerLine:
         line = self.lane.ledger()
@@ -164,7 +165,7 @@ class ConsumerGroups:
     def __init__(self, *, clock: Clock, record: Recorder) -> None:
         self._clock = clock
         self._record = record
-        self._recall = FailureCache()
+        self._failure_cache = FailureCache()
         self._by_topic: dict[int, dict[str, ConsumerGroup]] = {}
         self._wakes: list[tuple[int, int, ConsumerGroup]] = []
         self._lease = 0
@@ -218,7 +219,7 @@ class ConsumerGroups:
         return lease >> LEASE_GROUP_BITS <= self._lease
 
     def new_ticket(self) -> int:
-        """A number for a member or a subscription."""
+        """A number for a consumer."""
         self._ticket += 1
         return self._ticket
 
@@ -234,7 +235,7 @@ class ConsumerGroups:
             del named[group.name]
         if not named:
             self._by_topic.pop(group.topic_id, None)
-        if group.asked:
+        if group.pending_confirms:
             self.on_settled(group)
 
     def write(self, group: ConsumerGroup, changes: Iterable[LaneEvent]) -> None:
@@ -242,8 +243,10 @@ class ConsumerGroups:
         written = list(changes)
         for change in written:
             group.records += 1
-            told = None if change.note is None else partial(self._recall.written, change.note)
-            self._record(self.to_record(group, change), told)
+            placed = (
+                None if change.note is None else partial(self._failure_cache.written, change.note)
+            )
+            self._record(self.to_record(group, change), placed)
         if group.order is not None:
             group.order.apply(written, group.lane)
 
@@ -251,7 +254,7 @@ class ConsumerGroups:
         """Every change passes here on its way to the log."""
         if change.kind in SETTLING:
             group.note(change)
-            if group.asked:
+            if group.pending_confirms:
                 self.on_settled(group)
         outcome = OUTCOMES.get(change.kind)
         if outcome is not None:
@@ -288,7 +291,7 @@ class ConsumerGroups:
             created_at_ms=group.created_at_ms,
             now=self.now(),
             settings=group.settings,
-            unacked=group.unacked,
+            outcomes=group.outcomes,
         )
         return self.to_record(group, LaneEvent(PullKind.SNAPSHOT, (), text=text))
 
@@ -297,7 +300,7 @@ class ConsumerGroups:
         now = self.now()
         end = group.lane.end
         state, group.lane = snapshot.load(record.text, now=now, waited_ms=0, grace_until=now)
-        group.unacked = state.unacked_rows()
+        group.outcomes = state.kept_outcomes()
         group.lane.grow(end)
         if group.order is not None:
             group.order = KeyOrder(group.lane)
@@ -349,7 +352,7 @@ class ConsumerGroups:
                 )
                 group = self._new(record, state.group, state.start, state.created_at_ms)
                 group.lane, group.settings = lane, state.settings
-                group.unacked = state.unacked_rows()
+                group.outcomes = state.kept_outcomes()
                 newest = max(lane.leases, default=0)
                 self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
                 by_id[key] = group

@@ -79,13 +79,13 @@ def _over(limited: Topic, wait_s: float, peer: Peer) -> OverLimit:
     who = f"application {app!r} may send" if own else f"topic {limited.name!r} takes"
     wait_ms = int(wait_s * 1000) + 1
     return OverLimit(
-        f"{who} at most {said(limited.settings.rate, limited.settings.bytes_rate)}; "
+        f"{who} at most {rates_text(limited.settings.rate, limited.settings.bytes_rate)}; "
         f"there is room again in {wait_ms} ms",
         wait_ms=wait_ms,
     )
 
 
-def said(rate: int, bytes_rate: int) -> str:
+def rates_text(rate: int, bytes_rate: int) -> str:
     parts = [f"{rate} messages/s"] if rate else []
     parts += [f"{bytes_rate} bytes/s"] if bytes_rate else []
     return " and ".join(parts)

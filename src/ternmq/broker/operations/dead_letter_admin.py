@@ -15,7 +15,7 @@ from functools import partial
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
-from ternmq.broker.acks.dead_letters import ERROR_NOTES
+from ternmq.broker.acks.dead_letters import ERROR_PROPERTIES
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.groups import ConsumerGroup
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of
@@ -34,7 +34,7 @@ from ternmq.wire.messages.dead_letters import (
 )
 from ternmq.wire.messages.topics import Topic
 
-DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
+DEATH_PROPERTIES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_PROPERTIES})
 
 
 class DeadLetterAdmin:
@@ -44,57 +44,59 @@ class DeadLetterAdmin:
         self,
         *,
         topics: TopicNames,
-        members: Consumers,
-        desk: ReviewQueue,
-        writer: InternalProducer,
+        consumers: Consumers,
+        review_queue: ReviewQueue,
+        internal_producer: InternalProducer,
     ) -> None:
         self._topics = topics
-        self._members = members
-        self._desk = desk
-        self._writer = writer
+        self._consumers = consumers
+        self._review_queue = review_queue
+        self._internal_producer = internal_producer
 
     async def open(self, request: DeadFind) -> DeadOpen:
         """Which letters nobody has handled yet, as ranges of the dead-letter topic."""
         check_name("group", request.group)
         if self._topics.find(dead_topic(request.group)) is None:
             return DeadOpen(ranges=[])
-        lane = (await self._desk_of(request.group)).lane
+        lane = (await self._reviewed(request.group)).lane
         return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
 
     async def delete(self, request: DeadHandle) -> DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""
-        return await self._desk.delete(await self._desk_of(request.group), request.ranges)
+        return await self._review_queue.delete(await self._reviewed(request.group), request.ranges)
 
     async def resend(self, request: DeadHandle) -> DeadDone:
         """Send open letters again, each to the lane of the topic it came from."""
-        desk = await self._desk_of(request.group)
-        send_one = partial(self._resend_one, request.group, desk)
-        return await self._desk.send(desk, request.ranges, send_one)
+        reviewed = await self._reviewed(request.group)
+        send_one = partial(self._resend_one, request.group, reviewed)
+        return await self._review_queue.send(reviewed, request.ranges, send_one)
 
-    async def _desk_of(self, group: str) -> ConsumerGroup:
+    async def _reviewed(self, group: str) -> ConsumerGroup:
         topic = self._topics.find(dead_topic(group))
         if topic is None:
             raise TopicNotFound(f"group {group!r} has no dead letters")
-        return await self._desk.of(topic)
+        return await self._review_queue.of(topic)
 
-    async def _resend_one(self, group: str, desk: ConsumerGroup, sequence: int) -> None:
-        entry, view = await self._writer.look(desk.topic_id, sequence)
+    async def _resend_one(self, group: str, reviewed: ConsumerGroup, sequence: int) -> None:
+        entry, view = await self._internal_producer.look(reviewed.topic_id, sequence)
         row = sequence - entry.base_sequence
         name = str(view.properties(row).get("%topic", ""))
         original = self._topics.find(name)
         if original is None:
             raise TopicNotFound(f"topic {name!r}, where it came from, does not exist any more")
-        lane_topic = await self._members.open_lane(original, group)
-        await self._writer.store(lane_topic, [_copy(view, row)])
+        lane_topic = await self._consumers.open_lane(original, group)
+        await self._internal_producer.store(lane_topic, [_copy(view, row)])
 
 
 class RefusedAdmin:
     """The REFUSED commands."""
 
-    def __init__(self, *, topics: TopicNames, desk: ReviewQueue, writer: InternalProducer) -> None:
+    def __init__(
+        self, *, topics: TopicNames, review_queue: ReviewQueue, internal_producer: InternalProducer
+    ) -> None:
         self._topics = topics
-        self._desk = desk
-        self._writer = writer
+        self._review_queue = review_queue
+        self._internal_producer = internal_producer
 
     async def open(self, request: RefusedFind) -> DeadOpen:
         """Which messages nobody has handled yet, as ranges of the hidden topic."""
@@ -102,19 +104,21 @@ class RefusedAdmin:
         aside = self._topics.find(refused_topic(request.topic))
         if aside is None:
             return DeadOpen(ranges=[])
-        lane = (await self._desk.of(aside)).lane
+        lane = (await self._review_queue.of(aside)).lane
         return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
 
     async def delete(self, request: RefusedHandle) -> DeadDone:
         """Let messages go: they are handled, and nothing comes of them."""
-        desk = await self._desk.of(self._aside(request.topic))
-        return await self._desk.delete(desk, request.ranges)
+        reviewed = await self._review_queue.of(self._aside(request.topic))
+        return await self._review_queue.delete(reviewed, request.ranges)
 
     async def resend(self, request: RefusedHandle) -> DeadDone:
         """Put open messages into their topic."""
         topic = self._topics.get(request.topic)
-        desk = await self._desk.of(self._aside(request.topic))
-        return await self._desk.send(desk, request.ranges, partial(self._resend_one, topic, desk))
+        reviewed = await self._review_queue.of(self._aside(request.topic))
+        return await self._review_queue.send(
+            reviewed, request.ranges, partial(self._resend_one, topic, reviewed)
+        )
 
     def _aside(self, topic: str) -> Topic:
         aside = self._topics.find(refused_topic(topic))
@@ -122,10 +126,10 @@ class RefusedAdmin:
             raise TopicNotFound(f"nothing of topic {topic!r} was put aside")
         return aside
 
-    async def _resend_one(self, topic: Topic, desk: ConsumerGroup, sequence: int) -> None:
-        entry, view = await self._writer.look(desk.topic_id, sequence)
+    async def _resend_one(self, topic: Topic, reviewed: ConsumerGroup, sequence: int) -> None:
+        entry, view = await self._internal_producer.look(reviewed.topic_id, sequence)
         row = sequence - entry.base_sequence
-        await self._writer.store(topic, [copy_of(view, row, {"%resent": 1})])
+        await self._internal_producer.store(topic, [copy_of(view, row, {"%resent": 1})])
 
 
 def _copy(view: BatchView, row: int) -> Outgoing:
@@ -133,5 +137,7 @@ def _copy(view: BatchView, row: int) -> Outgoing:
     resent = view.properties(row).get("%resent", 0)
     copy = copy_of(view, row, {"%resent": (resent if isinstance(resent, int) else 0) + 1})
     properties = copy.properties or {}
-    copy.properties = {name: properties[name] for name in properties if name not in DEATH_NOTES}
+    copy.properties = {
+        name: properties[name] for name in properties if name not in DEATH_PROPERTIES
+    }
     return copy

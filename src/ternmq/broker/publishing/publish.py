@@ -109,7 +109,7 @@ class Publisher:
         committer: Committer,
         producers: ProducerTable,
         limits: SendLimits,
-        figures: TrafficCounters,
+        traffic: TrafficCounters,
         slots: Slots,
         clock: Clock,
     ) -> None:
@@ -118,7 +118,7 @@ class Publisher:
         """Do producers have to go elsewhere? Set by who knows."""
         self._slots = slots
         self._limits = limits
-        self._figures = figures
+        self._traffic = traffic
         self._committer = committer
         self._producers = producers
         self._now_ms = clock.now_ms
@@ -252,7 +252,7 @@ class Publisher:
                 _check_sizes(batch, topic)
         except TernError as error:
             rows = incoming.row_count
-            self._figures.refuse(
+            self._traffic.refuse(
                 topic.id, "size" if isinstance(error, TooLarge) else "closed", rows
             )
             raise
@@ -263,14 +263,14 @@ class Publisher:
         """Is it too much now? Raises while sending to the topic is paused."""
         rows = incoming.row_count
         if topic.settings.paused:
-            self._figures.refuse(topic.id, "paused", rows)
+            self._traffic.refuse(topic.id, "paused", rows)
             raise Paused(
                 f"sending to topic {topic.name!r} is paused; 'tern topic resume {topic.name}' "
                 "ends that"
             )
         over = self._limits.turn_away(topic, peer, rows, len(batch))
         if over is not None:
-            self._figures.refuse(topic.id, "limit", rows)
+            self._traffic.refuse(topic.id, "limit", rows)
         return over
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
@@ -314,7 +314,7 @@ class Publisher:
         if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
             del self._newest[pending.key[0]]
         if error is not None:
-            self._figures.not_stored(pending.topic.id, pending.count, error)
+            self._traffic.not_stored(pending.topic.id, pending.count, error)
 
 
 def put_aside(topic: Topic, rows: int) -> PutAside:

@@ -72,7 +72,7 @@ class CheckBack:
         settings: HalfSettings,
         now_ms: Callable[[], int],
     ) -> None:
-        self._transactions = transactions
+        self._half_batches = transactions
         self._halves = halves
         self._fetcher = fetcher
         self._directory = directory
@@ -152,12 +152,12 @@ class CheckBack:
         shown = one.info.name or one.info.transaction.hex()
         if one.info.name or one.dropped_at_ms:
             log.warning("transaction expired: rolled back", transaction=shown, app=one.app)
-            await self._transactions.decide("rollback", [one])
+            await self._half_batches.decide("rollback", [one])
         elif (
             one.checks >= (one.info.checks_max or self._settings.checks_max)
             or now - one.last_at_ms >= self._settings.parked_ms  # Nobody came to be asked.
         ):
-            await self._transactions.decide("drop", [one])
+            await self._half_batches.decide("drop", [one])
             self._halves.dropped += 1
             log.error(
                 "transaction dropped: nobody knows what became of it; 'tern half list' shows it",

@@ -37,7 +37,7 @@ class Unfenced:
     """DETACHED_END for names whose attempts stand side by side."""
 
     def __init__(self, transactions: HalfBatches, halves: TransactionTable) -> None:
-        self._transactions = transactions
+        self._half_batches = transactions
         self._halves = halves
         self._claims: dict[str, asyncio.Future[None]] = {}
         self._new_future: Callable[[], asyncio.Future[None]]
@@ -69,7 +69,7 @@ class Unfenced:
             raise TransactionNotFound(f"attempts {missing} of {name!r} are not known here")
         opened = [one for at in counting if isinstance(one := known.get(at), OpenTransaction)]
         keys = [detached_key(name, at) for at in counting]
-        await self._transactions.decide("commit", opened, keys=keys)
+        await self._half_batches.decide("commit", opened, keys=keys)
         return counting
 
     async def _abort(self, request: DetachedEnd, known: Known, before: list[int]) -> HalfEnded:
@@ -79,7 +79,7 @@ class Unfenced:
             return _answer(before, repeated=True)
         here = request.attempts
         if not here:
-            await self._transactions.arrived(request.name)
+            await self._half_batches.arrived(request.name)
             known = self._halves.attempts(request.name)
             here = list(known)
         named = list(dict.fromkeys(here + request.elsewhere))
@@ -89,7 +89,7 @@ class Unfenced:
 
     async def _roll_back_others(self, name: str, attempts: list[int]) -> None:
         """After the commit: nothing more is staged now than what is on its way."""
-        await self._transactions.arrived(name)
+        await self._half_batches.arrived(name)
         known = self._halves.attempts(name)
         others = [at for at, one in known.items() if isinstance(one, OpenTransaction)]
         await self._roll_back(name, [at for at in others if at not in attempts])
@@ -98,7 +98,7 @@ class Unfenced:
         for first in range(0, len(attempts), ROLLED_BACK_AT_ONCE):
             keys = [detached_key(name, at) for at in attempts[first : first + ROLLED_BACK_AT_ONCE]]
             opened = [one for key in keys if (one := self._halves.open.get(key)) is not None]
-            await self._transactions.decide("rollback", opened, keys=keys)
+            await self._half_batches.decide("rollback", opened, keys=keys)
 
     @asynccontextmanager
     async def _claim(self, name: str) -> AsyncIterator[None]:
