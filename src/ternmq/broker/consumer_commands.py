@@ -2,9 +2,9 @@
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.large_acks import SLICE
-from ternmq.broker.delivery.consumers import Consumers, consumers_of
+from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerSession, client_state
 from ternmq.core.errors import BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
@@ -52,7 +52,7 @@ class ConsumerCommands:
         return self._consumers.renew(_consumer(peer, request.subscription), request)
 
     def leave(self, peer: Peer, request: Leave) -> Record:
-        consumer = consumers_of(peer).get(request.subscription)
+        consumer = client_state(peer).consumers.get(request.subscription)
         if consumer is not None:
             self._ack_handler.leaves(consumer)
             self._consumers.leave(peer, consumer)
@@ -66,7 +66,7 @@ def _rest(peer: Peer, verdicts: int) -> None:
 
 
 def _consumer(peer: Peer, subscription: int) -> ConsumerSession:
-    consumer = consumers_of(peer).get(subscription)
+    consumer = client_state(peer).consumers.get(subscription)
     if consumer is None:
         raise BadRequest(f"subscription {subscription} is not of this connection; join first")
     return consumer

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ternmq.broker.follower import BrokerFollower
-from ternmq.broker.leader import BrokerParts, open_store
+from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.core.clock import Clock
 from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
@@ -20,6 +20,7 @@ from ternmq.replication.member.server_kind import CopiedLog, FrameRouter, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
+from ternmq.storage.config import StorageConfig
 from ternmq.storage.files import checkpoint, unclean
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
@@ -108,24 +109,19 @@ class BrokerReplicatedStore:
 
     def serving(self, context: MemberContext, leader: Leader) -> "BrokerLeader":
         self._store.messages.judge = context.judge
-        parts = BrokerParts(
-            context.config,
-            self._store,
-            context.directory,
-            context.clock,
-            context.disk,
-            safety=leader,
+        member = BrokerMember(
+            id=context.me,
+            gate=leader,
+            listener=context.listener,
             url=self._url,
+            draining=lambda: context.standing.draining,
+            cold_below=lambda: _cold_below(context.config, self._store, leader),
         )
-        parts.publisher.draining = lambda: context.standing.draining
-        parts.ack_handler.waits = parts.confirmer.waits = parts.router.waits
-        parts.router.waits.stuck = lambda: leader.refusal.message if leader.refusal else None
-        parts.pull_handler.cold_below = lambda: _cold_below(context.config, self._store, leader)
-        parts.listener, parts.member = context.listener, context.me
-        context.topic_deleted, context.topic_changed = (
-            parts.topic_deleted,
-            parts.admin.topic_changed,
+        parts = BrokerParts(
+            context.config, self._store, context.directory, context.clock, context.disk, member
         )
+        context.topic_deleted = parts.topic_deleted
+        context.topic_changed = parts.admin.topic_changed
         return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
     def copying(self, context: MemberContext) -> BrokerFollower:
@@ -153,7 +149,7 @@ class BrokerLeader:
     def loops(self) -> Loops:
         parts = self._parts
         return {
-            "upkeep": parts.timers.run,
+            "timers": parts.timers.run,
             "checkpoints": parts.timers.run_checkpoints,
             "alarms": parts.stats.run_alarms,
             "index": parts.timers.run_index,
@@ -161,20 +157,44 @@ class BrokerLeader:
             "retention": parts.retention.run,
             "check-back": parts.check_back.run,
             "slots": parts.slots.run,
-            "waits": parts.router.waits.run,
+            "stuck-requests": parts.stuck_requests.run,
         }
 
     def lost(self, peer: Peer) -> None:
         self._parts.lost(peer)
 
     async def scrape(self, out: Samples) -> None:
-        await self._parts.scrape(out)
+        await self._parts.status.scrape(out)
 
     async def stop(self, listener: Listener) -> None:
         await self._parts.stop(listener)
 
     async def close(self) -> None:
         await self._parts.close()
+
+
+def open_store(
+    config: NodeConfig, epoch: int, clock: Clock, disk: Disk, suffix: bool = False
+) -> Store:
+    """Open and recover the data directory; blocking. With `suffix` only what is known to be safe
+    is visible."""
+    settings = StorageConfig(
+        flush=config.flush.value,
+        flush_interval_ms=config.flush_interval_ms,
+        flush_bytes=config.flush_bytes,
+        segment_size=config.segment_size,
+        min_free=config.disk_free_min,
+        full_percent=config.disk_full_percent,
+        pull_keep=config.delivery_records_keep,
+    )
+    return Store.open(
+        disk,
+        config.data_dir / "broker",
+        clock=clock,
+        epoch=epoch,
+        config=settings,
+        suffix=suffix,
+    )
 
 
 def _cold_below(config: NodeConfig, store: Store, leader: Leader) -> int | None:

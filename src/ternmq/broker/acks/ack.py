@@ -13,13 +13,9 @@ from ternmq.broker.acks.dead_letters import DeadLetterWriter, DeadRows
 from ternmq.broker.acks.large_acks import Applied, LargeAcks
 from ternmq.broker.delivery.poison_isolation import isolating
 from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
 from ternmq.broker.groups.failure_notes import pack_failure
-from ternmq.broker.groups.groups import (
-    LEASE_GROUP_MASK,
-    ConsumerGroup,
-    ConsumerGroups,
-    ConsumerSession,
-)
+from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.lane import NO_REASON, VANISHED, Why
 from ternmq.broker.groups.lane_event import LaneEvent, Piece, together
 from ternmq.broker.groups.lease import RetryRule
@@ -39,13 +35,19 @@ log = get_logger()
 
 _ACK = int(Command.ACK)
 NUMBER_MAX = 2**63
+LOOK_S = 0.01
 
 
 class AckHandler:
     """What consumers say about rows they were handed."""
 
     def __init__(
-        self, *, groups: ConsumerGroups, pull_handler: PullHandler, dead_letters: DeadLetterWriter
+        self,
+        *,
+        groups: ConsumerGroups,
+        pull_handler: PullHandler,
+        dead_letters: DeadLetterWriter,
+        stuck_requests: StuckRequests,
     ) -> None:
         self._groups = groups
         self._pull_handler = pull_handler
@@ -53,8 +55,7 @@ class AckHandler:
         self._moving: set[asyncio.Task[None]] = set()
         self._pending_requests = PendingRequests()
         self._large_acks = LargeAcks(self._apply)
-        pull_handler.on_expired = self.expire
-        self.waits = StuckRequests()
+        self._stuck_requests = stuck_requests
 
     def settle(self, consumer: ConsumerSession, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
@@ -109,7 +110,7 @@ class AckHandler:
                 peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
 
         task.add_done_callback(tell)
-        self.waits.watch(task, give_up)
+        self._stuck_requests.watch(task, give_up)
 
     def expire(self, group: ConsumerGroup, lease: int, ranges: list[tuple[int, int]]) -> None:
         """Leased rows whose time is over: kept as dead letters, counted as expired."""
@@ -128,6 +129,16 @@ class AckHandler:
     async def move(self, deaths: list[DeadRows]) -> None:
         """Copy rows to the dead letters; raises what kept them from it."""
         await self._move(deaths)
+
+    async def wait_for_last_acks(self, within_s: float) -> None:
+        """Consumers that were told of a stop settle what they have done and give back what they
+        have not begun: nobody gets that twice. Those in the middle of something are not waited for.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        busy = [group.lane for group in self._groups if group.consumers]
+        while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
 
     async def finish(self) -> None:
         """Wait for what has begun, moves to the dead letters too."""
@@ -182,8 +193,8 @@ class AckHandler:
                 freed.append(group)
         for group, changes in noted.items():
             self._groups.write(group, together(changes))
-        if isolating(consumer.peer):
-            touched |= {group.id: group for group in groups_of(consumer.peer)}
+        if isolating(consumer.client):
+            touched |= {group.id: group for group in groups_of(consumer.client)}
         for group in touched.values():
             self._groups.schedule(group)
             if group.waiting_pulls:
@@ -240,10 +251,9 @@ def _check(done: Sequence[Done]) -> None:
             raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
 
 
-def groups_of(peer: Peer) -> list[ConsumerGroup]:
+def groups_of(client: ClientState) -> list[ConsumerGroup]:
     """Every group that a connection takes part in."""
-    consumers: dict[int, ConsumerSession] = peer.attachments.get("members", {})
-    return [group for consumer in consumers.values() for group in consumer.groups]
+    return [group for consumer in client.consumers.values() for group in consumer.groups]
 
 
 def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:

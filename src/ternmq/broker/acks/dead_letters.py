@@ -13,8 +13,9 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.failure_texts import FailureTexts
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import Failed, read_failure
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane import NO_REASON, Why
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.broker.log.commit import Committer

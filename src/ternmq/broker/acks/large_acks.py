@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ternmq.broker.acks.dead_letters import DeadRows
-from ternmq.broker.groups.groups import ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerSession
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.pull import Done

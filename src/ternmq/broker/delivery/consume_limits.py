@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
 from ternmq.broker.limits.send_limits import GATES_MAX, Gates
 from ternmq.broker.limits.token_bucket import Gate
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.discovery.app_limits import consume_limit
-from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.groups import GroupSettings
 from ternmq.wire.messages.topics import Topic
 
@@ -55,7 +54,7 @@ class ConsumeLimits:
         self._apps = Gates(now)
         self._groups: dict[tuple[str, str], Gate] = {}
 
-    def room(
+    def allowance(
         self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int
     ) -> PullAllowance:
         """How much of what is wanted this consumer may get of this group."""
@@ -76,7 +75,7 @@ class ConsumeLimits:
                     0, 0, "too many messages of this consumer are in flight", alone=True
                 )
         own = self._gate(group) if settings.rate or settings.bytes_rate else None
-        app = self._apps.of(self._find(app_limit_name(consumer.peer)))
+        app = self._apps.of(self._find(consume_limit(_app(consumer))))
         if own is None and app is None:
             return PullAllowance(rows, size_max)
         return self._below(own, app, rows, size_max)
@@ -90,7 +89,7 @@ class ConsumeLimits:
         self._traffic.handed_out(group.id, rows, size)
         if group.settings.rate or group.settings.bytes_rate:
             self._gate(group).take(rows, size)
-        app = self._apps.of(self._find(app_limit_name(consumer.peer)))
+        app = self._apps.of(self._find(consume_limit(_app(consumer))))
         if app is not None:
             app.take(rows, size)
 
@@ -141,13 +140,9 @@ def held_by(group: ConsumerGroup, consumer: ConsumerSession) -> int:
     return sum(lease.rows.count for lease in leases if lease.owner == consumer.id)
 
 
-def app_limit_name(peer: Peer) -> str:
-    """Worked out once for each connection."""
-    name: str | None = peer.attachments.get("consume_limit")
-    if name is None:
-        name = consume_limit(peer.hello.app if peer.hello else "")
-        peer.attachments["consume_limit"] = name
-    return name
+def _app(consumer: ConsumerSession) -> str:
+    hello = consumer.peer.hello
+    return hello.app if hello else ""
 
 
 def _line(group: ConsumerGroup) -> tuple[str, str]:

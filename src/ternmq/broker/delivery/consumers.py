@@ -9,23 +9,19 @@ is answered (Q4, D9).
 import asyncio
 from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, client_state
 from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
-from ternmq.broker.groups.groups import (
-    LEASE_GROUP_MASK,
-    ConsumerGroup,
-    ConsumerGroups,
-    ConsumerSession,
-)
+from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import TopicNames, lane_topic
-from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
@@ -44,6 +40,16 @@ LEASES_MAX = 100_000  # Named in one request.
 CONSUMERS_MAX = 1_000  # Of one connection.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """How long consumers keep rows."""
+
+    lease_ms: int
+    """Without a word of the consumer."""
+    grace_ms: int
+    """After its connection is lost."""
+
+
 class Consumers:
     """The JOIN, RENEW and LEAVE commands."""
 
@@ -56,7 +62,7 @@ class Consumers:
         consume: ConsumeLog,
         committer: Committer,
         pull_handler: PullHandler,
-        clock: Clock,
+        leases: LeaseTimes,
     ) -> None:
         self._groups = groups
         self._topics = topics
@@ -64,10 +70,8 @@ class Consumers:
         self._consume = consume
         self._committer = committer
         self._pull_handler = pull_handler
-        self._clock = clock
+        self._leases = leases
         self._making: dict[tuple[int, str], asyncio.Lock] = {}
-        self.lease_ms = 60_000
-        self.grace_ms = 5_000
 
     async def join(self, peer: Peer, request: Join) -> Joined:
         """Take part in a group on one or several topics (R24)."""
@@ -77,7 +81,7 @@ class Consumers:
             raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
         if request.attempts_max is not None and not 0 <= request.attempts_max <= ATTEMPTS_MAX:
             raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
-        if len(consumers_of(peer)) >= CONSUMERS_MAX:
+        if len(client_state(peer).consumers) >= CONSUMERS_MAX:
             raise OverLimit(f"this client has {CONSUMERS_MAX} consumers already")
         topics = [await self._topics.get_or_create(name) for name in names]
         for topic in topics:
@@ -97,25 +101,15 @@ class Consumers:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
             agree(group, wanted, request.ordered)
         session = peer.hello.session if peer.hello else bytes(16)
-        consumer = ConsumerSession(self._groups.new_ticket(), peer, session, self._clock.now_ms())
+        client = client_state(peer)
+        consumer = ConsumerSession(
+            self._groups.new_ticket(), peer, client, session, self._groups.now_ms()
+        )
         consumer.groups = [group for group, _ in made]
         consumer.picks = request.picks
         check_leases(request.held)
-        held: dict[int, list[int]] = {}
-        for lease in request.held:
-            held.setdefault(lease & LEASE_GROUP_MASK, []).append(lease)
-        kept: list[int] = []
-        deadline = self._groups.now() + self.lease_ms
-        for group in consumer.groups:
-            group.consumers[consumer.id] = consumer
-            if not request.ordered:  # Nobody has to wait for order's sake.
-                group.lane.orphan(0, self._groups.now() + self.grace_ms)
-            adopt = group.lane.adopt
-            mine = held.get(group.id & LEASE_GROUP_MASK, ())
-            kept += [x for x in mine if adopt(x, session, consumer.id, deadline)]
-            group.lane.came_back(session, self._groups.now() + self.grace_ms)
-            self._groups.schedule(group)
-        consumers_of(peer)[consumer.id] = consumer
+        kept = self._take_part(consumer, request)
+        client.consumers[consumer.id] = consumer
         if peer.closed:
             self.lost(peer)
         return Joined(
@@ -123,8 +117,27 @@ class Consumers:
             topics=topics,
             new=[new for _, new in made[: len(topics)]],
             kept=kept,
-            lease_ms=self.lease_ms,
+            lease_ms=self._leases.lease_ms,
         )
+
+    def _take_part(self, consumer: ConsumerSession, request: Join) -> list[int]:
+        """The consumer is there for its groups; returns the leases that it still has."""
+        session = consumer.session
+        held: dict[int, list[int]] = {}
+        for lease in request.held:
+            held.setdefault(lease & LEASE_GROUP_MASK, []).append(lease)
+        kept: list[int] = []
+        deadline = self._groups.now() + self._leases.lease_ms
+        for group in consumer.groups:
+            group.consumers[consumer.id] = consumer
+            if not request.ordered:  # Nobody has to wait for order's sake.
+                group.lane.orphan(0, self._groups.now() + self._leases.grace_ms)
+            adopt = group.lane.adopt
+            mine = held.get(group.id & LEASE_GROUP_MASK, ())
+            kept += [x for x in mine if adopt(x, session, consumer.id, deadline)]
+            group.lane.came_back(session, self._groups.now() + self._leases.grace_ms)
+            self._groups.schedule(group)
+        return kept
 
     async def open_lane(self, topic: Topic, group: str) -> Topic:
         """The group's private lane beside a topic; consumers that are there take part at once."""
@@ -172,7 +185,7 @@ class Consumers:
             group_id = await self._directory.group_id(topic.id, name)
             lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
-            group = ConsumerGroup(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
+            group = ConsumerGroup(group_id, name, topic.id, topic.name, self._groups.now_ms(), lane)
             await self._committer.decide([self._groups.birth_record(group)])
             lane.grow(self._consume.bounds(topic.id)[1])
             current = self._topics.find(topic.name)
@@ -198,7 +211,7 @@ class Consumers:
     def renew(self, consumer: ConsumerSession, request: Renew) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""
         leases = request.leases
-        deadline = self._groups.now() + self.lease_ms
+        deadline = self._groups.now() + self._leases.lease_ms
         check_leases(leases)
         check_leases(request.started)
         homes = {group.id & LEASE_GROUP_MASK: group for group in consumer.groups}
@@ -215,7 +228,7 @@ class Consumers:
 
     def leave(self, peer: Peer, consumer: ConsumerSession) -> None:
         """Everything un-acked is ready for others at once."""
-        consumers_of(peer).pop(consumer.id, None)
+        client_state(peer).consumers.pop(consumer.id, None)
         self._pull_handler.forget(consumer)
         for group in consumer.groups:
             group.consumers.pop(consumer.id, None)
@@ -232,14 +245,14 @@ class Consumers:
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""
-        deadline = self._groups.now() + self.grace_ms
-        for consumer in consumers_of(peer).values():
+        deadline = self._groups.now() + self._leases.grace_ms
+        for consumer in client_state(peer).consumers.values():
             self._pull_handler.forget(consumer)
             for group in consumer.groups:
                 group.consumers.pop(consumer.id, None)
                 group.lane.orphan(consumer.id, deadline)
                 self._groups.schedule(group)
-        consumers_of(peer).clear()
+        client_state(peer).consumers.clear()
 
 
 def check_leases(leases: Sized) -> None:
@@ -272,9 +285,3 @@ def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
         group.ranks = None
     group.filter = wanted
     group.order = KeyOrder(group.lane) if ordered else None
-
-
-def consumers_of(peer: Peer) -> dict[int, ConsumerSession]:
-    """The consumers of one connection, by subscription."""
-    found: dict[int, ConsumerSession] = peer.attachments.setdefault("members", {})
-    return found

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ternmq.batch.envelope import ErrorRow
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import FailureNote
-from ternmq.broker.groups.groups import ConsumerGroup
 from ternmq.storage.consume.entry import ConsumeEntry
 
 

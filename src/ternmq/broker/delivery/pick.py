@@ -7,20 +7,17 @@ group the first unsettled row of each key. Positions or batches that are not in 
 a thread, and the group is fed again when they are there.
 """
 
-from collections.abc import Callable
-
 from ternmq.broker.delivery.handout import NOBODY, Handout, Slice, clipped, sequences_of
-from ternmq.broker.delivery.lookup import BatchLookup, passing
+from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.delivery.pick_by_priority import PriorityPicker
-from ternmq.broker.delivery.pick_ordered import OrderedPicker
+from ternmq.broker.delivery.pick_ordered import HeldSlots, OrderedPicker
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
 from ternmq.broker.groups.failure_notes import NOTES_PER_PULL, FailureNote
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent, Piece
 from ternmq.broker.groups.lease import Lease
-from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
@@ -33,16 +30,15 @@ class RowPicker:
         self,
         *,
         groups: ConsumerGroups,
-        consume: ConsumeLog,
-        fetcher: Fetcher,
+        lookup: Lookup,
         lease_ms: int,
-        feed: Callable[[ConsumerGroup], None],
+        held_slots: HeldSlots,
     ) -> None:
         self._groups = groups
         self._lease_ms = lease_ms
-        self._lookup = BatchLookup(groups=groups, consume=consume, fetcher=fetcher, feed=feed)
-        self._ordered_picker = OrderedPicker(groups=groups, lookup=self._lookup)
-        self._priority_picker = PriorityPicker(groups=groups, lookup=self._lookup)
+        self._lookup = lookup
+        self._ordered_picker = OrderedPicker(groups=groups, lookup=lookup, held_slots=held_slots)
+        self._priority_picker = PriorityPicker(groups=groups, lookup=lookup)
 
     def take(
         self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int

@@ -3,8 +3,9 @@
 Batches that are not in memory are read by a thread, and the group is fed again (see `lookup`).
 """
 
-from ternmq.broker.delivery.lookup import BatchLookup, passing
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.delivery.lookup import Lookup, passing
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.priority import PriorityRanks
 from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.entry import ConsumeEntry
@@ -13,7 +14,7 @@ from ternmq.storage.consume.entry import ConsumeEntry
 class PriorityPicker:
     """Keeps the ranks of groups that hand out by priority."""
 
-    def __init__(self, *, groups: ConsumerGroups, lookup: BatchLookup) -> None:
+    def __init__(self, *, groups: ConsumerGroups, lookup: Lookup) -> None:
         self._groups = groups
         self._lookup = lookup
 

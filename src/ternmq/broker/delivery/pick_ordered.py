@@ -4,12 +4,13 @@ Gets to know rows ahead, up to `order.LOOK_AHEAD`. A failing key that fills this
 everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.delivery.lookup import BatchLookup, passing
+from ternmq.broker.delivery.lookup import Lookup, passing
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import NOTES_PER_PULL
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.core.log import get_logger
@@ -19,13 +20,17 @@ from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
 
+HeldSlots = Callable[[ConsumerGroup], Collection[int]]
+"""Order-key slots of which an ordered group gets nothing yet, see `broker.slots`."""
+
 
 class OrderedPicker:
     """Picks for ordered groups."""
 
-    def __init__(self, *, groups: ConsumerGroups, lookup: BatchLookup) -> None:
+    def __init__(self, *, groups: ConsumerGroups, lookup: Lookup, held_slots: HeldSlots) -> None:
         self._groups = groups
         self._lookup = lookup
+        self._held_slots = held_slots
 
     def take(
         self, group: ConsumerGroup, order: KeyOrder, rows_max: int, size_max: int
@@ -58,7 +63,7 @@ class OrderedPicker:
 
     def _held(self, group: ConsumerGroup) -> Callable[[str], int | None] | None:
         """Which keys wait for the former owner of their slot; none, as a rule."""
-        slots = self._groups.held(group)
+        slots = self._held_slots(group)
         if not slots:
             return None
 

@@ -21,6 +21,7 @@ of it comes again but its first unsettled row. Other groups do not wait: repeats
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -32,10 +33,13 @@ from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.handout import Handout, Slice
+from ternmq.broker.delivery.lookup import BatchLookup
 from ternmq.broker.delivery.pick import RowPicker
+from ternmq.broker.delivery.pick_ordered import HeldSlots
 from ternmq.broker.delivery.poison_isolation import PoisonIsolation, admit, note_alone
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, WaitingPull
 from ternmq.broker.groups.failure_notes import Failed, FailureNote
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -56,22 +60,18 @@ WAIT_MAX_MS = 30_000
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
 
-class WaitingPull:
-    """A pull without an answer yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullHooks:
+    """What the broker around it decides for the delivery of rows."""
 
-    __slots__ = ("cold", "consumer", "correlation", "done", "rows_max", "size_max", "timer")
-
-    def __init__(self, consumer: ConsumerSession, correlation: int, request: Pull) -> None:
-        self.consumer = consumer
-        self.correlation = correlation
-        self.rows_max = min(max(request.rows_max, 1), ROWS_MAX)
-        self.size_max = min(max(request.size_max, 1), SIZE_MAX)
-        self.timer: asyncio.TimerHandle | None = None
-        self.cold = request.cold
-        self.done = False
-
-
-Expired = Callable[[ConsumerGroup, int, list[tuple[int, int]]], None]
+    progress_durable: Callable[[], Awaitable[None]]
+    """Completes once a new leader would see all progress recorded so far."""
+    on_expired: Callable[[ConsumerGroup, int, list[tuple[int, int]]], None]
+    """Takes rows of a lease whose time to live is over."""
+    cold_below: Callable[[], int | None]
+    """The offset below which bytes are left to replicas; None: nothing is."""
+    held_slots: HeldSlots
+    """Order-key slots of which an ordered group gets nothing yet."""
 
 
 class PullHandler:
@@ -85,23 +85,23 @@ class PullHandler:
         fetcher: Fetcher,
         consume_limits: ConsumeLimits,
         failure_texts: FailureTexts,
-        progress_durable: Callable[[], Awaitable[None]],
         lease_ms: int,
+        hooks: PullHooks,
     ) -> None:
         self._groups = groups
-        self._progress_durable = progress_durable
+        self._hooks = hooks
         self._consume_limits = consume_limits
         self._fetcher = fetcher
         self._failure_texts = failure_texts
         self._picker = RowPicker(
-            groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
+            groups=groups,
+            lookup=BatchLookup(groups=groups, consume=consume, fetcher=fetcher, feed=self.feed),
+            lease_ms=lease_ms,
+            held_slots=hooks.held_slots,
         )
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
         self._fed_later: dict[ConsumerGroup, asyncio.TimerHandle] = {}
-        self.on_expired: Expired = lambda group, lease, ranges: None
-        self.cold_below: Callable[[], int | None] = lambda: None
-        """Offset below which bytes are left to replicas; None: nothing is."""
 
     def pull(self, consumer: ConsumerSession, correlation: int, request: Pull) -> None:
         """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
@@ -110,7 +110,13 @@ class PullHandler:
         for group in consumer.groups:
             if group.deleted:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
-        waiting = WaitingPull(consumer, correlation, request)
+        waiting = WaitingPull(
+            consumer,
+            correlation,
+            rows_max=min(max(request.rows_max, 1), ROWS_MAX),
+            size_max=min(max(request.size_max, 1), SIZE_MAX),
+            cold=request.cold,
+        )
         consumer.pulls += 1
         if self._serve(waiting):
             return
@@ -135,7 +141,7 @@ class PullHandler:
             for waiting in list(group.waiting_pulls):
                 if self._serve(waiting):
                     break
-                if self._consume_limits.room(group, waiting.consumer, 1, 1).alone:
+                if self._consume_limits.allowance(group, waiting.consumer, 1, 1).alone:
                     continue
                 if (
                     admit(waiting.consumer) is PoisonIsolation.ANYTHING
@@ -189,11 +195,11 @@ class PullHandler:
                 continue
             if rows_left <= 0 or size_left <= 0:
                 break
-            room = self._consume_limits.room(group, consumer, rows_left, size_left)
-            if room.rows <= 0:
-                self._feed_later(group, room.wait_s)
+            allowed = self._consume_limits.allowance(group, consumer, rows_left, size_left)
+            if allowed.rows <= 0:
+                self._feed_later(group, allowed.wait_s)
                 continue
-            handout, rows, size = self._picker.take(group, consumer, room.rows, room.size)
+            handout, rows, size = self._picker.take(group, consumer, allowed.rows, allowed.size)
             if handout is not None:
                 self._consume_limits.took(group, consumer, rows, handout.slices)
                 handouts.append(handout)
@@ -247,7 +253,7 @@ class PullHandler:
     async def _answer_known(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         """When these leases cannot be forgotten any more, those that are not over by then."""
         try:
-            await self._progress_durable()
+            await self._hooks.progress_durable()
         except TernError as error:
             waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
             return
@@ -255,7 +261,7 @@ class PullHandler:
 
     def _answer_read(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
-        below = self.cold_below() if waiting.cold else None
+        below = self._hooks.cold_below() if waiting.cold else None
         if below is not None and not _plain(handouts):
             below = None
         if below is not None and entries and entries[0].offset < below:
@@ -365,7 +371,9 @@ class PullHandler:
         if not gone:
             return piece
         base = piece.entry.base_sequence
-        self.on_expired(handout.group, handout.lease, [(base + a, base + b) for a, b in gone])
+        self._hooks.on_expired(
+            handout.group, handout.lease, [(base + a, base + b) for a, b in gone]
+        )
         rows = [row for first, end in piece.selection for row in range(first, end)]
         kept = RangeSet((row, row + 1) for row in rows if row not in over)
         attempts = piece.attempts and [

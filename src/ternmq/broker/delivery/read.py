@@ -17,6 +17,7 @@ from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.pull import SIZE_MAX
 from ternmq.broker.delivery.seek import seek
+from ternmq.broker.groups.consumer_group import client_state
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.topics import TopicNames, from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
@@ -25,10 +26,12 @@ from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
+from ternmq.wire.frame import Frame
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.read import Read, Seek, Sought
 from ternmq.wire.messages.topics import Topic
 from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 log = get_logger()
 
@@ -50,9 +53,10 @@ class PendingRead(NamedTuple):
 class ReadHandler:
     """The READ command."""
 
-    def __init__(self, *, consume: ConsumeLog, fetcher: Fetcher) -> None:
+    def __init__(self, *, consume: ConsumeLog, fetcher: Fetcher, topics: TopicNames) -> None:
         self._consume = consume
         self._fetcher = fetcher
+        self._topics = topics
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
         self._reading: set[asyncio.Task[None]] = set()
@@ -68,24 +72,31 @@ class ReadHandler:
                 left += end - max(first, self.taken.get(topic.id, 0))
         return left
 
+    def handle(self, peer: Peer, frame: Frame) -> None:
+        """The READ command."""
+        request = unpack(frame.payload, Read)
+        topic = self._topics.get(request.topic)
+        self._topics.check_app(topic, peer)
+        self.read(peer, frame.correlation, topic.id, request)
+
     def read(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> None:
         """Answer now if there is something, else when there is, else after `wait_ms`."""
         if from_delay_server(peer):
             self.taken[topic_id] = max(request.sequence, self.taken.get(topic_id, 0))
         if self._serve(peer, correlation, topic_id, request):
             return
-        waiting = peer.attachments.get("reads", 0)
-        if waiting >= READS_MAX:
+        client = client_state(peer)
+        if client.waiting_reads >= READS_MAX:
             raise OverLimit(f"{READS_MAX} reads of this client are waiting already")
-        peer.attachments["reads"] = waiting + 1
+        client.waiting_reads += 1
         key = (peer, correlation)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
         self._waiting.setdefault(topic_id, {})[key] = (request, timer)
 
-    async def seek(self, topics: TopicNames, request: Seek) -> Sought:
+    async def seek(self, request: Seek) -> Sought:
         """The SEEK command: where to read."""
-        return await seek(self._consume, topics, request)
+        return await seek(self._consume, self._topics, request)
 
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""
@@ -196,7 +207,7 @@ class ReadHandler:
 
 def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
     timer.cancel()
-    peer.attachments["reads"] -= 1
+    client_state(peer).waiting_reads -= 1
 
 
 def _projected(piece: Slice, batch: Buffer, pending: PendingRead) -> list[Buffer]:

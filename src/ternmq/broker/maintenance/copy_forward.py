@@ -9,7 +9,8 @@ of it is safe before anything goes: a crash in between hands out twice, never no
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.broker.delivery.consumers import Consumers
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Piece
 from ternmq.broker.groups.lane_event import LaneEvent

@@ -14,7 +14,8 @@ from typing import Any
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.snapshot import pieces_of
 from ternmq.broker.log.commit import Committer

@@ -3,14 +3,13 @@
 Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import RESERVED, TopicNames, lane_topic
@@ -73,36 +72,22 @@ class AdminCommands:
         self._consume = consume
         self._committer = committer
         self._pull_handler = pull_handler
-        self.halves: Callable[[], list[HalfLine]] = list
-        """What is in transactions that have not ended."""
-
-    def find(self, topic: str, group: str) -> list[ConsumerGroup]:
-        """Groups by name; empty means any. A topic that is named must exist."""
-        if topic:
-            topic_id = self._topics.get(topic).id
-            found = list(self._groups.of_topic(topic_id))
-            lanes = [self._topics.find(lane_topic(topic_id, item.name)) for item in found]
-            found += [g for lane in lanes if lane for g in self._groups.of_topic(lane.id)]
-        else:  # Without what is ours alone: the group that stands for handled dead letters.
-            found = [item for item in self._groups if not item.name.startswith(RESERVED)]
-        if group:
-            found = [item for item in found if item.name == group]
-            if not found:
-                where = f"topic {topic!r} has" if topic else "there is"
-                raise GroupNotFound(
-                    f"{where} no group {group!r}; 'tern group list' shows what is there"
-                )
-        return sorted(found, key=lambda item: (item.topic, item.name))
 
     def groups(self, request: GroupFind) -> Groups:
-        return Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
+        return Groups(groups=[describe(g) for g in self._find(request)])
 
-    def ledger(self, request: GroupFind) -> Ledger:
-        lines = [group.ledger() for group in self.find(request.topic, request.group)]
-        halves = [] if request.group else self.halves()
+    def ledger(self, request: GroupFind, halves: list[HalfLine]) -> Ledger:
+        """`halves` is what is in transactions that have not ended."""
+        lines = [group.ledger() for group in self._find(request)]
         return Ledger(
-            lines=lines, halves=[one for one in halves if request.topic in ("", one.topic)]
+            lines=lines,
+            halves=[
+                one for one in halves if not request.group and request.topic in ("", one.topic)
+            ],
         )
+
+    def _find(self, request: GroupFind) -> list[ConsumerGroup]:
+        return find_groups(self._groups, self._topics, request.topic, request.group)
 
     async def create(self, request: GroupCreate) -> Group:
         check_name("group", request.group)
@@ -272,6 +257,27 @@ class AdminCommands:
         self._groups.remove(group)
         error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
         self._pull_handler.refuse(group, error)
+
+
+def find_groups(
+    groups: ConsumerGroups, topics: TopicNames, topic: str, group: str
+) -> list[ConsumerGroup]:
+    """Groups by name; empty means any. A topic that is named must exist."""
+    if topic:
+        topic_id = topics.get(topic).id
+        found = list(groups.of_topic(topic_id))
+        lanes = [topics.find(lane_topic(topic_id, item.name)) for item in found]
+        found += [g for lane in lanes if lane for g in groups.of_topic(lane.id)]
+    else:  # Without what is ours alone: the group that stands for handled dead letters.
+        found = [item for item in groups if not item.name.startswith(RESERVED)]
+    if group:
+        found = [item for item in found if item.name == group]
+        if not found:
+            where = f"topic {topic!r} has" if topic else "there is"
+            raise GroupNotFound(
+                f"{where} no group {group!r}; 'tern group list' shows what is there"
+            )
+    return sorted(found, key=lambda item: (item.topic, item.name))
 
 
 def _one_session(prefix: str, known: set[str]) -> str:

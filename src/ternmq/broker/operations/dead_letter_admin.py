@@ -17,7 +17,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
 from ternmq.broker.acks.dead_letters import ERROR_PROPERTIES
 from ternmq.broker.delivery.consumers import Consumers
-from ternmq.broker.groups.groups import ConsumerGroup
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames, dead_topic

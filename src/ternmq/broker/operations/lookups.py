@@ -7,7 +7,8 @@ name any more, its records say its number. Both read on a thread and keep no tra
 
 from collections.abc import Iterable
 
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import BadRequest
 from ternmq.core.units import MIB

@@ -10,7 +10,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from ternmq.broker.groups.groups import OUTCOMES, ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import OUTCOMES, ConsumerGroups
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.limits.traffic import REASONS, TrafficCounters
 from ternmq.broker.operations.review_queue import ReviewQueue

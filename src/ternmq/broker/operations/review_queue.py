@@ -11,7 +11,8 @@ everybody else it is gone. So a row is sent again once, or deleted, never both.
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from ternmq.broker.delivery.consumers import Consumers
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.core.errors import TernError
 from ternmq.core.range_set import RangeSet

@@ -7,12 +7,13 @@ alarm is compared with it; crossing it is one line in the log, and one when it i
 """
 
 import asyncio
-from collections.abc import Callable
 
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.operations.admin import find_groups
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames
 from ternmq.core.log import get_logger
@@ -33,8 +34,6 @@ log = get_logger()
 ALARM_EVERY_S = 1.0
 ALARM_OVER = 0.9
 """An alarm is over when the backlog is below that part of it, so that it does not flicker."""
-
-FindGroups = Callable[[str, str], list[ConsumerGroup]]
 
 
 class BrokerStats:
@@ -82,8 +81,8 @@ class BrokerStats:
             else self._review_queue.open_rows(aside, self._consume.bounds(aside.id))
         )
 
-    async def groups(self, find: FindGroups, request: GroupFind) -> AllGroupFigures:
-        found = find(request.topic, request.group)
+    async def groups(self, request: GroupFind) -> AllGroupFigures:
+        found = find_groups(self._groups, self._topics, request.topic, request.group)
         ages = [await self.age_ms(group) for group in found]
         return AllGroupFigures(
             groups=[self._group(group, age) for group, age in zip(found, ages, strict=True)]

@@ -10,7 +10,8 @@ from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer
 from ternmq.broker.topics import TopicNames

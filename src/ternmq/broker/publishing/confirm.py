@@ -12,7 +12,8 @@ their group or the broker; whoever asks again after a restart finds the same ans
 import asyncio
 from functools import partial
 
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup, PendingConfirm
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import TopicNames
@@ -32,30 +33,23 @@ WAIT_MAX_MS = 30_000
 PARTS_MAX = 10_000  # Ranges in one answer.
 
 
-class PendingConfirm:
-    """A request without an answer yet."""
-
-    __slots__ = ("correlation", "end", "first", "peer", "timer")
-
-    def __init__(self, peer: Peer, correlation: int, first: int, end: int) -> None:
-        self.peer = peer
-        self.correlation = correlation
-        self.first = first
-        self.end = end
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class Confirmer:
     """The CONFIRM command."""
 
-    def __init__(self, *, groups: ConsumerGroups, topics: TopicNames, committer: Committer) -> None:
+    def __init__(
+        self,
+        *,
+        groups: ConsumerGroups,
+        topics: TopicNames,
+        committer: Committer,
+        stuck_requests: StuckRequests,
+    ) -> None:
         self._groups = groups
         self._topics = topics
         self._committer = committer
         self._loop = asyncio.get_running_loop()
         self._moved: dict[int, ConsumerGroup] = {}
-        groups.on_settled = self._settled
-        self.waits = StuckRequests()
+        self._stuck_requests = stuck_requests
 
     def confirm(self, peer: Peer, frame: Frame) -> None:
         """Answer when every row is settled, or when time is up."""
@@ -85,7 +79,7 @@ class Confirmer:
 
     # -- waking
 
-    def _settled(self, group: ConsumerGroup) -> None:
+    def settled(self, group: ConsumerGroup) -> None:
         """Rows of a group that somebody asks about may be settled: look at the end of this turn."""
         if not self._moved:
             self._loop.call_soon(self._look)
@@ -148,7 +142,7 @@ class Confirmer:
             return
         safe = self._committer.decide(records)
         safe.add_done_callback(partial(_tell, answers))
-        self.waits.watch(safe, partial(_give_up, answers))
+        self._stuck_requests.watch(safe, partial(_give_up, answers))
 
 
 def look_up(group: ConsumerGroup, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:

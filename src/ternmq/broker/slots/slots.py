@@ -18,7 +18,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
@@ -51,7 +52,7 @@ class Slots:
         peer_brokers: PeerBrokers,
         feed: Callable[[ConsumerGroup], None],
         progress_durable: Callable[[], Awaitable[None]],
-        staged: OpenTransactionSlots,
+        open_transactions: OpenTransactionSlots,
     ) -> None:
         self._own = peer_brokers.own
         self._directory = directory
@@ -60,7 +61,7 @@ class Slots:
         self._peer_brokers = peer_brokers
         self._feed = feed
         self._progress_durable = progress_durable
-        self._open_transactions = staged
+        self._open_transactions = open_transactions
         self._placement = Placement()
         self._here: frozenset[int] = NONE
         self._former: dict[int, str] = {}
@@ -73,7 +74,6 @@ class Slots:
         self._ticket = 0
         self._asked_at = 0.0
         self._log_throttle = LogThrottle()
-        groups.held = self.held
 
     async def start(self) -> None:
         """The placement as the registry has it; memory may be older than what we said before."""

@@ -65,14 +65,14 @@ class CheckBack:
     def __init__(
         self,
         *,
-        transactions: HalfBatches,
+        half_batches: HalfBatches,
         halves: TransactionTable,
         fetcher: Fetcher,
         directory: Directory,
         settings: HalfSettings,
         now_ms: Callable[[], int],
     ) -> None:
-        self._half_batches = transactions
+        self._half_batches = half_batches
         self._halves = halves
         self._fetcher = fetcher
         self._directory = directory
@@ -84,8 +84,8 @@ class CheckBack:
 
     # Who can be asked
 
-    def here(self, peer: Peer) -> Empty:
-        """This client answers for its application."""
+    def here(self, peer: Peer, request: Empty) -> Empty:
+        """The CHECKER command: this client answers for its application."""
         app = peer.hello.app if peer.hello else ""
         peers = self._peers.setdefault(app, [])
         if peer not in peers:

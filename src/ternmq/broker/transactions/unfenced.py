@@ -36,12 +36,18 @@ def committed(known: Known) -> list[int]:
 class Unfenced:
     """DETACHED_END for names whose attempts stand side by side."""
 
-    def __init__(self, transactions: HalfBatches, halves: TransactionTable) -> None:
-        self._half_batches = transactions
+    def __init__(self, half_batches: HalfBatches, halves: TransactionTable) -> None:
+        self._half_batches = half_batches
         self._halves = halves
         self._claims: dict[str, asyncio.Future[None]] = {}
         self._new_future: Callable[[], asyncio.Future[None]]
         self._new_future = asyncio.get_running_loop().create_future
+
+    async def end_detached(self, request: DetachedEnd) -> HalfEnded:
+        """The DETACHED_END command; of fenced names only one attempt can be open."""
+        if request.fenced:
+            return await self._half_batches.end_detached(request)
+        return await self.end(request)
 
     async def end(self, request: DetachedEnd) -> HalfEnded:
         """Commit, abort, or look how it stands; one at a time for each name."""
