@@ -48,7 +48,7 @@ class HalfSettings:
 
 
 def next_at_ms(one: OpenTransaction, settings: HalfSettings) -> int:
-    """When something has to be done about a transaction; pure."""
+    """When something has to be done about a transaction."""
     info = one.info
     if info.name:
         return one.last_at_ms + (info.expires_ms or settings.expires_ms)

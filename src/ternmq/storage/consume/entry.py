@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.disk import Buffer
+from ternmq.batch.layout import Buffer
 
 ENTRY = struct.Struct("<QQIIqQBB2xI")
 ENTRY_SIZE = 48
