@@ -1,28 +1,26 @@
-"""Settling rows: acks, retries and rejects, riding on a pull or on their own (Q13, D11).
+"""ACK: outcomes of rows, riding on a pull or on their own, and what follows from them (Q13, D11).
 
 Acks and retries take effect at once and are noted as progress. A reject is a decision: the row is
 copied to the dead letters and marked when both are safe, and only then answered. A request that
-fails many rows is settled in `LargeAcks`.
+fails many rows is settled in `LargeAcks`. What outcomes do to rows is decided in `settle.py`.
 """
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ternmq.broker.acks.dead_letters import DeadLetterWriter, DeadRows
+from ternmq.broker.acks.dead_letters import DeadLetterWriter
 from ternmq.broker.acks.large_acks import Applied, LargeAcks
+from ternmq.broker.acks.settle import DeadRows, SettleMoment, check_outcomes, settle
 from ternmq.broker.delivery.poison_isolation import isolating
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
-from ternmq.broker.groups.failure_notes import pack_failure
-from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
-from ternmq.broker.groups.lane import NO_REASON, VANISHED, Why
-from ternmq.broker.groups.lane_event import LaneEvent, Piece, together
-from ternmq.broker.groups.lease import RetryRule
+from ternmq.broker.groups.groups import ConsumerGroups
+from ternmq.broker.groups.lane import VANISHED, Why
+from ternmq.broker.groups.lane_event import Piece, together
 from ternmq.broker.groups.poison import deaths
-from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
@@ -34,7 +32,6 @@ from ternmq.wire.record import pack
 log = get_logger()
 
 _ACK = int(Command.ACK)
-NUMBER_MAX = 2**63
 LOOK_S = 0.01
 
 
@@ -59,7 +56,7 @@ class AckHandler:
 
     def settle(self, consumer: ConsumerSession, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
-        _check(done)
+        check_outcomes(done)
         moving = self._apply(consumer, done).moving
         if moving:
             self._move(moving)
@@ -68,7 +65,7 @@ class AckHandler:
         self, peer: Peer, frame: Frame, consumer: ConsumerSession, done: Sequence[Done]
     ) -> None:
         """With an answer if one is wanted, when all of it is settled and every decision safe."""
-        _check(done)
+        check_outcomes(done)
         self._pending_requests.begin(
             peer, frame, self._settled(self._large_acks.add(consumer, done))
         )
@@ -87,7 +84,7 @@ class AckHandler:
         self, peer: Peer, correlation: int, consumer: ConsumerSession, done: Sequence[Done]
     ) -> None:
         """With an answer, once every decision in it is safe."""
-        _check(done)
+        check_outcomes(done)
         settled, late, moving = self._apply(consumer, done)
         if not moving:
             peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
@@ -148,72 +145,27 @@ class AckHandler:
             await asyncio.wait(self._moving)
 
     def _apply(self, consumer: ConsumerSession, done: Sequence[Done]) -> Applied:
-        settled = late = 0
-        moving: list[DeadRows] = []
-        touched: dict[int, ConsumerGroup] = {}
-        freed: list[ConsumerGroup] = []
-        noted: dict[ConsumerGroup, list[LaneEvent]] = {}
-        rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
-        now, chance = self._groups.now(), random.random()  # Together they stay one range.
-        for item, acked in _steps(done):
-            group = _group_of(consumer, item.lease)
-            if group is None or group.deleted or not self._groups.given_out(item.lease):
-                late += sum(end - first for first, end in acked) or item.end - item.first
-                continue
-            lane = group.lane
-            if acked:
-                result = lane.ack_all(item.lease, acked, strict=group.order is not None)
-            elif item.kind == "retry":
-                after = min(max(item.after_ms, -1), AFTER_MAX_MS)
-                rule = rules.get((group, after)) or group.retry_rule(after, chance)
-                rules[group, after] = rule
-                why = self._why(item)
-                result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
-                if result.moving:
-                    reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
-                    moving.append(DeadRows(group, list(result.moving), reason, why))
-                touched[group.id] = group
-            elif item.kind == "back":
-                result = lane.give_back(item.lease, item.first, item.end)
-                touched[group.id] = group
-            else:
-                pieces = lane.begin_move(item.lease, item.first, item.end)
-                count = sum(end - first for first, end, _ in pieces)
-                settled += count
-                late += item.end - item.first - count
-                if pieces:
-                    moving.append(DeadRows(group, pieces, item.reason, self._why(item)))
-                continue
-            settled += result.settled
-            late += result.late
-            noted.setdefault(group, []).extend(result.changes)
-            if group.order is not None:
-                touched[group.id] = group
-            elif group.full:
-                freed.append(group)
-        for group, changes in noted.items():
-            self._groups.write(group, together(changes))
+        groups = self._groups
+        moment = SettleMoment(groups.now(), groups.now_ms, random.random(), groups.given_out)
+        found = settle(consumer, done, moment)
+        for group, events in found.events.items():
+            groups.write(group, together(events))
+        touched = found.touched
         if isolating(consumer.client):
             touched |= {group.id: group for group in groups_of(consumer.client)}
         for group in touched.values():
-            self._groups.schedule(group)
+            groups.schedule(group)
             if group.waiting_pulls:
                 self._pull_handler.feed(group)
-        for group in freed:
+        for group in found.freed:
             self._freed(group)
-        return Applied(settled, late, moving)
+        return Applied(found.settled, found.late, found.moving)
 
     def _freed(self, group: ConsumerGroup) -> None:
         """Something is not in flight any more, and that was waited for."""
         if group.full:
             group.full = False
             self._pull_handler.feed(group)
-
-    def _why(self, item: Done) -> Why:
-        """What a consumer said, as it is kept."""
-        if item.error is None:
-            return NO_REASON
-        return Why(pack_failure(*item.error), self._groups.now_ms())
 
     def _move(self, moving: list[DeadRows]) -> asyncio.Task[None]:
         async def move() -> None:
@@ -244,39 +196,6 @@ class AckHandler:
             log.error("dead letter failed by a bug", error=repr(error))
 
 
-def _check(done: Sequence[Done]) -> None:
-    """Before anything is done: all of it or none."""
-    for item in done:
-        if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
-            raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
-
-
 def groups_of(client: ClientState) -> list[ConsumerGroup]:
     """Every group that a connection takes part in."""
     return [group for consumer in client.consumers.values() for group in consumer.groups]
-
-
-def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:
-    """Verdicts in order; acks of one lease that follow each other are one step, as ranges."""
-    acked: list[tuple[int, int]] = []
-    before: Done | None = None
-    for item in done:
-        if before is not None and (item.kind != "ack" or item.lease != before.lease):
-            yield before, acked
-            acked, before = [], None
-        if item.kind == "ack":
-            acked.append((item.first, item.end))
-            before = item
-        else:
-            yield item, []
-    if before is not None:
-        yield before, acked
-
-
-def _group_of(consumer: ConsumerSession, lease: int) -> ConsumerGroup | None:
-    """The group that a lease belongs to; its number tells, also when the lease is long gone."""
-    mark = lease & LEASE_GROUP_MASK
-    for group in consumer.groups:
-        if group.id & LEASE_GROUP_MASK == mark:
-            return group
-    return None

@@ -6,18 +6,17 @@ where it came from, how often it was tried and why it was refused as properties 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
+from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import Failed, read_failure
 from ternmq.broker.groups.groups import ConsumerGroups
-from ternmq.broker.groups.lane import NO_REASON, Why
-from ternmq.broker.groups.lane_event import Piece
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer
 from ternmq.broker.topics import TopicNames
@@ -29,18 +28,6 @@ ROWS_AT_ONCE = 256
 AGAIN_MS = 5_000
 ERROR_PROPERTIES = ("%error_type", "%error_text", "%error_traceback", "%error_at")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRows:
-    """Rows of a group that move to its dead letters, and why."""
-
-    group: ConsumerGroup
-    pieces: list[Piece]
-    reason: str
-    why: Why = NO_REASON
-    """What the consumer said this time; without it, what was said the time before is kept."""
-    expired: bool = False
 
 
 class DeadLetterWriter:

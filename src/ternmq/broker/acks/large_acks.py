@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ternmq.broker.acks.dead_letters import DeadRows
+from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.groups.consumer_group import ConsumerSession
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger

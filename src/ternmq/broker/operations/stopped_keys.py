@@ -7,7 +7,7 @@ the row itself, so this works without any consumer, also right after a restart.
 """
 
 from ternmq.broker.acks.ack import AckHandler
-from ternmq.broker.acks.dead_letters import DeadRows
+from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.groups.consumer_group import ConsumerGroup
