@@ -5,7 +5,7 @@ server.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ternmq.broker.follower import BrokerFollower
 from ternmq.broker.leader import BrokerMember, BrokerParts
@@ -27,6 +27,7 @@ from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import MESSAGES, PULLS
@@ -61,10 +62,9 @@ class BrokerKind:
     def note_forgetful(self, forgetful: bool) -> None:
         unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
 
-    def open(self, epoch: int, *, suffix: bool) -> "BrokerReplicatedStore":
-        return BrokerReplicatedStore(
-            open_store(self._config, epoch, self._clock, self._disk, suffix), self._url
-        )
+    def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "BrokerReplicatedStore":
+        store = open_store(self._config, epoch, self._clock, self._disk, suffix, on_corrupt)
+        return BrokerReplicatedStore(store, self._url)
 
     async def begin_anew(self, context: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class BrokerReplicatedStore:
         self._store = store
         self._url = url
         self._unnamed: frozenset[int] = frozenset()
-        self._lacked: Callable[[int], None] = lambda cut_to: None
+        self._follower: BrokerFollower | None = None
         self.logs: Mapping[int, CopiedLog] = {MESSAGES: store.messages, PULLS: store.pulls}
         self.tables = store.tables
         self.begin_epoch = store.begin_epoch
@@ -90,8 +90,8 @@ class BrokerReplicatedStore:
         return self._store.report
 
     def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
-        if cuts[MESSAGES] < self._store.messages.end:
-            self._lacked(cuts[MESSAGES])
+        if cuts[MESSAGES] < self._store.messages.end and self._follower is not None:
+            self._follower.count_lacked(cuts[MESSAGES])
         self._store.truncate(cuts[MESSAGES], cuts[PULLS])
         self._store.adopt_epochs(tables)
 
@@ -108,7 +108,6 @@ class BrokerReplicatedStore:
         return known.epoch
 
     def serving(self, context: MemberContext, leader: Leader) -> "BrokerLeader":
-        self._store.messages.judge = context.judge
         member = BrokerMember(
             id=context.me,
             gate=leader,
@@ -125,10 +124,8 @@ class BrokerReplicatedStore:
         return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
     def copying(self, context: MemberContext) -> BrokerFollower:
-        self._store.messages.judge = context.judge
-        copying = BrokerFollower(context, self._store)
-        self._lacked = copying.count_lacked
-        return copying
+        self._follower = BrokerFollower(context, self._store)
+        return self._follower
 
 
 class BrokerLeader:
@@ -174,7 +171,12 @@ class BrokerLeader:
 
 
 def open_store(
-    config: NodeConfig, epoch: int, clock: Clock, disk: Disk, suffix: bool = False
+    config: NodeConfig,
+    epoch: int,
+    clock: Clock,
+    disk: Disk,
+    suffix: bool = False,
+    on_corrupt: OnCorrupt | None = None,
 ) -> Store:
     """Open and recover the data directory; blocking. With `suffix` only what is known to be safe
     is visible."""
@@ -194,6 +196,7 @@ def open_store(
         epoch=epoch,
         config=settings,
         suffix=suffix,
+        on_corrupt=on_corrupt,
     )
 
 
