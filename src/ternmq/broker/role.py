@@ -113,7 +113,7 @@ class BrokerReplicatedStore:
             gate=leader,
             listener=context.listener,
             url=self._url,
-            draining=lambda: context.standing.draining,
+            drainable=context,
             cold_below=lambda: _cold_below(context.config, self._store, leader),
         )
         parts = BrokerParts(

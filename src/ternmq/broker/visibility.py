@@ -53,7 +53,8 @@ class LeaderVisibility:
         for topic_id, (end, rows, size) in grown.items():
             self._traffic.stored(topic_id, rows, size)
             self._pull_handler.grew(topic_id, end)
-            self._read_handler.grew(topic_id)
+            if topic_id in self._read_handler.waiting:
+                self._read_handler.grew(topic_id)
 
 
 class FollowerVisibility:
