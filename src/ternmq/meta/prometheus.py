@@ -12,7 +12,7 @@ ROLES = {"realtime": "broker", "delay": "delay"}
 
 
 def registry_figures(
-    out: Samples, service: MetaDirectory, routes: RouteTable, registrar: Registrar
+    out: Samples, directory: MetaDirectory, routes: RouteTable, registrar: Registrar
 ) -> None:
     """Who is there, who is away, who was heard of when."""
     current = routes.current()
@@ -25,9 +25,9 @@ def registry_figures(
         # Of a group with replicas the one that was silent for longest.
         name = (ROLES[route.kind], route.broker_group)
         out.highest("tern_meta_heartbeat_age_seconds", silent_s, *name)
-    for standing in service.standings()[:SERVERS_MAX]:
+    for standing in directory.standings()[:SERVERS_MAX]:
         group = (ROLES[standing.kind], standing.broker_group)
         out.add("tern_meta_members", len(standing.members), *group, "all")
         out.add("tern_meta_members", len(standing.in_sync), *group, "in_sync")
         out.add("tern_meta_epoch", standing.epoch, *group)
-    out.add("tern_meta_topics", service.topic_count)
+    out.add("tern_meta_topics", directory.topic_count)

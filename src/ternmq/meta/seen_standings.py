@@ -30,13 +30,13 @@ class SeenStanding(msgspec.Struct, frozen=True):
 class SeenStandings:
     """Of one meta server."""
 
-    def __init__(self, service: MetaDirectory, path: Path) -> None:
-        self._service = service
+    def __init__(self, directory: MetaDirectory, path: Path) -> None:
+        self._directory = directory
         self._path = path
         self._changed = asyncio.Event()
-        service.on_standing_changed(lambda _: self._changed.set())
+        directory.on_standing_changed(lambda _: self._changed.set())
 
-    async def testify(self) -> None:
+    async def check(self) -> None:
         """Once, before anybody is answered."""
         loop = asyncio.get_running_loop()
         try:
@@ -44,8 +44,8 @@ class SeenStandings:
         except (TernError, msgspec.MsgspecError) as error:
             log.warning("what was seen of the registry cannot be read", reason=str(error))
             return
-        if seen is not None and seen.cluster == self._service.cluster:
-            await self._service.testify(seen.standings)
+        if seen is not None and seen.cluster == self._directory.cluster:
+            await self._directory.check_seen(seen.standings)
 
     async def run(self) -> None:
         """Write down what is seen."""
@@ -53,8 +53,8 @@ class SeenStandings:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            decided = [each for each in self._service.standings() if not each.claims]
-            seen = SeenStanding(self._service.cluster, decided)
+            decided = [each for each in self._directory.standings() if not each.claims]
+            seen = SeenStanding(self._directory.cluster, decided)
             try:
                 await loop.run_in_executor(None, self._write, seen)
             except TernError as error:

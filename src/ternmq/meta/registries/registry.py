@@ -1,6 +1,6 @@
 """What is kept for ever about names: the interface that every registry backend implements.
 
-A registry is synchronous and may block; `service` calls it from one worker thread. Every method is
+A registry is synchronous and may block; `RegistryWorker` calls it from one thread. Every method is
 one transaction, durable when it returns.
 
 Rules

@@ -1,15 +1,16 @@
-"""How broker groups stand, as a server far from meta knows it: a copy in memory, changes asked for.
+"""How all broker groups stand, in memory, and the requests that change it.
 
-The copy follows the news that `remote_directory` waits for, and every answer to a change of ours.
-Answers and news may overtake each other: only a higher version replaces what is known.
+A request is a record of the wire. The directory of a meta server carries it out in the registry; a
+server far from meta sends it there (`change_standing`). Answers and news may overtake each other,
+so only a higher version replaces what is known.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from ternmq.core.errors import Conflict
 from ternmq.discovery.notify import tell_all
 from ternmq.wire.messages.standings import (
+    BrokerGroupDrain,
     BrokerGroupKind,
     Claim,
     InSyncChange,
@@ -19,24 +20,24 @@ from ternmq.wire.messages.standings import (
     MemberJoin,
     MemberLead,
     Standing,
-    StandingFind,
-    Standings,
-    standing_of,
 )
-from ternmq.wire.numbers import Command
-from ternmq.wire.record import Record, T
+
+StandingRequest = (
+    MemberJoin | MemberLead | MemberForget | InSyncChange | InSyncLeave | BrokerGroupDrain
+)
 
 
-class RemoteStandings(ABC):
-    """Implements `discovery.directory.Standings`."""
+class StandingTable(ABC):
+    """Implements `discovery.directory.StandingsDirectory`, all but `read_standing`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._standings: dict[tuple[BrokerGroupKind, str], Standing] = {}
-        self._told: list[Callable[[Standing], None]] = []
+        self._standing_callbacks: list[Callable[[Standing], None]] = []
 
     @abstractmethod
-    async def ask(self, command: Command, record: Record, answer: type[T]) -> T:
-        """A question to some meta server."""
+    async def change_standing(self, wanted: StandingRequest) -> Standing:
+        """Have the registry do it, and learn how the broker group stands then."""
 
     def standing(self, broker_group: str, kind: BrokerGroupKind = "realtime") -> Standing | None:
         return self._standings.get((kind, broker_group))
@@ -45,15 +46,16 @@ class RemoteStandings(ABC):
         return list(self._standings.values())
 
     def on_standing_changed(self, callback: Callable[[Standing], None]) -> None:
-        self._told.append(callback)
+        self._standing_callbacks.append(callback)
 
-    async def read_standing(
-        self, broker_group: str, kind: BrokerGroupKind = "realtime"
-    ) -> Standing | None:
-        find = StandingFind(broker_group=broker_group, kind=kind, fresh=True)
-        found = (await self.ask(Command.STANDINGS, find, Standings)).standings
-        self.learn_standings(found)
-        return found[0] if found else None
+    def learn_standings(self, told: Iterable[Standing], *, another: bool = False) -> None:
+        """`another`: of another registry, or an older copy, so that lower versions count too."""
+        for standing in told:
+            key = (standing.kind, standing.broker_group)
+            held = self._standings.get(key)
+            if held is None or held.version < standing.version or (another and held != standing):
+                self._standings[key] = standing
+                tell_all(self._standing_callbacks, standing, group=standing.broker_group)
 
     async def join_group(
         self,
@@ -67,7 +69,7 @@ class RemoteStandings(ABC):
         wanted = MemberJoin(
             broker_group=broker_group, kind=kind, member=member, data_epoch=data_epoch, claim=claim
         )
-        return await self._change(Command.MEMBER_JOIN, wanted)
+        return await self.change_standing(wanted)
 
     async def lead(
         self,
@@ -85,7 +87,7 @@ class RemoteStandings(ABC):
             force=force,
             accept_loss=accept_loss,
         )
-        return await self._change(Command.MEMBER_LEAD, wanted)
+        return await self.change_standing(wanted)
 
     async def change_in_sync(
         self,
@@ -105,7 +107,7 @@ class RemoteStandings(ABC):
             version=version,
             waits=waits,
         )
-        return await self._change(Command.IN_SYNC_CHANGE, wanted)
+        return await self.change_standing(wanted)
 
     async def leave_in_sync(
         self,
@@ -123,7 +125,7 @@ class RemoteStandings(ABC):
             epoch_seen=epoch_seen,
             surely=surely,
         )
-        return await self._change(Command.IN_SYNC_LEAVE, wanted)
+        return await self.change_standing(wanted)
 
     async def forget_member(
         self,
@@ -136,24 +138,4 @@ class RemoteStandings(ABC):
         wanted = MemberForget(
             broker_group=broker_group, kind=kind, member_id=member_id, accept_loss=accept_loss
         )
-        return await self._change(Command.MEMBER_FORGET, wanted)
-
-    def learn_standings(self, told: Iterable[Standing], *, another: bool = False) -> None:
-        """`another`: of another registry, or an older copy, so that lower versions count too."""
-        for standing in told:
-            key = (standing.kind, standing.broker_group)
-            held = self._standings.get(key)
-            if held is None or held.version < standing.version or (another and held != standing):
-                self._standings[key] = standing
-                tell_all(self._told, standing, group=standing.broker_group)
-
-    async def _change(self, command: Command, wanted: Record) -> Standing:
-        try:
-            standing = await self.ask(command, wanted, Standing)
-        except Conflict as error:
-            held = standing_of(error)
-            if held is not None:
-                self.learn_standings([held])
-            raise
-        self.learn_standings([standing])
-        return standing
+        return await self.change_standing(wanted)
