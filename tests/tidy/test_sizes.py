@@ -15,9 +15,7 @@ LONG_FILES = {
     "tests/unit/meta/registries/test_registry.py",
 }
 LONG_FUNCTIONS = {
-    "src/ternmq/batch/check.py:check_incoming",
     "src/ternmq/broker/leader.py:__init__",
-    "src/ternmq/cli/messages/send.py:send",
 }
 WIDE_FUNCTIONS: set[str] = set()
 

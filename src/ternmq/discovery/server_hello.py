@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 
-from ternmq.core.release import release
+from ternmq.core.process import release
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 

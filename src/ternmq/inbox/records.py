@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Insert, Table, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
+from ternmq.core.database import lacks_table
 from ternmq.core.errors import BadConfig, BadRequest
-from ternmq.core.missing_table import lacks_table
 from ternmq.inbox.table import KEY_SHOWN_MAX, row_id
 
 

@@ -23,8 +23,7 @@ from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.core.errors import Moved, TernError
-from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import LogThrottle
+from ternmq.core.log import LogThrottle, get_logger
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
