@@ -28,6 +28,15 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def packed_ip(host: str) -> bytes:
+    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return bytes(16)
+    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
+
+
 def packed_address_text(ip: bytes, port: int) -> str:
     """The address that a batch carries as 16 bytes and a port; empty where there is none."""
     if not any(ip):

@@ -26,6 +26,7 @@ from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
+from ternmq.discovery.hidden_topics import lane_owner
 from ternmq.storage.pull.pull_log import PullRecord
 from ternmq.storage.pull.record import PullKind
 from ternmq.wire.messages.groups import GroupSettings, LedgerLine
@@ -150,12 +151,6 @@ class ConsumerGroup:
         line = self.lane.ledger()
         topic, lane = (self.beside, "private") if self.beside else (self.topic, "topic")
         return LedgerLine(topic=topic, group=self.name, lane=lane, **line._asdict())
-
-
-def lane_owner(name: str) -> int:
-    """The id of the topic that a private lane lies beside; -1 for any other topic."""
-    prefix, _, rest = name.partition(".")
-    return int(rest.partition(".")[0]) if prefix == "%lane" else -1
 
 
 class ConsumerGroups:

@@ -11,7 +11,6 @@ that is safe. A repeat of a batch that was put aside is told the same, whatever 
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Callable, Coroutine
 
 import numpy as np
@@ -35,6 +34,7 @@ from ternmq.core.errors import (
     TooLarge,
 )
 from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.rpc.address import packed_ip
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.producers import ProducerTable
@@ -347,15 +347,6 @@ def _ends(peer: Peer) -> Ends:
     )
     peer.attachments["ends"] = ends
     return ends
-
-
-def packed_ip(host: str) -> bytes:
-    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return bytes(16)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
 
 
 def _check_sizes(batch: bytearray | memoryview, topic: Topic) -> None:

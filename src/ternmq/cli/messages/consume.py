@@ -20,6 +20,7 @@ from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import message_fields, note, preview, say, show_table, utc
 from ternmq.core.ids import check_name
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.groups import Start
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def browse(
     Those of several broker groups are shown by the time they were stored. The dead letters of a
     group are the topic %dead.GROUP.
     """
-    check_name("topic", topic.removeprefix("%dead."))
+    check_name("topic", topic.removeprefix(DEAD_PREFIX))
     place = None if start is None else starts.parse_start(start, now=datetime.now(UTC))
 
     missing: dict[str, str] = {}

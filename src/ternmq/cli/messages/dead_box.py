@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ternmq.core.errors import BadRequest
+from ternmq.discovery.hidden_topics import dead_topic, refused_topic
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -30,7 +31,7 @@ class Box:
 
     @property
     def hidden_topic(self) -> str:
-        return f"%dead.{self.group}" if self.group else f"%refused.{self.topic}"
+        return dead_topic(self.group) if self.group else refused_topic(self.topic)
 
     async def open(self, mq: "Client", broker_group: str) -> Ranges:
         """Which rows of a broker group nobody handled yet."""

@@ -23,7 +23,7 @@ from ternmq.client.transactions.half_sender import HalfWanted, half_id, make_hal
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, Missing, named, not_answered
 from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
-from ternmq.discovery.hidden_topics import REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, REFUSED_PREFIX, plain_name
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
@@ -80,7 +80,6 @@ from ternmq.wire.messages.transactions import HalfEnd, HalfEnded, HalfFind, Half
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
-DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
@@ -92,11 +91,6 @@ def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
     if topic.startswith(REFUSED_PREFIX):
         return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
     return error
-
-
-def plain_name(topic: str) -> str:
-    """The group or topic that a hidden topic is for; other names as they are."""
-    return topic.removeprefix(DEAD_PREFIX).removeprefix(REFUSED_PREFIX)
 
 
 def sessions_of(group: Group, prefix: str) -> set[str]:
