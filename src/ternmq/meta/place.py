@@ -57,7 +57,7 @@ async def place(directory: ChangesTopics, wanted: PlaceChange, masters: Sequence
         log.info(
             "placement changed",
             action=wanted.action,
-            group=wanted.group,
+            group=wanted.broker_group,
             slots=len(wanted.slots),
             version=after.version,
         )

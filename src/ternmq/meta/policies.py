@@ -42,7 +42,7 @@ def home_of(settings: TopicSettings) -> Home | None:
     """Where a topic lives, if that is not everywhere."""
     if not settings.broker_groups and not settings.on_groups:
         return None
-    return Home(count=settings.broker_groups, groups=settings.on_groups)
+    return Home(count=settings.broker_groups, broker_groups=settings.on_groups)
 
 
 def limit_changes(wanted: LimitSet) -> dict[str, TopicSet]:

@@ -57,8 +57,8 @@ def reset(
         _bring_back(topic, group, chosen, how)
         return
     now = datetime.now(UTC)
-    place = starts.parse_start(to, now=now)
-    where = starts.as_start(place)
+    point = starts.parse_start(to, now=now)
+    where = starts.as_start(point)
 
     async def job(mq: "Client") -> "ResetDone":
         """All broker groups must answer the question before any of them is moved."""
@@ -72,7 +72,7 @@ def reset(
         return await reset(topic, group, where, broker_group=broker_group)
 
     done = use(url, job)
-    if _beyond(place, done, now):
+    if _beyond(point, done, now):
         note(f"{to} is beyond the last message: that means the end, {done.to_sequence}")
     if as_json:
         show_json(
@@ -92,11 +92,11 @@ def reset(
             say(line)
 
 
-def _beyond(place: starts.Place, done: "ResetDone", now: datetime) -> bool:
+def _beyond(point: starts.StartPoint, done: "ResetDone", now: datetime) -> bool:
     """Is there nothing there yet?"""
-    if isinstance(place, datetime):
-        return place > now
-    return isinstance(place, int) and place > done.to_sequence
+    if isinstance(point, datetime):
+        return point > now
+    return isinstance(point, int) and point > done.to_sequence
 
 
 def _consequences(done: "ResetDone", opening: str) -> list[str]:

@@ -9,7 +9,7 @@ class Placement(Record, frozen=True):
     version: int = 0
     """Grows with every change."""
     groups: list[str] = []
-    """Names; below, a group is its place in this list."""
+    """Names of broker groups; below, one is its position in this list."""
     owners: list[int] = []
     """Of each slot. Empty: nobody has sent with an order key yet."""
     closing: dict[int, int] = {}
@@ -17,7 +17,7 @@ class Placement(Record, frozen=True):
     behind: dict[int, int] = {}
     """Slots whose former owner has rows that come first, and who that is."""
     weights: dict[str, int] = {}
-    """Of groups; those that are not named have 100. 0: nothing new."""
+    """Of broker groups; those that are not named have 100. 0: nothing new."""
 
     def owner(self, slot: int) -> str | None:
         """Who stores messages of this slot now; None while it moves, or before the first."""
@@ -30,8 +30,8 @@ class Home(Record, frozen=True):
     """Where a topic's new messages without order keys are stored."""
 
     count: int = 0
-    """On so many groups; 0: all."""
-    groups: list[str] = []
+    """On so many broker groups; 0: all."""
+    broker_groups: list[str] = []
     """Or on these."""
 
 
@@ -41,11 +41,11 @@ class PlaceChange(Record, frozen=True):
     action: Literal[
         "read", "assign", "move", "balance", "stopped", "settled", "release", "weight"
     ] = "read"
-    group: str = ""
+    broker_group: str = ""
     """Who asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
     slots: list[int] = []
     leaving: list[str] = []
-    """Balance: groups that shall have none."""
+    """Balance: broker groups that shall have none."""
     weight: int = 0
     force: bool = False
     """Move: do not wait for an owner that is gone."""

@@ -1,7 +1,7 @@
-"""Where messages are kept for people to decide: a group's dead letters, or what a topic refused.
+"""Where messages wait for people to decide: a group's dead letters, or what a topic refused.
 
-Both are hidden topics whose rows are open until somebody handled them; a `Box` knows how to read,
-send again and delete them, and what to say about a message that carries no notes of its own.
+Both are hidden topics whose rows are open until they are handled. A `LetterSource` reads them,
+sends them again and deletes them, and describes a message that carries no notes of its own.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Ranges = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class LetterSource:
     """The dead letters of a group, or without one what was over a topic's limit."""
 
     group: str
@@ -58,8 +58,8 @@ class Box:
         return own | {"%attempt": 0} | dict(letter.properties)
 
 
-def find_box(group: str | None, topic: str | None) -> Box:
+def find_source(group: str | None, topic: str | None) -> LetterSource:
     """With a group, the topic only narrows its letters down."""
     if not group and not topic:
         raise BadRequest("say which: a group, or --topic for what was over a topic's limit")
-    return Box(group or "", topic or "")
+    return LetterSource(group or "", topic or "")
