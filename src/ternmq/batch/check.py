@@ -1,4 +1,4 @@
-"""What a broker checks before it stores a producer's batch.
+"""Checks a producer's batch before it is stored.
 
 After this, every size and offset inside the batch is known to fit, so that cutting, indexing and
 reading it later cannot run off its end. Bodies are never decompressed here: only the claims of the

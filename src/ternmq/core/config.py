@@ -75,7 +75,7 @@ class ReplicaAck(StrEnum):
 
 
 class ColdReads(StrEnum):
-    """Who gives consumers the bytes of old messages."""
+    """Which server gives consumers the bytes of old messages."""
 
     MASTER = "master"
     REPLICA = "replica"

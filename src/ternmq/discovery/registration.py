@@ -1,4 +1,4 @@
-"""Staying on the routes: a server that is a process of its own registers with every meta server.
+"""Keeps a server that is its own process on the routes, by registering with every meta server.
 
 Heartbeats come from a thread with a loop of its own, so that a busy server is not taken for a dead
 one. The server's loop leaves a mark several times a second; when the marks stop, the thread falls

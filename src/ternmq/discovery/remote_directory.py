@@ -1,4 +1,4 @@
-"""Names as a server far from meta knows them: topics are a copy in memory, the rest is asked for.
+"""The directory of a server far from meta: topics are a copy in memory, the rest is asked for.
 
 One question for news of topics waits at a meta server all the time; what it answers is put into the
 copy, so changed settings and deletions are seen at once. A topic that is not in the copy is asked

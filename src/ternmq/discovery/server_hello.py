@@ -1,4 +1,4 @@
-"""Who a server says it is when it opens a connection to another one."""
+"""The HELLO of a server that opens a connection to another one."""
 
 import os
 import secrets

@@ -2,7 +2,7 @@
 
 The directory of a meta server and the directory of a server far from meta both are such a table.
 How a table learns of topics is their own business; looking one up is a dictionary access and never
-waits. Never asks anybody: no registry, no network.
+waits. Never asks a registry or another server.
 """
 
 from collections.abc import Callable

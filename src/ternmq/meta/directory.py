@@ -1,4 +1,4 @@
-"""The directory in process: a copy of all live topics in memory over a registry that is slow.
+"""The directory of a meta server: topics and standings in memory, over a registry that is slow.
 
 Theory of operation
 -------------------
@@ -247,7 +247,7 @@ class MetaDirectory(TopicTable, StandingTable):
         await asyncio.shield(self._worker.run(work, self._set_servers))
 
     async def hold_servers(self, silent_s: Mapping[str, float]) -> None:
-        """Tell other meta servers whom we hear, and how long ago that was."""
+        """Tell other meta servers which servers this one hears, and how long ago that was."""
         await asyncio.shield(self._worker.run(lambda: self._registry.hold(silent_s)))
 
     def on_servers_changed(self, callback: Callable[[list[Route]], None]) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a meta server for Prometheus, worked out when somebody looks."""
+"""The figures of a meta server for Prometheus, worked out at every scrape."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ ROLES = {"realtime": "broker", "delay": "delay"}
 def registry_figures(
     out: Samples, directory: MetaDirectory, routes: RouteTable, registrar: Registrar
 ) -> None:
-    """Who is there, who is away, who was heard of when."""
+    """Servers on the routes, servers that are away, the age of each heartbeat."""
     current = routes.current()
     there = Counter(ROLES[route.kind] for route in current.servers)
     away = Counter(ROLES[route.kind] for route in current.away)

@@ -1,4 +1,4 @@
-"""What changed in the registry: how far memory has followed it, and who waits for more.
+"""Follows the changes of a registry, and wakes the requests that wait for more of them.
 
 Other meta servers may change the same registry. `run` looks what they did: when the registry wakes
 it, when this meta server changed something itself, or every `NEWS_S`. What was found goes to

@@ -1,6 +1,6 @@
-"""How groups stood when this meta server looked last: the file `standings-seen` of its data.
+"""The standings that this meta server saw last, in the file `standings-seen`.
 
-Not a copy that anybody would need. It is only held against the registry at the next start: one that
+Nothing is restored from the file. It is only compared with the registry at the next start: one that
 knows less of a group was restored from an old copy. The group is then not decided until its members
 have proven how it stood (`claims`), however few of them know more than the copy. Another registry
 than the one that was seen says nothing.
@@ -37,7 +37,7 @@ class SeenStandings:
         directory.on_standing_changed(lambda _: self._changed.set())
 
     async def check(self) -> None:
-        """Once, before anybody is answered."""
+        """Compare the file with the registry; once, before the first request is answered."""
         loop = asyncio.get_running_loop()
         try:
             seen = await loop.run_in_executor(None, self._read)
@@ -48,7 +48,7 @@ class SeenStandings:
             await self._directory.check_seen(seen.standings)
 
     async def run(self) -> None:
-        """Write down what is seen."""
+        """Write the standings down whenever they change."""
         loop = asyncio.get_running_loop()
         while True:
             await self._changed.wait()

@@ -72,7 +72,7 @@ WAITING = {Command.ROUTES, Command.TOPIC_NEWS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaIdentity:
-    """Who this server is, as it tells others."""
+    """The name, address and times of this server, as STATUS and WELCOME say them."""
 
     node: str
     version: str

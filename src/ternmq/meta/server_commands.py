@@ -1,4 +1,4 @@
-"""Names for servers that are processes of their own: `Directory` over the network, meta's side.
+"""Commands of servers that are other processes: the meta side of `RemoteDirectory`.
 
 Brokers ask for ids and epochs, and wait here for news of topics, each time a little. Never answers
 an application: its name would have to begin with '%', and people's do not.
@@ -105,7 +105,7 @@ class StandingCommands:
         return await self._directory.change_standing(wanted)
 
     async def drain(self, wanted: BrokerGroupDrain) -> Record:
-        """Refused where nobody else would take the messages."""
+        """Refused where no other broker group would take the messages."""
         others = self._registrar.writable_groups(wanted.kind, besides=wanted.broker_group)
         placement = self._directory.placement()
         weights = {} if placement is None or wanted.kind != "realtime" else placement.weights

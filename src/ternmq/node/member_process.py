@@ -1,4 +1,4 @@
-"""A server of a group as a process of its own: joined, listening, on the routes, with its figures.
+"""A member of a broker group as its own process: joined, listening, on the routes, with figures.
 
 Parts start in the order written and stop in reverse: topics are known before a message can come,
 the server listens before it is on the routes, and it is off the routes before it stops.

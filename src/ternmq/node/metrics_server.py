@@ -75,7 +75,7 @@ class Gatherer:
         return samples
 
     def close(self) -> None:
-        """On the loop: whoever waits is told."""
+        """On the loop: ends a request that waits for figures."""
         self._closed = True
         if self._asked is not None:
             self._asked.cancel()

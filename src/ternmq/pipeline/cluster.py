@@ -251,7 +251,7 @@ class ClusterView:
         return loop_thread().run(admin.resend_dead_letters(group, ranges, broker_group))
 
     def detached(self, name: str, attempt: int, broker_group: str) -> Detached:
-        """An attempt of the sink: staged here, committed by whoever knows that it counts."""
+        """An attempt of the sink: staged here, committed by the driver once it counts."""
         return loop_thread().call(
             lambda: self._client.detached(
                 name, attempt=attempt, broker_group=broker_group, expires=STAGED_S, fenced=False

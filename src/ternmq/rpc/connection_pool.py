@@ -1,7 +1,7 @@
-"""What all peers of one listener share: the limits, the totals, whose turn it is, and the log.
+"""The connections of one listener: their limits, their totals, the turn, and the log of closes.
 
 Bytes of all peers together are bounded. When there is no room for more, the peer that wants it is
-paused until there is. Half-received frames could then wait for each other for ever, so one of
+paused until there is. Half-received frames could then wait for each other forever, so one of
 their owners at a time has the *turn*: it may go on and finish its frame. Answers that are not read
 are bounded likewise: beyond it those who have not read for the longest time are cut.
 """
@@ -98,7 +98,7 @@ class ConnectionPool(Generic[G]):
             peer.flush()
 
     def go_on_later(self, peer: G) -> None:
-        """Not at once: whoever ended the pause is in the middle of something."""
+        """Not at once: the caller that ended the pause is in the middle of something."""
         self._loop.call_soon(peer.go_on)
 
     def resume_later(self, peer: G, seconds: float) -> None:
@@ -124,7 +124,7 @@ class ConnectionPool(Generic[G]):
                 peer.resume(Pause.CROWDED)
 
     def pass_turn(self) -> None:
-        """Whoever had the turn has its frame, or is gone: the next of those who wait."""
+        """The peer with the turn has its frame, or is gone: the next waiting peer gets it."""
         self.turn = next((peer for peer in self.crowded if peer.half_received), None)
         if self.turn is not None:
             del self.crowded[self.turn]

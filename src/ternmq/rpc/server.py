@@ -1,4 +1,4 @@
-"""Listening: accepts peers while the block runs, and sends those away that cost too much.
+"""The listener: accepts peers while the block runs, and closes those that cost too much.
 
 One timer per listener, the *sweep*, looks at all peers once a second: silent ones, half-sent
 frames, peers that do not read. Stopping: `stop_accepting()` first, then the owner finishes what it
@@ -83,7 +83,7 @@ class Listener:
             self._server = None
 
     async def stop(self) -> None:
-        """Close everybody, giving what was written up to `linger` to be sent."""
+        """Close all peers, giving what was written up to `linger` to be sent."""
         self.stop_accepting()
         pool = self._pool
         for peer in tuple(pool.peers):
@@ -122,7 +122,7 @@ class Listener:
         self._schedule()
 
     def _make_room(self) -> None:
-        """Close those who hold memory for a frame that does not come, though we do read."""
+        """Close peers that hold memory for a frame that does not come, although it is read for."""
         pool = self._pool
         for peer in tuple(pool.peers):
             if pool.crowded and peer.stuck(pool.now):

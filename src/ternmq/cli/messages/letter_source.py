@@ -34,7 +34,7 @@ class LetterSource:
         return dead_topic(self.group) if self.group else refused_topic(self.topic)
 
     async def open(self, mq: "Client", broker_group: str) -> Ranges:
-        """Which rows of a broker group nobody handled yet."""
+        """Which rows of a broker group are not handled yet."""
         if self.group:
             return await mq.admin.open_dead_letters(self.group, broker_group)
         return await mq.admin.open_refused(self.topic, broker_group)

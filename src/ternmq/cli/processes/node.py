@@ -176,7 +176,7 @@ async def _serve(
 
 
 def _own_command() -> str:
-    """How this program was called, for somebody in the same folder."""
+    """How this program was called, for people in the same folder."""
     called = Path(sys.argv[0])
     return "python -m ternmq.cli.main" if called.suffix == ".py" else os.path.relpath(called)
 

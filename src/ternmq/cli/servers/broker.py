@@ -1,4 +1,4 @@
-"""`tern broker`: a broker as a process of its own, which there are, and who leads."""
+"""`tern broker`: run a broker, list brokers, change which one leads."""
 
 import dataclasses
 from pathlib import Path

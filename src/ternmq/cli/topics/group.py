@@ -354,7 +354,7 @@ def _set(
 
 
 def _standing(keys: GroupKeys) -> dict[str, object]:
-    """What stands still, if anything does."""
+    """What is paused or stopped, if anything is."""
     found: dict[str, object] = {}
     if keys.stopped_count:
         found["stopped keys"] = keys.stopped_count

@@ -388,7 +388,7 @@ def _check_version(found: str, description: str) -> None:
 
 
 def _new_cluster() -> str:
-    """Drawn when the registry is first opened, then the same for ever."""
+    """Drawn when the registry is first opened; never changes after that."""
     return secrets.token_hex(8)
 
 

@@ -1,4 +1,4 @@
-"""Servers say REGISTER again and again, or are off the routes; who is master, standings say.
+"""Keeps servers on the routes while they repeat REGISTER; standings decide which one is master.
 
 Who is there is kept in memory: after a restart of meta everybody is back within a heartbeat. A
 server that joined a broker group is on the routes as master if the group's standing names it and
@@ -170,7 +170,7 @@ class Registrar:
         ]
 
     def expire(self) -> None:
-        """Take off the routes who was silent for too long."""
+        """Take servers off the routes that were silent for too long."""
         horizon = self._directory.liveness.horizon()
         for there in [each for each in self._there.values() if each.heard < horizon]:
             route = there.said.route
@@ -180,13 +180,13 @@ class Registrar:
             )
 
     async def run(self) -> None:
-        """Look for silent servers, often enough to notice when it is us who was stopped."""
+        """Look for silent servers, often enough to notice when this process itself was stopped."""
         while True:
             await asyncio.sleep(min(EXPIRE_S_MAX, self._directory.liveness.dead_after_ms / 5_000))
             self.expire()
 
     async def run_held(self) -> None:
-        """Tell other meta servers whom we hear, often enough that nobody seems dead to them."""
+        """Tell other meta servers which servers this one hears, so that none seems dead to them."""
         told: frozenset[str] | None = None
         again = min(HELD_S, self._directory.liveness.dead_after_ms / 4000)
         while True:

@@ -1,4 +1,4 @@
-"""Who is there: the servers that announced themselves, as clients are told about them.
+"""The route table: servers that announced themselves, as clients are told about them.
 
 In memory only: a server announces itself again when it or meta starts. Those that exist and are
 not there are listed as away. The version grows with each

@@ -1,4 +1,4 @@
-"""Who leads which broker group: each change of a standing is a compare-and-set in the registry.
+"""Changes which server leads a broker group: each change is a compare-and-set in the registry.
 
 A change reads the standing, decides (`standings`), replaces it at the version it read, and does so
 again if somebody was faster; it all runs in the registry's worker thread. Nothing is kept here that

@@ -11,16 +11,16 @@ class Placement(Record, frozen=True):
     groups: list[str] = []
     """Names of broker groups; below, one is its position in this list."""
     owners: list[int] = []
-    """Of each slot. Empty: nobody has sent with an order key yet."""
+    """Of each slot. Empty: no message with an order key was sent yet."""
     closing: dict[int, int] = {}
-    """Slots that their owner shall give up, and to whom. Nobody stores into them meanwhile."""
+    """Slots that their owner shall give up, and to which. No group stores into them meanwhile."""
     behind: dict[int, int] = {}
     """Slots whose former owner has rows that come first, and who that is."""
     weights: dict[str, int] = {}
     """Of broker groups; those that are not named have 100. 0: nothing new."""
 
     def owner(self, slot: int) -> str | None:
-        """Who stores messages of this slot now; None while it moves, or before the first."""
+        """The broker group that stores into this slot now; None while it moves, or at first."""
         if not self.owners or slot in self.closing:
             return None
         return self.groups[self.owners[slot]]
@@ -42,7 +42,7 @@ class PlaceChange(Record, frozen=True):
         "read", "assign", "move", "balance", "stopped", "settled", "release", "weight"
     ] = "read"
     broker_group: str = ""
-    """Who asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
+    """It asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
     slots: list[int] = []
     leaving: list[str] = []
     """Balance: broker groups that shall have none."""
