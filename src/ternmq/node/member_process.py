@@ -58,9 +58,9 @@ async def serving_member_alone(
                 url=url,
             )
         )
-        registration = await stack.enter_async_context(
+        heartbeats = await stack.enter_async_context(
             registered(cluster.addresses, cluster.hello, route, member=server.member)
         )
-        server.watch(lambda epoch: registration.say(epoch=epoch))
+        server.watch(heartbeats.set_epoch)
         await stack.enter_async_context(serving_metrics(config, [server.figures], clock=clock))
         yield route.address

@@ -50,13 +50,13 @@ class _There:
 
 
 class Present:
-    """A server of this process; the same as `discovery.registration.Registration` for others."""
+    """A server of this process; the same as `discovery.registration.Heartbeats` for others."""
 
     def __init__(self, registrar: "Registrar", said: Register) -> None:
         self._registrar = registrar
         self.said = said
 
-    def say(self, *, epoch: int) -> None:
+    def set_epoch(self, epoch: int) -> None:
         self.said = msgspec.structs.replace(self.said, epoch=epoch)
         self._registrar.put(self.said, ALWAYS)
 

@@ -191,12 +191,12 @@ async def test_servers_of_this_process_are_there_without_heartbeats(
     standing = await grouped(service)
     route = Route(broker_group="main", address=ONE.address)
     async with registrar.present(route, member=ONE.id) as present:
-        present.say(epoch=standing.epoch)
+        present.set_epoch(standing.epoch)
         pass_time(registrar, clock, 60)
         assert roles(routes) == {"h1:1": "master"}
         with pytest.raises(MasterAlive):
             await service.lead("main", TWO.id)
-        present.say(epoch=0)
+        present.set_epoch(0)
         assert roles(routes) == {"h1:1": "replica"}
     assert roles(routes) == {}
     await service.lead("main", TWO.id)
