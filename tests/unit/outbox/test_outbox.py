@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from ternmq.core.errors import BadName, BadRequest, Unavailable
 from ternmq.outbox import Outbox, RelaySettings
 from ternmq.testing import TurnedClock
-from tests.unit.outbox.fake import FakeMq
+from tests.unit.outbox.fake_client import FakeMq
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ternmq.broker.delivery.envelopes import PICK_ROWS_MAX, Envelopes
 from ternmq.broker.delivery.handout import Slice
 from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.testing import node
-from tests.unit.batch.making import a_batch
+from tests.unit.batch.builders import a_batch
 
 ROWS = 1_000
 

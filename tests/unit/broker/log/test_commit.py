@@ -14,8 +14,8 @@ from ternmq.storage.pull.record import PullKind
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from ternmq.wire.messages.replication import MESSAGES, PULLS
-from tests.integration.verifiable import eventually
-from tests.unit.storage.making import Maker, open_store
+from tests.integration.verifiable_clients import eventually
+from tests.unit.storage.builders import Maker, open_store
 
 
 class Others:

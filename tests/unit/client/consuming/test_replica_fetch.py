@@ -17,7 +17,7 @@ from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.core.errors import Unavailable
 from ternmq.testing import node
 from ternmq.wire.messages.pull import LeftOut
-from tests.unit.batch.making import a_batch
+from tests.unit.batch.builders import a_batch
 
 BODIES = [str(number).encode() for number in range(3_000)]
 

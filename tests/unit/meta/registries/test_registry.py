@@ -1,4 +1,5 @@
-"""The contract of every registry backend; `tests/integration/test_registries.py` runs it against
+"""The contract of every registry backend; `tests/integration/cluster/test_registries.py` runs it
+against
 the servers."""
 
 from concurrent.futures import ThreadPoolExecutor

@@ -22,7 +22,7 @@ from ternmq.wire.messages.replication import (
     Follow,
     Followed,
 )
-from tests.unit.storage.making import Maker, open_store
+from tests.unit.storage.builders import Maker, open_store
 
 EPOCH = 1
 
