@@ -97,10 +97,3 @@ async def test_an_error_rolls_back_what_its_task_had_staged(url: str) -> None:
         await asyncio.to_thread(failing)
     async with ternmq.connect(url, app="test") as mq:
         assert (await mq.admin.halves()).total == 0
-
-
-def test_no_attempt_number_is_drawn_twice() -> None:
-    drawn = [stage.new_attempt() for _ in range(1_000)]
-
-    assert len(set(drawn)) == 1_000
-    assert all(0 <= number < 2**32 for number in drawn)

@@ -18,7 +18,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.ids import id_from_text
 from ternmq.delay.formats import checkpoint
 from ternmq.delay.intake.take_committed import CommittedTaker, producer_of
-from ternmq.storage.messages.producers import DURABLE, ProducerTable
+from ternmq.storage.messages.producers import ProducerTable
 from ternmq.testing import TurnedClock, node
 
 JOB = "query:7"
@@ -218,9 +218,3 @@ async def test_what_a_delay_server_has_to_take_is_waited_for_before_its_broker_m
 
     await wait_for(taken, 2)
     assert (await mq.admin.drain_progress("main")).left == 1, "nobody takes what is for 'gone'"
-
-
-def test_a_topic_on_a_broker_group_is_one_producer_for_ever() -> None:
-    made = {producer_of(topic, group) for topic in range(50) for group in ("main", "other")}
-    assert len(made) == 100
-    assert all(producer.start_ms & DURABLE for producer in made)
