@@ -12,8 +12,9 @@ from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.standings import Standing, StandingFind, Standings
 from ternmq.wire.numbers import Command
 from tests.integration.namespaces import Place
-from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, wait_until
-from tests.integration.verifiable_clients import Verifier, balanced, eventually, whole_topic
+from tests.integration.processes import BrokerServer, MetaServer, NodeFactory
+from tests.integration.verifiable_clients import Verifier, balanced, whole_topic
+from tests.waiting import until, wait_until
 
 GROUP = "pair"
 QUICK = {"TERN_SERVER_HEARTBEAT_MS": "300", "TERN_SERVER_DEAD_AFTER_MS": "1500"}
@@ -121,7 +122,7 @@ async def bodies(mq: ternmq.Client, topic: str) -> list[str]:
 async def more(load: Verifier, *, seconds: float = 30) -> None:
     """Messages go on being stored."""
     before = load.count("stored")
-    await eventually(lambda: load.count("stored") > before + 200, "messages", seconds=seconds)
+    await until(lambda: load.count("stored") > before + 200, "messages", seconds=seconds)
 
 
 async def accounted(pair: Pair, load: Verifier, *, seconds: float = 30) -> None:
@@ -131,7 +132,7 @@ async def accounted(pair: Pair, load: Verifier, *, seconds: float = 30) -> None:
         found = await whole_topic(mq, "load")
         load.check_stored(found)
         load.check_order(found)
-        await eventually(lambda: len(load.got()) >= len(found), "all consumed", seconds=seconds)
+        await until(lambda: len(load.got()) >= len(found), "all consumed", seconds=seconds)
         await asyncio.to_thread(load.end, "consume")
         load.check_consumed(found)
         lines = await mq.admin.ledger()

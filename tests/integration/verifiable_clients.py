@@ -18,7 +18,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -262,14 +261,6 @@ def verifying(url: str, topic: str, folder: Path) -> Iterator[Verifier]:
         yield verifier
     finally:
         verifier.kill()
-
-
-async def eventually(condition: Callable[[], bool], what: str, *, seconds: float = 15.0) -> None:
-    """`wait_until` for a test whose own loop has work to do meanwhile."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        await asyncio.sleep(0.01)
 
 
 def balanced(line: LedgerLine) -> bool:

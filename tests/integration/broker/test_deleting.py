@@ -10,6 +10,7 @@ from tests.integration.delivery.test_groups import line_of
 from tests.integration.processes import Node
 from tests.integration.storage.test_disk_faults import take
 from tests.integration.verifiable_clients import whole_topic
+from tests.waiting import until
 
 TOPIC = "orders"
 WHEN = ["at once", "after a restart", "after kill -9"]
@@ -112,12 +113,13 @@ async def test_sending_while_a_topic_is_deleted_and_made_again_mixes_nothing(nod
     async with ternmq.connect(node.url) as mq, ternmq.connect(node.url) as other:
         producing = asyncio.create_task(produce(mq))
         for _ in range(10):
-            before = counts["sent"]
-            async with asyncio.timeout(20):
-                while counts["sent"] < before + 5:
-                    if producing.done():
-                        producing.result()
-                    await asyncio.sleep(0.001)
+
+            def sent_some(before: int = counts["sent"]) -> bool:
+                if producing.done():
+                    producing.result()
+                return counts["sent"] >= before + 5
+
+            await until(sent_some, every=0.001)
             await other.admin.delete_topic(TOPIC)
         stop.set()
         await producing

@@ -9,7 +9,8 @@ import pytest
 
 import ternmq
 from tests.integration.broker_pair import GROUP, Pair, bodies, make_pair
-from tests.integration.processes import NodeFactory, tern, wait_until
+from tests.integration.processes import NodeFactory, tern
+from tests.waiting import wait_until
 
 
 def listed(pair: Pair) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,8 @@ from uuid import uuid4
 import pytest
 
 import ternmq.sync
-from tests.integration.processes import COMMAND, Node, clean_environment, tern, wait_until
+from tests.integration.processes import COMMAND, Node, clean_environment, tern
+from tests.waiting import wait_until
 
 
 @pytest.fixture

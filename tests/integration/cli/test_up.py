@@ -17,8 +17,8 @@ from tests.integration.processes import (
     clean_environment,
     free_ports,
     tern,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 
 def test_one_ready_line_and_nothing_else_goes_to_stdout(node: Node) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 
 import ternmq
 from tests.integration.processes import Node, NodeFactory
+from tests.waiting import until
 
 
 def cut(mq: ternmq.Client) -> None:
@@ -71,9 +72,7 @@ async def test_everything_comes_through_a_bad_network(node: Node) -> None:
         stop.set()
         await asyncio.gather(*senders)
         stored = [message.id async for message in producer.read("orders")]
-        async with asyncio.timeout(30):
-            while len(seen) < len(stored):  # noqa: ASYNC110 - a condition, not an event
-                await asyncio.sleep(0.01)
+        await until(lambda: len(seen) >= len(stored), seconds=30)
         consuming.cancel()
         await asyncio.wait([consuming])
         [line] = await producer.admin.ledger("orders", "billing")
@@ -92,12 +91,13 @@ async def test_a_consumer_drops_what_it_already_holds(node_factory: NodeFactory)
             in_hand = [await anext(consumer) for _ in range(10)]
             await asyncio.to_thread(node.kill)
             await asyncio.to_thread(node.start)
+
+            async def came_again() -> bool:  # At once, on a fresh connection.
+                [line] = await mq.admin.ledger("orders", "billing")
+                return line.in_flight == 10
+
+            await until(came_again)
             async with asyncio.timeout(20):
-                while True:  # At once, on a fresh connection.
-                    [line] = await mq.admin.ledger("orders", "billing")
-                    if line.in_flight == 10:
-                        break
-                    await asyncio.sleep(0.02)
                 again = asyncio.ensure_future(anext(consumer))
                 await asyncio.wait([again], timeout=0.3)
                 assert not again.done()

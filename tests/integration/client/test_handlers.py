@@ -9,13 +9,8 @@ from pathlib import Path
 import msgspec
 
 import ternmq
-from tests.integration.processes import (
-    Node,
-    NodeFactory,
-    clean_environment,
-    tern,
-    wait_until,
-)
+from tests.integration.processes import Node, NodeFactory, clean_environment, tern
+from tests.waiting import wait_until
 
 SERVICE = """
 import asyncio, os, pathlib, sys, threading, time

@@ -12,6 +12,7 @@ import ternmq
 from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.core.errors import Unavailable
 from ternmq.testing import node
+from tests.waiting import until
 
 BODIES = [str(number).encode() for number in range(3_000)]
 
@@ -97,9 +98,10 @@ async def test_a_message_whose_time_is_over_dies_as_ever(reads: list[tuple[int, 
             message = await anext(consumer)
             message.ack()
             assert message.body == b"long"
-            while True:
+
+            async def short_one_is_over() -> bool:
                 [line] = await mq.admin.ledger(group="g")
-                if line.dead + line.expired == 1:
-                    break
-                await asyncio.sleep(0.01)
+                return line.dead + line.expired == 1
+
+            await until(short_one_is_over)
         assert reads

@@ -7,6 +7,7 @@ import pytest
 
 import ternmq
 from tests.integration.processes import Node, NodeFactory
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded")
 
@@ -67,8 +68,7 @@ async def test_a_long_list_survives_a_kill_in_the_middle(node: Node) -> None:
     bodies = [b"%d" % at for at in range(300_000)]
     async with ternmq.connect(node.url, batch_rows_max=1000) as mq:
         sending = asyncio.create_task(mq.send_many("orders", bodies))
-        while mq.stats().sent < 20_000:  # noqa: ASYNC110 - a condition, not an event
-            await asyncio.sleep(0.001)
+        await until(lambda: mq.stats().sent >= 20_000, every=0.001)
         await asyncio.to_thread(node.kill)
         await asyncio.to_thread(node.restart)
         receipt = await sending

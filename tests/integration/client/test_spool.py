@@ -14,8 +14,9 @@ from tests.integration.client.spool_producer import (
     STORED_FROM,
 )
 from tests.integration.faults import needs_root
-from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
+from tests.integration.processes import Node, NodeFactory, clean_environment
 from tests.integration.storage.test_full_disk import small_disk
+from tests.waiting import wait_until
 
 PROGRAM = """
 import asyncio, sys, ternmq

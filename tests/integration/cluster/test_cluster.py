@@ -7,14 +7,9 @@ import pytest
 
 import ternmq
 from tests.integration.databases import Servers
-from tests.integration.processes import (
-    BrokerServer,
-    MetaServer,
-    NodeFactory,
-    tern,
-    wait_until,
-)
+from tests.integration.processes import BrokerServer, MetaServer, NodeFactory, tern
 from tests.integration.zookeeper import ZooKeeper
+from tests.waiting import wait_until
 
 
 def url_of(*metas: MetaServer) -> str:

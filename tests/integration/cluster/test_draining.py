@@ -5,13 +5,8 @@ import subprocess
 from pathlib import Path
 
 import ternmq
-from tests.integration.processes import (
-    COMMAND,
-    NodeFactory,
-    clean_environment,
-    tern,
-    wait_until,
-)
+from tests.integration.processes import COMMAND, NodeFactory, clean_environment, tern
+from tests.waiting import wait_until
 
 
 def begin(url: str, said: Path) -> "subprocess.Popen[bytes]":

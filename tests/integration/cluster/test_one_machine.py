@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import NodeFactory, free_ports, tern, wait_until
+from tests.integration.processes import NodeFactory, free_ports, tern
+from tests.waiting import wait_until
 
 
 def pids(url: str) -> dict[str, int]:

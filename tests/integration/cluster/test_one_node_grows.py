@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from tests.integration.processes import NodeFactory, tern, wait_until
+from tests.integration.processes import NodeFactory, tern
+from tests.waiting import wait_until
 
 
 @pytest.mark.long

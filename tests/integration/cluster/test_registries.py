@@ -1,8 +1,5 @@
 """Q1, Q10, D7: the registry contract against real PostgreSQL, MariaDB and ZooKeeper servers."""
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from ternmq.core.errors import BadConfig, Unavailable
@@ -12,6 +9,7 @@ from tests.integration.zookeeper import ZooKeeper
 from tests.unit.meta.conftest import Opener, registry
 from tests.unit.meta.registries.test_registry import *  # noqa: F403
 from tests.unit.meta.registries.test_registry import a_topic
+from tests.waiting import wait_until
 
 __all__ = ["registry"]
 
@@ -52,7 +50,7 @@ def check_an_outage(url: str, server: Server | ZooKeeper) -> None:
     with pytest.raises(Unavailable, match="does not answer"):
         registry.create_topics([a_topic("new")])
     server.start()
-    eventually(lambda: registry.topics()[:1] == [topic])
+    wait_until(lambda: registry.topics()[:1] == [topic], seconds=60, ignoring=Unavailable)
     registry.close()
 
 
@@ -76,15 +74,3 @@ def test_a_registry_url_that_is_wrong_says_what_to_write(url: str, said: str) ->
 def test_a_server_that_does_not_answer_is_unavailable(url: str) -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
         open_registry(url)
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            if true():
-                return
-        except Unavailable:
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -11,7 +11,7 @@ from ternmq.client.admin.replay import Replay
 from ternmq.core.errors import BadRequest
 from ternmq.wire.messages.groups import GroupSettings
 from tests.integration.broker_groups import Several, several
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -158,11 +158,13 @@ async def test_a_consumer_brings_the_settings_of_its_group_to_a_new_broker_group
         await mq.admin.set_group("orders", "g", paused=True, rate=7)
         await cluster.add("north")
         found: dict[str, GroupSettings] = {}
-        async with asyncio.timeout(10):
-            while "north" not in found:
-                await asyncio.sleep(0.02)
-                groups = await mq.admin.tolerant().groups("orders", "g")
-                found = {group.broker_group: group.settings for group in groups if group.members}
+
+        async def joined() -> bool:
+            groups = await mq.admin.tolerant().groups("orders", "g")
+            found.update({group.broker_group: group.settings for group in groups if group.members})
+            return "north" in found
+
+        await until(joined)
     assert (found["north"].paused, found["north"].rate) == (True, 7)
 
 

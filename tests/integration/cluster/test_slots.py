@@ -16,6 +16,7 @@ import ternmq
 from ternmq.core.slots import SLOTS
 from ternmq.outbox import Outbox
 from tests.integration.processes import NodeFactory, tern
+from tests.waiting import until
 
 KEYS = 16
 ROOT = Path(__file__).parents[3]
@@ -69,12 +70,12 @@ class Shop:
 
 async def settled(mq: ternmq.Client) -> None:
     """No slot is on its way."""
-    async with asyncio.timeout(60):
-        while True:
-            placement = await mq.admin.placement()
-            if not placement.closing and not placement.behind:
-                return
-            await asyncio.sleep(0.1)
+
+    async def rests() -> bool:
+        placement = await mq.admin.placement()
+        return not placement.closing and not placement.behind
+
+    await until(rests, seconds=60)
 
 
 def owners(placement: Any) -> set[str]:
@@ -122,9 +123,7 @@ async def test_order_holds_while_a_group_is_added_slots_move_and_a_group_is_drai
 
 async def seen_more(shop: Shop, rows: int) -> None:
     wanted = shop.count() + rows
-    async with asyncio.timeout(60):
-        while shop.count() < wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until(lambda: shop.count() >= wanted, seconds=60)
 
 
 async def test_a_topic_is_stored_on_the_groups_it_asks_for_and_weight_0_gets_nothing(
@@ -142,9 +141,10 @@ async def test_a_topic_is_stored_on_the_groups_it_asks_for_and_weight_0_gets_not
             receipts = [await mq.send(topic, b"x") for _ in range(6)]
             return {receipt.broker_group for receipt in receipts}
 
-        async with asyncio.timeout(30):
-            while (await stored("orders"), await stored("log")) != ({"east"}, {"west"}):
-                pass  # Until the routes have told.
+        async def routes_have_told() -> bool:
+            return (await stored("orders"), await stored("log")) == ({"east"}, {"west"})
+
+        await until(routes_have_told, seconds=30)
 
 
 @pytest.mark.long

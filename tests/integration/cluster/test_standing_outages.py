@@ -23,6 +23,7 @@ from tests.integration.cluster.test_cluster import url_of
 from tests.integration.databases import Server, Servers
 from tests.integration.processes import MetaServer, NodeFactory
 from tests.integration.zookeeper import ZooKeeper
+from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app=BROKER, version="0", session=bytes(16))
 DEAD_AFTER_S = 3.0
@@ -124,9 +125,7 @@ async def test_while_the_registry_is_away_everything_goes_on_and_sets_are_frozen
 
         shrunk = await change_until_known(one, wide, [one.id])
         assert shrunk.in_sync == [one.id] and shrunk.version > wide.version
-        async with asyncio.timeout(20):
-            while two.directory.standing("west") != shrunk:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: two.directory.standing("west") == shrunk)
         await mq.admin.create_topic("after")
         await mq.send("after", b"healed")
 
@@ -172,8 +171,6 @@ async def test_a_meta_server_that_has_just_started_judges_nobody_dead(
 
 async def change_master(seat: Seat) -> Standing:
     """By whichever meta server answers."""
-    while True:
-        try:
-            return await seat.directory.lead("west", seat.id)
-        except Unavailable:
-            await asyncio.sleep(0.05)
+    return await until(
+        lambda: seat.directory.lead("west", seat.id), seconds=60, ignoring=Unavailable
+    )

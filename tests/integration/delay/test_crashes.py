@@ -19,9 +19,10 @@ import ternmq
 from ternmq import CancelResult
 from tests.integration.delay.test_delays import arrived, settled
 from tests.integration.faults import needs_root
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
 from tests.integration.storage.test_full_disk import small_disk
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import until, wait_until
 
 TOPIC = "orders"
 BODY = bytes(1000)
@@ -201,13 +202,7 @@ async def test_a_full_disk_refuses_what_is_for_later_and_loses_nothing(
                     safe += 100 - sum(len(rows) for rows, _ in sent.failures)
             assert safe >= 1000
             ballast.unlink()
-            async with asyncio.timeout(20):
-                while True:
-                    try:
-                        await mq.send(TOPIC, BODY, at=due)
-                        break
-                    except ternmq.DiskFull:
-                        await asyncio.sleep(0.2)
+            await until(partial(mq.send, TOPIC, BODY, at=due), ignoring=ternmq.DiskFull)
             assert len(await arrived(mq, TOPIC, safe + 1, seconds=40)) == safe + 1
             await settled(mq, TOPIC, (safe + 1, 0, safe + 1, 0))
         assert node.stop() == 0

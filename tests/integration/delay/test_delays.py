@@ -7,28 +7,31 @@ import pytest
 
 import ternmq
 from ternmq import CancelResult
-from tests.integration.processes import Node, NodeFactory, tern, wait_until
+from tests.integration.processes import Node, NodeFactory, tern
 from tests.integration.verifiable_clients import whole_topic
+from tests.waiting import until, wait_until
 
 
 async def arrived(mq: ternmq.Client, topic: str, count: int, seconds: float = 20.0) -> list[str]:
     """The bodies in the broker once there are so many, in order."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = await whole_topic(mq, topic)
-            if len(found) >= count:
-                return list(found.values())
-            await asyncio.sleep(0.05)
+    found: list[str] = []
+
+    async def enough() -> bool:
+        found[:] = (await whole_topic(mq, topic)).values()
+        return len(found) >= count
+
+    await until(enough, f"{count} messages in {topic!r}", seconds=seconds)
+    return found
 
 
 async def known(mq: ternmq.Client, delay_server: str) -> None:
     """The meta server may have restarted: wait until it heard of the delay server again."""
-    async with asyncio.timeout(20):
-        while True:
-            routes = await mq.admin.routes()
-            if any(each.kind == "delay" and each.broker_group == delay_server for each in routes):
-                return
-            await asyncio.sleep(0.05)
+
+    async def heard() -> bool:
+        routes = await mq.admin.routes()
+        return any(each.kind == "delay" and each.broker_group == delay_server for each in routes)
+
+    await until(heard)
 
 
 async def pending(mq: ternmq.Client, topic: str) -> tuple[int, int, int, int]:
@@ -39,9 +42,11 @@ async def pending(mq: ternmq.Client, topic: str) -> tuple[int, int, int, int]:
 
 async def settled(mq: ternmq.Client, topic: str, sums: tuple[int, int, int, int]) -> None:
     """The broker's answer may be a moment behind what can be read there."""
-    async with asyncio.timeout(20):
-        while await pending(mq, topic) != sums:  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
+
+    async def agree() -> bool:
+        return await pending(mq, topic) == sums
+
+    await until(agree, f"accepted, pending, dispatched, cancelled: {sums}")
 
 
 async def test_a_message_for_later_comes_then_and_not_before(shared_node: Node) -> None:

@@ -15,8 +15,9 @@ from ternmq import CancelResult
 from ternmq.core.units import HOUR_MS
 from tests.integration.delay.test_delays import arrived, known, pending, settled
 from tests.integration.faults import WRITES, injected, needs_strace
-from tests.integration.processes import DelayServer, Node, NodeFactory, wait_until
+from tests.integration.processes import DelayServer, Node, NodeFactory
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import until, wait_until
 
 SETTINGS = {
     "TERN_DELAY_TICK_MS": "10",
@@ -199,9 +200,11 @@ async def test_kill_9_while_messages_fire_and_are_cancelled(node_factory: NodeFa
         assert cancelled
         assert others
         assert len(cancelled) + len(others) == len(results)
-        async with asyncio.timeout(40):
-            while (await pending(mq, "race"))[1]:  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.05)
+
+        async def nothing_waits() -> bool:
+            return (await pending(mq, "race"))[1] == 0
+
+        await until(nothing_waits, seconds=40)
         bodies = Counter(map(int, await arrived(mq, "race", 0)))
         assert set(bodies.values()) == {1}
         assert not set(bodies) & cancelled

@@ -19,8 +19,9 @@ from ternmq.discovery.registration import registered
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.servers import Route
 from tests.integration.delay.test_delays import arrived, known, pending, settled
-from tests.integration.processes import NodeFactory, tern, wait_until
+from tests.integration.processes import NodeFactory, tern
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import until, wait_until
 
 HOUR_S = 3600
 
@@ -91,18 +92,15 @@ async def test_an_intent_waits_for_its_group_for_days_and_others_take_the_rest(
             server.start()
             await known(mq, "later")
             await mq.send("later", b"goes on", delay=0)
-        async with asyncio.timeout(40):
-            while (await pending(mq, "later"))[1]:  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.05)
-        async with asyncio.timeout(40):
-            while await waiting(mq) >= 12 * 50:  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.05)
+
+        async def went_on() -> bool:
+            return not (await pending(mq, "later"))[1] and await waiting(mq) < 12 * 50
+
+        await until(went_on, seconds=80)
         rows = await mq.admin.delays.rows(limit=1_000)
         assert {row.state for row in rows} == {"dispatching"}, "decided for the group that sleeps"
         os.kill(two.pid, signal.SIGCONT)
-        async with asyncio.timeout(60):
-            while await waiting(mq):  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.05)
+        await until(lambda: nothing_waits(mq), seconds=60)
     async with ternmq.connect(one.url) as first, ternmq.connect(two.url) as second:
         there = {topic.name for topic in await second.admin.topics()}
         for topic in topics:
@@ -116,13 +114,16 @@ async def waiting(mq: ternmq.Client) -> int:
     return sum(line.pending for line in await mq.admin.delays.ledger())
 
 
+async def nothing_waits(mq: ternmq.Client) -> bool:
+    return await waiting(mq) == 0
+
+
 async def both_take_messages(mq: ternmq.Client, second: str) -> None:
     async with asyncio.timeout(40), ternmq.connect(second) as other:
         while not await other.admin.topics():
             await mq.send("both", b"", delay=0)
             await asyncio.sleep(0.05)
-        while await waiting(mq):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
+        await until(lambda: nothing_waits(mq), seconds=40)
 
 
 async def test_a_paused_topic_rests_can_be_cancelled_and_goes_on(node_factory: NodeFactory) -> None:

@@ -20,8 +20,9 @@ from ternmq import CancelResult
 from ternmq.client.admin.broker_members import BrokerState
 from tests.integration.broker_pair import BROKER, QUICK
 from tests.integration.delay.test_delays import arrived, settled
-from tests.integration.processes import DelayServer, Node, NodeFactory, wait_until
+from tests.integration.processes import DelayServer, Node, NodeFactory
 from tests.integration.verifiable_clients import whole_topic
+from tests.waiting import until, wait_until
 
 NAME = "later"
 SETTINGS = {**BROKER, "TERN_DELAY_TICK_MS": "20", "TERN_CHECKPOINT_INTERVAL_MS": "500"}
@@ -52,19 +53,23 @@ class DelayPair:
         return next(each for each in self.members if each is not than)
 
     async def wait_in_sync(self, count: int, seconds: float = 20) -> None:
-        async with asyncio.timeout(seconds):
-            while sum(each.in_sync for each in await self.states()) != count:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        async def reached() -> bool:
+            return sum(each.in_sync for each in await self.states()) == count
+
+        await until(reached, f"{count} in sync", seconds=seconds)
 
     async def wait_led_by(self, member: DelayServer) -> None:
         """It is on the routes as master."""
         wanted = f":{member.port + 2}"
-        async with asyncio.timeout(20), ternmq.connect(self.url, app="test") as mq:
-            while not any(  # noqa: ASYNC110 - another process
-                each.kind == "delay" and each.role == "master" and each.address.endswith(wanted)
-                for each in await mq.admin.routes()
-            ):
-                await asyncio.sleep(0.1)
+        async with ternmq.connect(self.url, app="test") as mq:
+
+            async def leads() -> bool:
+                return any(
+                    each.kind == "delay" and each.role == "master" and each.address.endswith(wanted)
+                    for each in await mq.admin.routes()
+                )
+
+            await until(leads)
 
 
 async def make_delay_pair(
@@ -83,12 +88,7 @@ async def make_delay_pair(
 
 async def retried(job: Callable[[], Awaitable[CancelResult]]) -> CancelResult:
     """Ask until somebody leads who can answer."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await job()
-            except ternmq.Unavailable:
-                await asyncio.sleep(0.1)
+    return await until(job, seconds=30, ignoring=ternmq.Unavailable)
 
 
 async def test_kill_9_of_the_master_loses_nothing_and_repeats_nothing(
@@ -292,12 +292,14 @@ async def test_masters_that_die_again_and_again_lose_nothing_and_send_nothing_tw
         certain = sent - gone - doubtful
         assert len(certain) > 200 and len(gone) > 20
         await asyncio.sleep(5)  # All are due.
-        async with asyncio.timeout(60):
-            while True:
-                found = Counter((await whole_topic(mq, "storm")).values())
-                if certain <= found.keys():
-                    break
-                await asyncio.sleep(0.5)
+        found = Counter[str]()
+
+        async def all_there() -> bool:
+            found.clear()
+            found.update((await whole_topic(mq, "storm")).values())
+            return certain <= found.keys()
+
+        await until(all_there, seconds=60, every=0.5)
         assert [body for body, count in found.items() if count > 1] == []
         assert gone & found.keys() == set()
         assert found.keys() <= sent | doubtful

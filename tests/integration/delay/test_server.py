@@ -18,6 +18,7 @@ from ternmq.testing import SimulatedDisk, TurnedClock, node
 from ternmq.testing.disk import SimulatedFile
 from ternmq.wire.messages.topics import TopicSettings
 from ternmq.wire.numbers import Command
+from tests.waiting import until
 
 
 class NoNewHours(SimulatedDisk):
@@ -57,11 +58,7 @@ async def a_body(mq: ternmq.Client, topic: str, group: str = "g") -> bytes:
 
 
 async def sent(mq: ternmq.Client) -> bool:
-    try:
-        await mq.send("t", b"z", delay=3600)
-    except DiskFull:
-        await asyncio.sleep(0.05)  # Free space is looked at every second.
-        return False
+    await mq.send("t", b"z", delay=3600)
     return True
 
 
@@ -79,13 +76,14 @@ async def test_what_is_stored_goes_out_while_nothing_can_be_scheduled() -> None:
         disk.full = False
         clock.turn(4 * 3600)
         assert await a_body(mq, "t") == b"waits for room"
-        async with asyncio.timeout(20):
-            while True:
-                [line] = await mq.admin.delays.ledger("t")
-                if not line.pending:
-                    break
-                # A consumer may have it before the delay server heard that the broker does.
-                await asyncio.sleep(0.01)
+
+        async def told() -> bool:
+            """A consumer may have it before the delay server heard that the broker does."""
+            [line] = await mq.admin.delays.ledger("t")
+            return line.pending == 0
+
+        await until(told)
+        [line] = await mq.admin.delays.ledger("t")
         assert (line.accepted, line.pending, line.dispatched) == (2, 0, 2)
 
 
@@ -99,9 +97,7 @@ async def test_a_full_disk_refuses_new_messages_and_says_so() -> None:
         [status] = await mq.admin.delays.status()
         assert status.state.startswith("disk almost full")
         disk.free_size = 2**39
-        async with asyncio.timeout(30):
-            while not await sent(mq):
-                pass
+        await until(lambda: sent(mq), seconds=30, ignoring=DiskFull)  # Looked at every second.
         [line] = await mq.admin.delays.ledger("t")
         assert line.accepted == line.pending == 2
 

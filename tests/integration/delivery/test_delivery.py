@@ -12,6 +12,7 @@ import pytest
 import ternmq
 from ternmq.core.errors import BadFilter, BadRequest, FilterConflict, TernError
 from ternmq.testing import SimulatedDisk, node
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -35,11 +36,11 @@ async def line(mq: Any, group: str = "g") -> Any:
     return found
 
 
-async def eventually(mq: Any, state: str, count: int) -> None:
-    """Wait until the ledger says so."""
-    async with asyncio.timeout(10):
-        while getattr(await line(mq), state) != count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+async def ledger_shows(mq: Any, state: str, count: int) -> None:
+    async def shown() -> bool:
+        return bool(getattr(await line(mq), state) == count)
+
+    await until(shown, f"{count} {state}")
 
 
 async def test_a_failing_message_comes_again_as_the_next_attempt_by_the_groups_policy(
@@ -67,7 +68,7 @@ async def test_a_message_that_fails_too_often_is_dead_and_says_why(mq: Any) -> N
             [message] = await take(consumer, 1)
             assert message.attempt == attempt
             await message.retry(reason="boom")
-        await eventually(mq, "dead", 1)
+        await ledger_shows(mq, "dead", 1)
     [letter] = [m async for m in mq.read("%dead.g")]
 
     assert letter.body == b"poison"
@@ -111,7 +112,7 @@ async def test_what_came_back_takes_half_of_a_pull_while_new_ones_wait(mq: Any) 
         for message in await take(consumer, 10):
             message.retry(after=0)
         await consumer.flush()
-        await eventually(mq, "waiting_retry", 0)
+        await ledger_shows(mq, "waiting_retry", 0)
     async with mq.consumer("orders", group="g", prefetch=8) as consumer:
         first = await take(consumer, 8)
         assert any(message.attempt == 1 for message in first)
@@ -155,8 +156,8 @@ async def test_what_came_back_passes_the_filter_of_today(mq: Any, priority: bool
         assert {message.tag for message in messages} == {"b"}
         for message in messages:
             message.ack()
-        await eventually(mq, "filtered", 15)
-        await eventually(mq, "acked", 15)
+        await ledger_shows(mq, "filtered", 15)
+        await ledger_shows(mq, "acked", 15)
 
 
 async def test_consumers_that_start_together_with_different_filters_are_a_conflict(mq: Any) -> None:
@@ -177,7 +178,7 @@ async def test_a_condition_on_properties_filters_on_the_broker(mq: Any) -> None:
     async with mq.consumer("orders", group="g", filter="amount BETWEEN 5 AND 7") as consumer:
         messages = await take(consumer, 3)
         assert [message.body for message in messages] == [b"5", b"6", b"7"]
-    await eventually(mq, "filtered", 18)
+    await ledger_shows(mq, "filtered", 18)
 
 
 async def test_a_bad_filter_is_refused_when_subscribing(mq: Any) -> None:
@@ -263,7 +264,7 @@ async def test_an_expired_message_is_not_handed_out_but_kept_as_a_dead_letter(mq
         [message] = await take(consumer, 1)
         assert message.body == b"long"
         await message.ack()
-        await eventually(mq, "expired", 1)
+        await ledger_shows(mq, "expired", 1)
     [letter] = [m async for m in mq.read("%dead.g")]
 
     assert letter.body == b"short"
@@ -392,7 +393,7 @@ async def test_a_damaged_batch_costs_its_own_rows_and_stops_nobody(
                 [message] = await take(consumer, 1)
                 found.append(message.body)
                 await message.ack()
-            await eventually(mq, "expired", 1)
+            await ledger_shows(mq, "expired", 1)
 
         assert found == [b"first", b"third"]
         assert (await line(mq)).acked == 2
@@ -450,7 +451,7 @@ async def test_a_dead_letter_keeps_the_last_error(mq: Any) -> None:
         await rejected.retry(after=0, error=OSError("disk"))
         [again] = await take(consumer, 1)
         await again.reject("enough")
-        await eventually(mq, "dead", 3)
+        await ledger_shows(mq, "dead", 3)
     letters = {m.body: m.properties async for m in mq.read("%dead.g")}
 
     assert letters[b"failed"]["%error_type"] == "KeyError"

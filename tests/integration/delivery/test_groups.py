@@ -12,6 +12,7 @@ import ternmq
 from ternmq.wire.messages.groups import LedgerLine, Start
 from tests.integration.processes import Node, NodeFactory
 from tests.integration.verifiable_clients import balanced
+from tests.waiting import until
 
 BACKLOG = 20_000
 
@@ -77,12 +78,15 @@ class Crowd:
                 await asyncio.sleep(0)
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
-            while len(self.got) < count:
-                for task in self._tasks:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(0.01)
+        """So many messages are here; a consumer that failed fails the test."""
+
+        def reached() -> bool:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            return len(self.got) >= count
+
+        await until(reached, f"{count} messages", seconds=60)
 
 
 @asynccontextmanager

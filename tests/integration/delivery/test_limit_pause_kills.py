@@ -15,7 +15,8 @@ import pytest
 
 import ternmq
 from tests.integration.delivery.test_order_filter_kills import balanced, settled
-from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
+from tests.integration.processes import Node, NodeFactory, clean_environment
+from tests.waiting import until, wait_until
 
 HOLD = """
 import os, sys, time, ternmq
@@ -155,9 +156,11 @@ async def test_priorities_come_first_after_kills_too(broker: Node, tmp_path: Pat
             await asyncio.to_thread(wait_until, lambda: holds(log) == 30, "the highest")
             os.kill(process.pid, signal.SIGKILL)
         lives: list[list[ternmq.Message]] = [[], []]
-        async with asyncio.timeout(30):
-            while (await balanced(mq, "ranked", "g")).in_flight:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # Those of the dead one.
+
+        async def nobody_holds_any() -> bool:
+            return not (await balanced(mq, "ranked", "g")).in_flight
+
+        await until(nobody_holds_any, "those of the dead one", seconds=30)
         for taken in lives:
             async with mq.consumer("ranked", group="g", prefetch=2) as one, asyncio.timeout(30):
                 for _ in range(50):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import ternmq
 from tests.integration.delivery.test_groups import crowd, fill, line_of
-from tests.integration.processes import NodeFactory, wait_until
+from tests.integration.processes import NodeFactory
 from tests.integration.proxy import PROXIED, Proxy, proxied
-from tests.integration.verifiable_clients import eventually, verifying
+from tests.integration.verifiable_clients import verifying
+from tests.waiting import until, wait_until
 
 TOPIC = "work"
 GROUP = "workers"
@@ -50,7 +51,7 @@ async def test_a_consumer_whose_connection_blinks_keeps_its_messages(
             for _ in range(3):
                 opened = proxy.opened
                 proxy.cut()
-                await eventually(partial(came_back, proxy, opened), "it came back")
+                await until(partial(came_back, proxy, opened), "it came back")
             async with crowd(node, TOPIC, GROUP) as others:
                 others.add(1)
                 for message in held:
@@ -84,7 +85,7 @@ async def test_a_frozen_consumer_loses_its_lease_and_its_late_acks_do_no_harm(
                 await others.until(HELD + 10)
                 os.kill(pid, signal.SIGUSR1)
                 os.kill(pid, signal.SIGCONT)
-                await eventually(lambda: verifier.count("acked") == 1, "it acked what it had lost")
+                await until(lambda: verifier.count("acked") == 1, "it acked what it had lost")
             verifier.alive()
         assert set(others.got) == sent | extra
         line = await line_of(mq, TOPIC, GROUP)

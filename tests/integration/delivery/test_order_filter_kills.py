@@ -13,7 +13,8 @@ from pathlib import Path
 
 import ternmq
 from ternmq.wire.messages.groups import LedgerLine, Start
-from tests.integration.processes import Node, NodeFactory, clean_environment, wait_until
+from tests.integration.processes import Node, NodeFactory, clean_environment
+from tests.waiting import until, wait_until
 
 QUICK = {"TERN_SESSION_GRACE_MS": "200"}
 KEYS, EACH = 20, 30
@@ -67,12 +68,15 @@ async def balanced(mq: ternmq.Client, topic: str, group: str) -> LedgerLine:
 
 async def settled(mq: ternmq.Client, topic: str, group: str) -> LedgerLine:
     """Wait until nothing is left to do."""
-    async with asyncio.timeout(40):
-        while True:
-            line = await balanced(mq, topic, group)
-            if line.total and not line.ready + line.in_flight + line.waiting_retry:
-                return line
-            await asyncio.sleep(0.05)
+
+    async def look() -> LedgerLine | None:
+        line = await balanced(mq, topic, group)
+        left = line.ready + line.in_flight + line.waiting_retry
+        return line if line.total and not left else None
+
+    found = await until(look, "nothing left to do", seconds=40)
+    assert found is not None
+    return found
 
 
 async def test_keys_stay_in_order_through_kills_of_consumers_and_of_the_broker(

@@ -10,7 +10,7 @@ from ternmq.wire.messages.groups import Start
 from tests.integration.delivery.poison_consumer import POISON
 from tests.integration.delivery.test_groups import line_of
 from tests.integration.processes import Node, NodeFactory, clean_environment
-from tests.integration.verifiable_clients import eventually
+from tests.waiting import until
 
 TOPIC, GROUP = "work", "workers"
 NEIGHBOURS = 200
@@ -54,10 +54,12 @@ async def test_a_message_that_kills_its_consumer_dies_alone(node_factory: NodeFa
                         node.start()
                     consumer = launch(node)
                 await asyncio.sleep(0.02)
-            await eventually(lambda: consumer.poll() is None, "somebody consumes")
-            while (await line_of(mq, TOPIC, GROUP)).acked < NEIGHBOURS:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.02)
+            await until(lambda: consumer.poll() is None, "somebody consumes")
+
+            async def all_acked() -> bool:
+                return (await line_of(mq, TOPIC, GROUP)).acked == NEIGHBOURS
+
+            await until(all_acked, seconds=60)
             assert consumer.poll() is None, "without the culprit it lives"
         finally:
             consumer.kill()

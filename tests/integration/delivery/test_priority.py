@@ -8,7 +8,7 @@ import pytest
 import ternmq
 from ternmq.broker.groups import priority as priority_module
 from ternmq.testing import node
-from tests.integration.delivery.test_delivery import eventually, take
+from tests.integration.delivery.test_delivery import ledger_shows, take
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_a_retry_keeps_its_priority_and_half_of_a_pull_is_left_to_new_ones
         for message in await take(consumer, 4):
             await message.retry()
     await mq.send_many("t", rows(1, 1, 1, 1))
-    await eventually(mq, "ready", 8)
+    await ledger_shows(mq, "ready", 8)
     async with mq.consumer("t", group="g", prefetch=8) as consumer:
         first = await take(consumer, 4)
         attempts = [message.attempt for message in first]
@@ -84,7 +84,7 @@ async def test_priority_works_with_a_filter(mq: Any) -> None:
 
     assert await bodies(mq, 2, filter="priority = 2") == [b"2.1", b"2.3"]
 
-    await eventually(mq, "filtered", 2)
+    await ledger_shows(mq, "filtered", 2)
 
 
 async def test_priority_is_switched_while_rows_are_known_and_nothing_is_lost(mq: Any) -> None:

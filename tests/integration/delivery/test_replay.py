@@ -10,7 +10,8 @@ import pytest
 
 import ternmq.sync
 from ternmq.wire.messages.groups import LedgerLine, Start
-from tests.integration.processes import Node, NodeFactory, clean_environment, tern, wait_until
+from tests.integration.processes import Node, NodeFactory, clean_environment, tern
+from tests.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "ternmq.cli.main")
 

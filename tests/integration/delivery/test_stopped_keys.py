@@ -1,6 +1,5 @@
 """Order keys that stand still, and a look-ahead that a failing key has filled."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,8 @@ import ternmq
 from ternmq.broker.groups import key_order
 from ternmq.core.errors import BadRequest, FilterConflict, TernError
 from ternmq.testing import SimulatedDisk, node
-from tests.integration.delivery.test_delivery import eventually, take
+from tests.integration.delivery.test_delivery import ledger_shows, take
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_a_message_that_is_skipped_is_a_dead_letter_and_its_key_goes_on(mq
     assert await mq.admin.resume_key("t", "g", skip=True) == 1
 
     assert [m.body for m in await take(consumer, 1)] == [b"a1"]
-    await eventually(mq, "dead", 1)
+    await ledger_shows(mq, "dead", 1)
     [letter] = [m async for m in mq.read("%dead.g")]
     assert letter.body == b"a0"
     assert letter.properties["%reason"] == "skipped by an operator"
@@ -135,10 +135,12 @@ async def test_a_failing_key_that_fills_the_look_ahead_is_named(
         [head] = await take(consumer, 1)
         assert (await mq.admin.group_keys("t", "g")).full_since_ms == 0, "it is being worked on"
         await head.retry(after=60)
-        async with asyncio.timeout(10):
-            while not (keys := await mq.admin.group_keys("t", "g")).full_since_ms:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
 
+        async def full() -> bool:
+            return bool((await mq.admin.group_keys("t", "g")).full_since_ms)
+
+        await until(full)
+        keys = await mq.admin.group_keys("t", "g")
         assert (keys.full_key, keys.full_rows) == ("a", 8)
 
 

@@ -12,7 +12,8 @@ import ternmq
 import ternmq.sync
 from ternmq.core.errors import PutAside
 from ternmq.metrics.table import LEDGER_STATES
-from tests.integration.processes import Node, NodeFactory, free_ports, tern, wait_until
+from tests.integration.processes import Node, NodeFactory, free_ports, tern
+from tests.waiting import wait_until
 
 Labels = frozenset[tuple[str, str]]
 

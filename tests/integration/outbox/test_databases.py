@@ -4,7 +4,6 @@ import asyncio
 import gc
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +19,9 @@ from ternmq.core.errors import BadRequest
 from ternmq.inbox import Inbox
 from ternmq.outbox import Outbox, RelaySettings
 from tests.integration.databases import TestDatabase
-from tests.integration.processes import wait_until
 from tests.unit.inbox.test_inbox import message
 from tests.unit.outbox.fake_client import FakeMq
+from tests.waiting import until, wait_until
 
 
 @pytest.fixture
@@ -249,27 +248,21 @@ async def test_so_do_async_engines(database: TestDatabase, mq: FakeMq) -> None:
             except Exception:  # The driver's own words for "the server is gone".
                 await asyncio.sleep(0.05)
 
-    async def until(condition: Any) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
-
     outbox.start()
     writing = asyncio.create_task(write())
-    await until(lambda: len(committed) > 50)
+    await until(lambda: len(committed) > 50, seconds=60)
     assert database.server is not None
     await asyncio.to_thread(database.server.kill)
     await asyncio.to_thread(database.server.start)
     before = len(committed)
-    await until(lambda: len(committed) > before + 50)
+    await until(lambda: len(committed) > before + 50, seconds=60)
     stop.set()
     await writing
-    await until(lambda: len(mq.bodies) >= len(committed))
+    await until(lambda: len(mq.bodies) >= len(committed), seconds=60)
     plain = database.engine()
-    await until(lambda: left(outbox, plain) == 0)
+    await until(lambda: left(outbox, plain) == 0, seconds=60)
     outbox.stop()
-    await until(outbox._swept.is_set)
+    await until(outbox._swept.is_set, seconds=60)
 
     sent = Counter(map(int, mq.bodies))
     assert committed <= set(sent) <= committed | unsure

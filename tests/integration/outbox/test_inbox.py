@@ -17,15 +17,9 @@ from ternmq.inbox.records import InboxRecords
 from tests.integration.databases import TestDatabase
 from tests.integration.processes import Node, tern
 from tests.unit.inbox.test_inbox import message
+from tests.waiting import until
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
-
-
-async def until(condition: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -53,7 +47,7 @@ async def test_a_message_that_a_dead_worker_had_in_hand_is_not_given_up(
             records = InboxRecords(inbox.table)
             records.take(connection, "g", receipt.id, now_ms=now_ms, until_ms=now_ms + 700)
         async with app:
-            await until(lambda: done)
+            await until(lambda: done, seconds=60)
     [line] = tern("ledger", topic, "g", "--json", url=shared_node.url).json()
     assert (done, line["acked"], line["dead"]) == ([receipt.id], 1, 0)
     engine.dispose()
@@ -106,7 +100,7 @@ async def test_a_message_that_its_handler_gives_back_is_not_recorded_as_handled(
     async with ternmq.connect(shared_node.url, app="shop") as mq:
         await mq.send(topic, b"1")
         async with app:
-            await until(lambda: seen == {"thread": 2, "task": 2, "plain": 2, "rejected": 1}, 10)
+            await until(lambda: seen == {"thread": 2, "task": 2, "plain": 2, "rejected": 1})
     with engine.connect() as connection:
         effects = connection.execute(text("SELECT kind, attempt FROM effects ORDER BY kind")).all()
         recorded = connection.execute(text("SELECT group_name FROM tern_inbox ORDER BY 1"))
@@ -190,10 +184,7 @@ async def test_a_database_that_restarts_under_the_handlers_leaves_each_effect_on
                 [line] = await mq.admin.ledger(topic, "g")
                 return bool(line.acked == count)
 
-            deadline = time.monotonic() + 60
-            while not await acked():
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            await until(acked, seconds=60)
     engine.dispose()  # Its pool has connections to the server that was killed.
     with engine.connect() as connection:
         effects = Counter(connection.execute(text("SELECT id FROM effects")).scalars())

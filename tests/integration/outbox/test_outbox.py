@@ -1,10 +1,8 @@
 """Outbox and inbox end to end: real node, real databases, kill -9 at every step (Q9, Q16)."""
 
-import asyncio
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,8 @@ from tests.integration.outbox.shop import (
     SELL_POINTS,
     SETTINGS,
 )
-from tests.integration.processes import COMMAND, Node, clean_environment, tern, wait_until
+from tests.integration.processes import COMMAND, Node, clean_environment, tern
+from tests.waiting import until, wait_until
 
 
 def shop(*arguments: str) -> "subprocess.Popen[bytes]":
@@ -156,10 +155,7 @@ async def test_everything_async(database: TestDatabase, shared_node: Node) -> No
             async with AsyncSession(engine) as session, session.begin():
                 await outbox.send(session, topic, {"order": 1})
             await outbox.aflush()
-            deadline = time.monotonic() + 20
-            while not seen:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.01)
+            await until(lambda: seen)
     assert seen == [b'{"order":1}']
     await engine.dispose()
 

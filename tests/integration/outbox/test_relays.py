@@ -14,15 +14,9 @@ from ternmq.outbox import Outbox
 from ternmq.wire.messages.topics import TopicSettings
 from tests.integration.databases import Servers, TestDatabase, make_database
 from tests.integration.outbox.test_outbox import numbers, stored
-from tests.integration.processes import (
-    COMMAND,
-    Node,
-    NodeFactory,
-    clean_environment,
-    tern,
-    wait_until,
-)
+from tests.integration.processes import COMMAND, Node, NodeFactory, clean_environment, tern
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import wait_until
 
 ROWS = "SELECT id FROM tern_outbox"
 KEYS = 7

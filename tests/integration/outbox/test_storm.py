@@ -17,7 +17,8 @@ from sqlalchemy import Engine, text
 from tests.integration.databases import TestDatabase
 from tests.integration.outbox.shop import CUSTOMERS, ORDERS_MAX, patient_engine
 from tests.integration.outbox.test_outbox import numbers, prepare, shop, stored
-from tests.integration.processes import COMMAND, Node, clean_environment, tern, wait_until
+from tests.integration.processes import COMMAND, Node, clean_environment, tern
+from tests.waiting import wait_until
 
 TOPIC = "order.paid"
 Process = subprocess.Popen[bytes]

@@ -23,7 +23,8 @@ from ternmq.pipeline.sink.sink import StreamWriter
 from ternmq.pipeline.sink.stage import TaskDone
 from ternmq.pipeline.source.source import TernSource
 from ternmq.pipeline.spark.session import spark_session
-from tests.integration.processes import clean_environment, wait_until
+from tests.integration.processes import clean_environment
+from tests.waiting import wait_until
 
 STEP, MARK = "tests.step", "tests.mark"
 

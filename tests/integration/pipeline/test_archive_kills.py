@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.pipeline.test_archive import duck, fill
-from tests.integration.processes import COMMAND, Node, clean_environment, wait_until
+from tests.integration.processes import COMMAND, Node, clean_environment
+from tests.waiting import wait_until
 
 SEED = int(os.environ.get("TERN_TEST_SEED", "17"))
 ROWS = 30_000

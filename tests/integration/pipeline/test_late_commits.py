@@ -11,8 +11,9 @@ from ternmq.pipeline.sink import commit as sink_commit
 from ternmq.pipeline.sink.rows import batches
 from ternmq.pipeline.sink.stage import Stage, TaskDone
 from ternmq.sync import connect
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import wait_until
 
 pa = pytest.importorskip("pyarrow")
 HOURS = 3_600.0

@@ -18,7 +18,8 @@ from ternmq.pipeline.jobs.replay import Replayer, ReplayJob
 from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.sync import connect
 from ternmq.wire.messages.groups import Start
-from tests.integration.processes import COMMAND, Node, wait_until
+from tests.integration.processes import COMMAND, Node
+from tests.waiting import wait_until
 
 
 def archived(spark: SparkSession, node: Node, target: Path, count: int) -> list[str]:

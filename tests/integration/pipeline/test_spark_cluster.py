@@ -14,8 +14,9 @@ from ternmq.pipeline.positions import TopicPlace
 from ternmq.sync import Client, connect
 from tests.integration.broker_pair import GROUP, make_pair
 from tests.integration.pipeline.test_spark_streams import Batches, start
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
 from tests.integration.replication.test_failover_order import kill
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 LATER = "IF(id % 2 = 1, CURRENT_TIMESTAMP() + INTERVAL 20 SECONDS, NULL) AS deliver_at"

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from ternmq.sync import connect
 from tests.integration.pipeline.sink_driver import MARK, STEP, StoppingSource, copy, kill_at_commit
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import wait_until
 
 NUMBER = "CAST(CAST(body AS STRING) AS INT)"
 ODD_LATER = f"IF({NUMBER} % 2 = 1, CURRENT_TIMESTAMP() + INTERVAL 1 HOUR, NULL) AS deliver_at"

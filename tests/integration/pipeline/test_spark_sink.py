@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ternmq.sync import connect
 from tests.integration.pipeline.sink_driver import MARK, STEP, StoppingSource, copy, kill_at_commit
-from tests.integration.processes import Node, wait_until
+from tests.integration.processes import Node
+from tests.waiting import wait_until
 
 ROWS = 25_000
 NOISE = "ARRAY_JOIN(TRANSFORM(SEQUENCE(1, 100000), n -> SHA2(STRING(n), 512)), '')"  # 6 MB packed.

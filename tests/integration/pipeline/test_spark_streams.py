@@ -13,7 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ternmq.sync import connect
 from ternmq.wire.messages.groups import Start
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
+from tests.waiting import wait_until
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "spark_checkpoint_v1"
 LAST = "offsets/2"

@@ -16,7 +16,8 @@ from ternmq.pipeline.source.delivery_rows import events
 from ternmq.storage.pull.record import PullKind
 from ternmq.sync import connect
 from ternmq.wire.messages.groups import Start
-from tests.integration.processes import COMMAND, Node, wait_until
+from tests.integration.processes import COMMAND, Node
+from tests.waiting import wait_until
 
 
 def work(node: Node) -> None:

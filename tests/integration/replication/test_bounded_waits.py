@@ -10,7 +10,7 @@ import ternmq
 from ternmq.wire.messages.groups import Start
 from tests.integration.broker_pair import GROUP, make_pair
 from tests.integration.processes import NodeFactory
-from tests.integration.verifiable_clients import eventually
+from tests.waiting import until
 
 
 @pytest.mark.long
@@ -26,7 +26,7 @@ async def test_decisions_of_a_read_only_master_end_with_what_to_do_and_count_lat
         master = await asyncio.to_thread(pair.master)
         replica = await asyncio.to_thread(pair.replica)
         replica.kill()
-        await eventually(lambda: "no messages are taken" in master.stderr_text(), "read-only")
+        await until(lambda: "no messages are taken" in master.stderr_text(), "read-only")
 
         began = time.monotonic()
         told = await asyncio.gather(

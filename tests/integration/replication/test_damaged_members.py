@@ -11,8 +11,9 @@ import pytest
 import ternmq
 from tests.integration.broker_pair import Pair, bodies, make_pair
 from tests.integration.faults import injected, message_log, needs_strace
-from tests.integration.processes import BrokerServer, NodeFactory, tern, wait_until
+from tests.integration.processes import BrokerServer, NodeFactory, tern
 from tests.integration.storage.test_damage import cut_off
+from tests.waiting import wait_until
 
 NUMBERS = [f"body-{number}" for number in range(50)]
 

@@ -16,19 +16,22 @@ from tests.integration.cluster.test_draining import begin
 from tests.integration.cluster.test_slots import settled
 from tests.integration.ordered_load import OrderedLoad, ordered_load
 from tests.integration.processes import NodeFactory, tern
-from tests.integration.verifiable_clients import balanced, eventually
+from tests.integration.verifiable_clients import balanced
+from tests.waiting import until
 
 CONTINUE = {"TERN_REPLICA_LOST": "continue"}
 
 
 async def agreeing(url: str) -> None:
     """The ledgers add up, and nothing is left to do."""
-    async with ternmq.connect(url, app="test") as mq, asyncio.timeout(20):
-        while True:
+    async with ternmq.connect(url, app="test") as mq:
+
+        async def nothing_left() -> bool:
             lines = await mq.admin.ledger(topic="orders")
-            if lines and not any(line.ready + line.in_flight for line in lines):
-                break
-            await asyncio.sleep(0.1)
+            return bool(lines) and not any(line.ready + line.in_flight for line in lines)
+
+        await until(nothing_left)
+        lines = await mq.admin.ledger(topic="orders")
         assert all(balanced(line) for line in lines)
 
 
@@ -121,7 +124,7 @@ async def test_a_promoted_master_gives_nobody_what_a_silent_consumer_may_be_work
         async with ternmq.connect(pair.url, app="test") as mq:
             await mq.send("orders", b"held 0", order_key="held")
             red = load.consume("red", 1_000)
-            await eventually(lambda: load.begun("red") == ["held"], "a message", seconds=30)
+            await until(lambda: load.begun("red") == ["held"], "a message", seconds=30)
             os.kill(red, signal.SIGSTOP)
             first = await asyncio.to_thread(pair.master)
             first.kill()
@@ -130,8 +133,8 @@ async def test_a_promoted_master_gives_nobody_what_a_silent_consumer_may_be_work
             load.consume("blue")
             for key in ("held", "free"):
                 await mq.send("orders", f"{key} 1".encode(), order_key=key)
-            await eventually(lambda: load.begun("blue") == ["free"], "another key", seconds=14)
-            await eventually(lambda: "held" in load.begun("blue"), "the key", seconds=40)
+            await until(lambda: load.begun("blue") == ["free"], "another key", seconds=14)
+            await until(lambda: "held" in load.begun("blue"), "the key", seconds=40)
             assert time.monotonic() - served > 14
     finally:
         load.close()

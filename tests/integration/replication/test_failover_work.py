@@ -19,7 +19,8 @@ from ternmq.wire.numbers import Command
 from tests.integration.broker_pair import GROUP, accounted, make_pair, more
 from tests.integration.processes import NodeFactory, tern
 from tests.integration.replication.test_failover_order import CONTINUE, agreeing, kill
-from tests.integration.verifiable_clients import eventually, verifying
+from tests.integration.verifiable_clients import verifying
+from tests.waiting import until
 
 BY_HAND = {**CONTINUE, "TERN_FAILOVER": "false"}
 DEAD_AFTER_S = 1.5
@@ -27,16 +28,14 @@ DEAD_AFTER_S = 1.5
 
 async def publish(mq: ternmq.Client, batch: bytes) -> tuple[int, bool]:
     """Bytes as they are, until somebody answers: the first sequence, and whether it was known."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                connection = await mq._servers().broker(GROUP).get()
-                answer = await connection.call(Command.PUBLISH, batch)
-            except ternmq.Unavailable:
-                await asyncio.sleep(0.1)
-                continue
-            _, base, _, _, flags = PUBLISHED.unpack_from(answer)
-            return base, bool(flags & PUBLISHED_DUPLICATE)
+
+    async def ask() -> bytearray:
+        connection = await mq.links.broker(GROUP).get()
+        return await connection.call(Command.PUBLISH, batch)
+
+    answer = await until(ask, seconds=30, ignoring=ternmq.Unavailable)
+    _, base, _, _, flags = PUBLISHED.unpack_from(answer)
+    return base, bool(flags & PUBLISHED_DUPLICATE)
 
 
 @pytest.mark.long
@@ -71,12 +70,12 @@ async def test_with_all_defaults_a_dead_master_is_replaced_within_15_seconds(
     with verifying(pair.url, "load", tmp_path / "load") as load:
         load.produce("a")
         load.consume("b", "g")
-        await eventually(lambda: load.at_work, "load", seconds=30)
+        await until(lambda: load.at_work, "load", seconds=30)
         await more(load)
         first = await asyncio.to_thread(pair.master)
         first.kill()
         began, before = time.monotonic(), load.count("stored")
-        await eventually(lambda: load.count("stored") > before + 100, "stored", seconds=30)
+        await until(lambda: load.count("stored") > before + 100, "stored", seconds=30)
         took = time.monotonic() - began
         await asyncio.to_thread(first.start)
         await asyncio.to_thread(pair.wait_in_sync, 2)
@@ -126,9 +125,11 @@ async def test_transactions_end_as_they_should_across_changes_of_master(
         await asyncio.sleep(1)
         stop.set()
         await asyncio.gather(*working)
-        async with asyncio.timeout(60):
-            while (await mq.admin.halves()).total:  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
+
+        async def all_decided() -> bool:
+            return (await mq.admin.halves()).total == 0
+
+        await until(all_decided, seconds=60)
         found = Counter([m.body.decode() async for m in mq.read("orders")])
         bills = Counter([m.body.decode() async for m in mq.read("bills")])
 
@@ -180,7 +181,7 @@ async def test_outbox_and_inbox_work_each_row_off_once_across_changes_of_master(
                 await asyncio.sleep(0.05)
             await killing
             await asyncio.to_thread(pair.wait_in_sync, 2)
-        await eventually(lambda: len(effects()) >= sent, "every effect", seconds=90)
+        await until(lambda: len(effects()) >= sent, "every effect", seconds=90)
         stored = Counter([m.body.decode() async for m in mq.read("orders")])
         await agreeing(pair.url)
     assert stored == effects() == Counter(map(str, range(sent)))

@@ -10,7 +10,8 @@ import pytest
 
 import ternmq
 from tests.integration.broker_pair import GROUP, Pair, bodies, make_pair
-from tests.integration.processes import BrokerServer, NodeFactory, Ran, tern, wait_until
+from tests.integration.processes import BrokerServer, NodeFactory, Ran, tern
+from tests.waiting import wait_until
 
 ALONE = {"TERN_REPLICA_LOST": "continue"}
 

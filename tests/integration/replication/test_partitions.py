@@ -17,7 +17,8 @@ from tests.integration.broker_pair import Pair, accounted, make_pair, more
 from tests.integration.namespaces import Network, Place, network
 from tests.integration.ordered_load import OrderedLoad, ordered_load
 from tests.integration.processes import BrokerServer, NodeFactory
-from tests.integration.verifiable_clients import Verifier, eventually, verifying
+from tests.integration.verifiable_clients import Verifier, verifying
+from tests.waiting import until
 
 CONTINUE = {"TERN_REPLICA_LOST": "continue"}
 CUTS = ("both ways", "it is not heard", "it hears nothing", "unplugged")
@@ -46,7 +47,7 @@ class Loads:
     ordered: OrderedLoad
 
     async def at_work(self) -> None:
-        await eventually(lambda: self.plain.at_work, "load", seconds=60)
+        await until(lambda: self.plain.at_work, "load", seconds=60)
         await self.ordered.more(50)
 
     async def more(self) -> None:

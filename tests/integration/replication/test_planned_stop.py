@@ -7,6 +7,7 @@ from pathlib import Path
 import ternmq
 from ternmq import testing
 from tests.integration.processes import Node
+from tests.waiting import until
 
 
 async def test_what_was_done_and_what_was_not_begun_is_told_before_the_broker_stops(
@@ -67,15 +68,15 @@ async def test_two_consumers_a_sender_a_broadcast_and_a_slow_handler_see_no_erro
 
         tasks = [asyncio.create_task(work()) for work in (consume, consume, listen)]
         sending = asyncio.create_task(send())
-        while len(handled) < 50:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: len(handled) >= 50)
         await asyncio.to_thread(node.restart)
         sent = await asyncio.wait_for(sending, 30)
-        async with asyncio.timeout(20):
-            while len(set(handled)) < sent:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-            while not (await mq.admin.ledger("slow", "g"))[0].acked:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: len(set(handled)) >= sent)
+
+        async def slow_one_acked() -> bool:
+            return bool((await mq.admin.ledger("slow", "g"))[0].acked)
+
+        await until(slow_one_acked)
         for task in tasks:
             assert not task.done(), task
             task.cancel()

@@ -9,7 +9,7 @@ import pytest
 import ternmq
 from tests.integration.broker_pair import bodies, make_pair
 from tests.integration.processes import NodeFactory, tern
-from tests.integration.verifiable_clients import eventually
+from tests.waiting import until
 
 
 @pytest.mark.long
@@ -26,7 +26,7 @@ async def test_a_replica_that_answered_from_memory_and_crashed_leaves_the_set_un
         replica.kill()
         replica.environment = {**(replica.environment or {}), "TERN_REPLICA_ACK": "disk"}
         await asyncio.to_thread(replica.start)
-        await eventually(lambda: "left the in-sync set" in replica.stderr_text(), "it left")
+        await until(lambda: "left the in-sync set" in replica.stderr_text(), "it left")
         await asyncio.to_thread(pair.wait_in_sync, 2)
         assert (await asyncio.to_thread(pair.standing)).version >= before + 2
         await mq.send("orders", b"two")
@@ -49,7 +49,7 @@ async def test_without_waiting_a_master_acknowledges_what_its_replica_lacks(
     replica = await asyncio.to_thread(pair.replica)
     async with ternmq.connect(pair.url, app="test") as mq:
         await mq.send("orders", b"both")
-        await eventually(lambda: _lag(pair.url) == 0, "the replica has it")
+        await until(lambda: _lag(pair.url) == 0, "the replica has it")
         assert "near" in tern("broker", "list", url=pair.url).out
         replica.kill()
         for number in range(3):
@@ -61,7 +61,7 @@ async def test_without_waiting_a_master_acknowledges_what_its_replica_lacks(
         assert await bodies(mq, "orders") == ["both"]
         await mq.send("orders", b"new")
         await asyncio.to_thread(master.start)
-        await eventually(lambda: "lacks messages" in master.stderr_text(), "counted")
+        await until(lambda: "lacks messages" in master.stderr_text(), "counted")
         line = next(x for x in master.stderr_text().splitlines() if "lacks messages" in x)
         assert "rows=3" in line, line
         assert "'first': 1" in line, line
@@ -86,12 +86,12 @@ async def test_what_a_former_master_has_for_itself_is_kept_aside(
     checkpoint = master.data_dir / "broker" / "checkpoint"
     async with ternmq.connect(pair.url, app="test") as mq:
         await mq.send("orders", b"both")
-        await eventually(lambda: _lag(pair.url) == 0, "the replica has it")
+        await until(lambda: _lag(pair.url) == 0, "the replica has it")
         replica.kill()
         await mq.send("orders", b"lost")
         before = checkpoint.read_bytes()
         await mq.send("orders", b"lost too")
-        await eventually(lambda: checkpoint.read_bytes() != before, "a checkpoint")
+        await until(lambda: checkpoint.read_bytes() != before, "a checkpoint")
         master.kill()
         await asyncio.to_thread(replica.start)
         await asyncio.to_thread(pair.wait_served, master)

@@ -10,7 +10,8 @@ import pytest
 import ternmq
 from tests.integration.broker_pair import GROUP, accounted, bodies, make_pair, more
 from tests.integration.processes import BrokerServer, NodeFactory, tern
-from tests.integration.verifiable_clients import eventually, verifying, whole_topic
+from tests.integration.verifiable_clients import verifying, whole_topic
+from tests.waiting import until
 
 
 def refusing(broker: BrokerServer) -> int:
@@ -51,7 +52,7 @@ async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
         before = refusing(master)
         replica.kill()
         opened = asyncio.create_task(mq.send("orders", b"open"))
-        await eventually(lambda: refusing(master) > before, "read-only")
+        await until(lambda: refusing(master) > before, "read-only")
         with pytest.raises(ternmq.ReadOnly, match='replica_lost = "continue"'):
             await mq.send("other", b"refused")
         assert [m.body async for m in mq.read("orders", from_="replica")] == [b"both"]
@@ -62,7 +63,7 @@ async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
         await opened
         assert await bodies(mq, "orders") == ["both", "open"]
         address = f"127.0.0.1:{replica.port + 1}"
-        await eventually(lambda: is_replica(mq, address), "a route to the replica")
+        await until(lambda: is_replica(mq, address), "a route to the replica")
         read = [message.body async for message in mq.read("orders", from_="replica")]
         assert read == [b"both", b"open"]
         connection = mq._servers().reader(GROUP).connection
@@ -101,7 +102,7 @@ async def test_kill_9_of_the_master_under_load_loses_nothing(
     with verifying(pair.url, "load", tmp_path / "load") as load:
         load.produce("a")
         load.consume("b", "g")
-        await eventually(lambda: load.at_work, "load", seconds=30)
+        await until(lambda: load.at_work, "load", seconds=30)
         for _ in range(2):
             first = await asyncio.to_thread(pair.master)
             await more(load)
@@ -151,7 +152,7 @@ async def test_a_planned_change_of_master_costs_no_message_and_no_error(
         async with ternmq.connect(pair.url, app="test") as mq:
             found = await whole_topic(mq, "load")
             load.check_stored(found)
-            await eventually(lambda: len(load.got()) >= len(found), "all consumed", seconds=30)
+            await until(lambda: len(load.got()) >= len(found), "all consumed", seconds=30)
 
 
 async def test_a_server_without_data_can_not_lead(

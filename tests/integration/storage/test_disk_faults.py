@@ -19,8 +19,9 @@ from tests.integration.faults import (
     needs_strace,
     pull_log,
 )
-from tests.integration.processes import Node, NodeFactory, tern, wait_until
+from tests.integration.processes import Node, NodeFactory, tern
 from tests.integration.verifiable_clients import balanced, whole_topic
+from tests.waiting import until, wait_until
 
 TOPIC = "orders"
 FEW = 20
@@ -46,13 +47,7 @@ async def take(mq: ternmq.Client, group: str, count: int) -> list[str]:
 
 
 async def until_sending_works(mq: ternmq.Client) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                await mq.send(TOPIC, b"again")
-                return
-            except ternmq.DiskFull:
-                await asyncio.sleep(0.05)
+    await until(lambda: mq.send(TOPIC, b"again"), ignoring=ternmq.DiskFull)
 
 
 @needs_strace

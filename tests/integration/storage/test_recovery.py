@@ -5,16 +5,15 @@ Producers and consumers are processes of their own that go on through every rest
 acknowledgements, so that it falls into writes, checkpoints and segment rolls.
 """
 
-import asyncio
 import random
-import time
 from pathlib import Path
 
 import pytest
 
 import ternmq
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
 from tests.integration.verifiable_clients import Verifier, balanced, verifying, whole_topic
+from tests.waiting import until, wait_until
 
 TOPIC = "verified"
 GROUP = "checkers"
@@ -39,14 +38,14 @@ async def drained(node: Node, verifier: Verifier) -> None:
     async with ternmq.connect(node.url) as mq:
         found = await whole_topic(mq, TOPIC)
         verifier.check_stored(found)
-        deadline = time.monotonic() + DRAIN_SECONDS_MAX
-        while True:
+
+        async def all_acked() -> bool:
             (line,) = await mq.admin.ledger(TOPIC, GROUP)
             assert balanced(line)
-            if line.acked == len(found):
-                break
-            assert time.monotonic() < deadline, line
-            await asyncio.sleep(0.1)
+            return line.acked == len(found)
+
+        await until(all_acked, seconds=DRAIN_SECONDS_MAX)
+        (line,) = await mq.admin.ledger(TOPIC, GROUP)
     assert (line.start, line.end, line.acked) == (0, len(found), len(found)), line
     verifier.end("consume")
     verifier.check_consumed(found)

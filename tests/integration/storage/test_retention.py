@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ternmq.core.errors import DiskFull
 from ternmq.storage.files.disk import RealDisk
 from ternmq.testing import TurnedClock, node
 from tests.integration.delivery.test_delivery import take
+from tests.waiting import until
 
 BODY = 1024 * 1024
 QUICK: dict[str, Any] = {
@@ -39,13 +40,6 @@ class Disk(RealDisk):
 async def broker(**settings: Any) -> AsyncIterator[Any]:
     async with node(**QUICK, **settings) as url, ternmq.connect(url, app="test") as mq:
         yield mq
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition, with a deadline."""
-    async with asyncio.timeout(20):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 async def fill(mq: Any, topic: str, segments: int) -> None:

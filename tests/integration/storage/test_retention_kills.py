@@ -8,7 +8,8 @@ import time
 import pytest
 
 import ternmq.sync
-from tests.integration.processes import Node, NodeFactory, wait_until
+from tests.integration.processes import Node, NodeFactory
+from tests.waiting import wait_until
 
 QUICK = {
     "TERN_SEGMENT_SIZE": "8MiB",

@@ -12,7 +12,8 @@ from ternmq import Rollback
 from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.testing import TurnedClock, node
 from tests.integration.delivery.test_delivery import take
-from tests.integration.transactions.test_half_messages import bodies, mq, unknown, until, url
+from tests.integration.transactions.test_half_messages import bodies, mq, unknown, url
+from tests.waiting import until
 
 __all__ = ["mq", "url"]  # Fixtures.
 

@@ -1,7 +1,7 @@
 """Delayed messages of transactions: once, at their time, whoever dies after the commit (P2)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from ternmq.delay.formats import checkpoint
 from ternmq.delay.intake.take_committed import CommittedTaker, producer_of
 from ternmq.storage.messages.producers import ProducerTable
 from ternmq.testing import TurnedClock, node
+from tests.waiting import until
 
 JOB = "query:7"
 HOUR_MS = 3_600_000
@@ -52,24 +53,21 @@ async def accepted(mq: ternmq.Client) -> int:
     return sum(line.accepted for line in lines)
 
 
-async def until(mq: ternmq.Client, *, waiting: int) -> None:
-    await wait_for(lambda: accepted(mq), waiting)
+async def taken_over(mq: ternmq.Client, count: int) -> None:
+    """So many are the delay server's."""
+
+    async def reached() -> bool:
+        return await accepted(mq) >= count
+
+    await until(reached, f"{count} for later")
 
 
 async def seen(mq: ternmq.Client, count: int) -> list[bytes]:
-    async def number() -> int:
-        return len(await bodies(mq))
+    async def reached() -> bool:
+        return len(await bodies(mq)) >= count
 
-    await wait_for(number, count)
+    await until(reached, f"{count} messages")
     return await bodies(mq)
-
-
-async def wait_for(number: Callable[[], Awaitable[int]], least: int) -> None:
-    for _ in range(1_000):
-        if await number() >= least:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"never came to {least}")
 
 
 @asynccontextmanager
@@ -101,7 +99,7 @@ async def test_rows_come_at_their_time_once_however_often_they_are_committed(
     for _ in range(3):
         ending = await mq.commit_detached(JOB, [1], "main", fenced=False)
         assert ending.attempts == [1]
-    await until(mq, waiting=2)
+    await taken_over(mq, 2)
     clock.turn(3_590)
     await asyncio.sleep(0.3)
     assert await bodies(mq) == []
@@ -116,7 +114,7 @@ async def test_what_is_aborted_is_never_seen(mq: ternmq.Client, clock: TurnedClo
     await mq.abort_detached(JOB, [1], "main", fenced=False)
     await stage(mq, 1, columns(clock, b"yes"), name="query:8")
     await mq.commit_detached("query:8", [1], "main", fenced=False)
-    await until(mq, waiting=1)
+    await taken_over(mq, 1)
     clock.turn(3_601)
     assert await seen(mq, 1) == [b"yes"]
 
@@ -129,7 +127,7 @@ async def test_ids_and_where_rows_came_from_are_kept(mq: ternmq.Client, clock: T
     made = replace(made, attributes=int(Attribute.MERGED))
     await stage(mq, 1, made)
     await mq.commit_detached(JOB, [1], "main", fenced=False)
-    await until(mq, waiting=2)
+    await taken_over(mq, 2)
     clock.turn(1)
     await seen(mq, 2)
     found = [message async for message in mq.read("orders")]
@@ -151,7 +149,7 @@ async def test_a_restart_between_commit_and_taking_loses_and_doubles_nothing(
             await mq.commit_detached(name, [1], "main", fenced=False)
     for life in range(3):
         async with client(tmp_path, clock) as mq:
-            await until(mq, waiting=5)
+            await taken_over(mq, 5)
             await asyncio.sleep(0.5)
             assert await accepted(mq) == 5, f"taken once, also in life {life}"
             if life == 2:
@@ -164,7 +162,7 @@ async def test_the_checkpoint_knows_too_how_far_it_is(tmp_path: Path, clock: Tur
     async with client(tmp_path, clock) as mq:
         await stage(mq, 1, columns(clock, b"x", b"y"))
         await mq.commit_detached(JOB, [1], "main", fenced=False)
-        await until(mq, waiting=2)
+        await taken_over(mq, 2)
         [topic] = await mq.admin.topics("%later.")
     producer = producer_of(topic.id, "main")
     known = checkpoint.decode((tmp_path / "delay" / "checkpoint").read_bytes())
@@ -211,10 +209,10 @@ async def test_what_a_delay_server_has_to_take_is_waited_for_before_its_broker_m
     )
     await mq.commit_detached(JOB, attempts=[1], fenced=False)
     await mq.commit_detached("gone:1", attempts=[1], fenced=False)
-    await until(mq, waiting=2)
+    await taken_over(mq, 2)
 
-    async def taken() -> int:
-        return 3 - (await mq.admin.drain_progress("main")).untaken
+    async def taken() -> bool:
+        return (await mq.admin.drain_progress("main")).untaken <= 1
 
-    await wait_for(taken, 2)
+    await until(taken)
     assert (await mq.admin.drain_progress("main")).left == 1, "nobody takes what is for 'gone'"

@@ -11,7 +11,8 @@ import pytest
 from ternmq.batch.encoder import Columns, Piece
 from ternmq.batch.layout import Column, ColumnPart, Type
 from ternmq.sync import Client, connect
-from tests.integration.processes import NodeFactory, wait_until
+from tests.integration.processes import NodeFactory
+from tests.waiting import wait_until
 
 SEED = int(os.environ.get("TERN_TEST_SEED", "5"))
 WRITES, ROWS = 60, 50

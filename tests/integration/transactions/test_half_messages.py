@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import ternmq
 from ternmq import Rollback, TransactionCheck, TransactionEnded, Verdict
 from ternmq.testing import node
+from tests.waiting import until
 
 FAST: dict[str, Any] = {"half_first_check_ms": 50, "half_check_interval_ms": 50}
 
@@ -25,14 +26,6 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 async def mq(url: str) -> AsyncIterator[ternmq.Client]:
     async with ternmq.connect(url, app="shop") as client:
         yield client
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    for _ in range(1_000):
-        if await condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"in vain waited for: {what}")
 
 
 async def bodies(mq: ternmq.Client, topic: str) -> list[bytes]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import ternmq
 from ternmq.testing import TurnedClock
-from tests.integration.storage.test_retention import HOURS, broker, fill, first_of, lines, until
+from tests.integration.storage.test_retention import HOURS, broker, fill, first_of, lines
 from tests.integration.transactions.test_delayed_rows import columns
+from tests.waiting import until
 
 AGE: dict[str, Any] = {"retention_ms": 3_600_000}
 

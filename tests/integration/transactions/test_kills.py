@@ -3,15 +3,15 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 import ternmq
 from ternmq import TransactionCheck, TransactionEnded, Verdict
-from tests.integration.processes import Node, NodeFactory, clean_environment, tern, wait_until
+from tests.integration.processes import Node, NodeFactory, clean_environment, tern
 from tests.integration.turned_clock import SharedClock
+from tests.waiting import until, wait_until
 
 DURING = ["committing-0", "committing-1", "committing-2", "committing-4"]
 FAST = {"TERN_HALF_FIRST_CHECK_MS": "200", "TERN_HALF_CHECK_INTERVAL_MS": "200"}
@@ -20,14 +20,6 @@ FAST = {"TERN_HALF_FIRST_CHECK_MS": "200", "TERN_HALF_CHECK_INTERVAL_MS": "200"}
 @pytest.fixture
 def quick(node_factory: NodeFactory) -> Node:
     return node_factory(environment=FAST)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    for _ in range(1_000):
-        if await condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"in vain waited for: {what}")
 
 
 async def bodies(mq: ternmq.Client, topic: str) -> list[bytes]:

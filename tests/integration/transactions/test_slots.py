@@ -8,6 +8,7 @@ import pytest
 import ternmq
 from ternmq.core.slots import SLOTS, slot_of
 from tests.integration.broker_groups import Several, several
+from tests.waiting import until
 
 EVEN, ODD = (
     next(f"k{n}" for n in range(100) if slot_of("orders", f"k{n}") % 2 == rest) for rest in (0, 1)
@@ -81,9 +82,7 @@ async def test_what_is_staged_before_a_move_comes_before_what_is_sent_after_it(
         tx = mq.transaction()
         await tx.send("orders", b"staged", order_key=EVEN)
         await mq.admin.move_slots("west", range(0, SLOTS, 2))
-        async with asyncio.timeout(20):
-            while mq.slot_owner("orders", EVEN) != "west":  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: mq.slot_owner("orders", EVEN) == "west")
         receipt = await mq.send("orders", b"after", order_key=EVEN)
         assert receipt.broker_group == "west"
         await tx.send("orders", b"staged there", order_key=EVEN)
@@ -94,6 +93,8 @@ async def test_what_is_staged_before_a_move_comes_before_what_is_sent_after_it(
         assert [body for body, key, _ in found if key == EVEN] == [
             *("first", "staged", "after", "staged there"),
         ]
-        async with asyncio.timeout(20):
-            while (await mq.admin.placement()).behind:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+
+        async def nobody_behind() -> bool:
+            return not (await mq.admin.placement()).behind
+
+        await until(nobody_behind)

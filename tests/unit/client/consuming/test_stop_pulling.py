@@ -6,7 +6,7 @@ import ternmq
 from ternmq import sync
 from tests.unit.client.app.test_app import kinds
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_iterating_ends_and_what_was_not_shown_goes_back(

@@ -12,7 +12,7 @@ from ternmq.core.ids import ProducerId
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_reading_goes_to_what_is_there_now(broker: FakeBroker) -> None:

@@ -11,7 +11,7 @@ import ternmq
 from ternmq.batch.layout import read_producer_header
 from ternmq.core.errors import Closed
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded")
 
@@ -97,7 +97,7 @@ async def test_a_pool_of_forked_workers_makes_no_id_twice(
     await mq.send("orders", b"before")
     with multiprocessing.get_context("fork").Pool(4) as pool:
         results = pool.starmap_async(_send_in_pool, [(broker.url, 50)] * 4)
-        await until(results.ready, timeout=30)
+        await until(results.ready, seconds=30)
     ids = [each for result in results.get() for each in result]
 
     assert len(set(ids)) == 200

@@ -31,6 +31,7 @@ from tests.unit.delay.replica_pair import (
     lead,
     stream,
 )
+from tests.waiting import until
 
 PATHS = DelayPaths(Path("/delay"))
 
@@ -431,9 +432,7 @@ async def test_a_standby_makes_files_of_what_is_safe_and_leaves_a_checkpoint() -
     stream(bench.store, replica)
     advance(replica, replica.messages.end, replica.decisions.end)
     standby.wake()
-    async with asyncio.timeout(10):
-        while replica.derived_to < replica.decisions.end:  # noqa: ASYNC110 a thread does it
-            await asyncio.sleep(0.001)
+    await until(lambda: replica.derived_to >= replica.decisions.end)
     running.cancel()
     await asyncio.wait([running])
     await standby.close()
@@ -456,13 +455,11 @@ async def test_a_standby_whose_journal_is_damaged_gives_up() -> None:
     advance(replica, replica.messages.end, replica.decisions.end)
     standby = Standby(replica, clock=SystemClock(), checkpoint_interval_s=1000)
     running = asyncio.create_task(standby.run())
-    async with asyncio.timeout(10):
-        while replica.failed is None:  # noqa: ASYNC110 a thread does it
-            await asyncio.sleep(0.001)
+    failed = await until(lambda: replica.failed)
     running.cancel()
     await asyncio.wait([running])
     await standby.close()
-    assert "checksum" in replica.failed.message
+    assert failed is not None and "checksum" in failed.message
 
 
 def test_a_longer_hour_does_not_begin_where_a_shorter_one_is_gone() -> None:
