@@ -12,8 +12,6 @@ FOLDER_DEPTH_MAX = 2
 LONG_FILES = {
     "src/ternmq/broker/leader.py",
     "src/ternmq/meta/directory.py",
-    "tests/simulation/test_transactions.py",
-    "tests/unit/meta/registries/test_registry.py",
 }
 LONG_FUNCTIONS = {
     "src/ternmq/batch/check.py:check_incoming",
