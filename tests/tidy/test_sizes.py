@@ -13,8 +13,6 @@ FOLDER_MODULES_MAX = 15
 
 LONG_FILES = {
     "src/ternmq/broker/leader.py",
-    "tests/simulation/test_transactions.py",
-    "tests/unit/meta/registries/test_registry.py",
 }
 LONG_FUNCTIONS = {
     "src/ternmq/broker/leader.py:__init__",

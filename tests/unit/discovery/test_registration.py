@@ -24,7 +24,7 @@ from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.servers import Register, Registered, Route
 from ternmq.wire.messages.standings import Member
 from ternmq.wire.messages.topics import Topic, TopicSettings
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))
 ROUTE = Route(broker_group="later", address="127.0.0.1:1", kind="delay")

@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from ternmq.core.errors import OverLimit
 from ternmq.rpc.server import FILES_KEPT
 from ternmq.wire.numbers import Command
+from tests.waiting import until
 
-from .peers import Echo, connected, hello_frame, serving, until
+from .peers import Echo, connected, hello_frame, serving
 
 
 @contextmanager
