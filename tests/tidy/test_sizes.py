@@ -11,12 +11,8 @@ PARAMETERS_MAX = 7
 FOLDER_DEPTH_MAX = 2
 FOLDER_MODULES_MAX = 15
 
-LONG_FILES = {
-    "src/ternmq/broker/leader.py",
-}
-LONG_FUNCTIONS = {
-    "src/ternmq/broker/leader.py:__init__",
-}
+LONG_FILES: set[str] = set()
+LONG_FUNCTIONS: set[str] = set()
 WIDE_FUNCTIONS: set[str] = set()
 CROWDED_FOLDERS: set[str] = set()
 FORMATTED_BY_HAND: set[str] = set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ternmq.broker.limits.meter import Meter
+from ternmq.broker.limits.traffic import Meter
 
 
 def test_a_steady_stream_shows_its_rate_over_both_widths() -> None:
