@@ -9,8 +9,8 @@ from tests.integration.processes import Node, NodeFactory
 
 def cut(mq: ternmq.Client) -> None:
     """Cut the client's connections to brokers, as a bad network would."""
-    assert mq._links is not None
-    for link in mq._links._servers.values():
+    assert mq._cluster is not None
+    for link in mq._cluster._servers.values():
         if link.connection is not None:
             link.connection.abort()
 

@@ -19,7 +19,7 @@ from ternmq.client.transactions.transaction import Transaction
 INSIDE = "what other parts of the client use, not applications"
 WITHOUT_TWIN = {
     "Client.config": INSIDE,
-    "Client.links": INSIDE,
+    "Client.cluster": INSIDE,
     "Client.sender": INSIDE,
     "Consumer.arrived": INSIDE,
     "Consumer.unshown": INSIDE,

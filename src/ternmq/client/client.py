@@ -19,7 +19,12 @@ from ternmq.client.consuming.consumer import Consumer, ConsumerOptions, consumer
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
-from ternmq.client.producing.confirm import check_group, confirm, make_wish, take_wish
+from ternmq.client.producing.confirm import (
+    check_group,
+    confirm,
+    make_confirm_request,
+    take_confirm_request,
+)
 from ternmq.client.producing.producer import Producer, Stats
 from ternmq.client.producing.send_many import SendMany
 from ternmq.client.producing.send_once import OnceReceipt, OnceSender
@@ -69,7 +74,7 @@ class Client:
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._life = life.number
-        self._links: Cluster | None = None
+        self._cluster: Cluster | None = None
         self._producer: Producer | None = None
         self._spooling: SpoolingProducer | None = None
         self._once: OnceSender | None = None
@@ -125,8 +130,8 @@ class Client:
         if self._producer is not None:
             await self._producer.close()
         self._closed = True
-        if self._links is not None:
-            await self._links.close()
+        if self._cluster is not None:
+            await self._cluster.close()
 
     # Sending.
 
@@ -154,14 +159,14 @@ class Client:
         apply to all. If some parts fail, the receipt lists them in `.failures`; if all do, the
         first error is raised. `confirm_group` and `timeout` as for `send`, for all of them.
         """
-        wish = take_wish(options) if options else None  # type: ignore[arg-type]
+        wanted = take_confirm_request(options) if options else None  # type: ignore[arg-type]
         if not isinstance(bodies, list | tuple):
             bodies = list(bodies)
-        if wish is None:
+        if wanted is None:
             return await self._send_bulk(topic, bodies, options)
-        await check_group(self._servers(), topic, wish.group)
+        await check_group(self._servers(), topic, wanted.group)
         receipt = await self._send_bulk(topic, bodies, options)
-        await confirm(self._servers(), receipt, wish)
+        await confirm(self._servers(), receipt, wanted)
         return receipt
 
     async def _send_bulk(
@@ -173,19 +178,19 @@ class Client:
         return await SendMany(producer, topic, options).send(bodies)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
-        wish = take_wish(options)  # type: ignore[arg-type]
-        if wish is None:
+        wanted = take_confirm_request(options)  # type: ignore[arg-type]
+        if wanted is None:
             return await self.sender().send(topic, body, options)
-        await check_group(self._servers(), topic, wish.group)
+        await check_group(self._servers(), topic, wanted.group)
         receipt = await self.sender().send(topic, body, options)
-        await confirm(self._servers(), receipt, wish)
+        await confirm(self._servers(), receipt, wanted)
         return receipt
 
     async def confirm(
         self, receipt: Receipt | BatchReceipt, group: str, timeout: float | None = None
     ) -> None:
         """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
-        await confirm(self._servers(), receipt, make_wish(group, timeout))
+        await confirm(self._servers(), receipt, make_confirm_request(group, timeout))
 
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
@@ -261,13 +266,13 @@ class Client:
         The function gets a `TransactionCheck` and answers `Verdict.COMMIT`, `ROLLBACK` or
         `UNKNOWN`. Call it in the event loop; a second call puts another function in its place.
         """
-        links = self._servers()
+        cluster = self._servers()
         if not callable(function):
             raise BadRequest(f"a transaction checker is a function, not {shown(function)}")
         if self._checker is not None:
             self._checker.function = function
         else:
-            self._checker = Checker(links, self._config, function)
+            self._checker = Checker(cluster, self._config, function)
         return function
 
     def detached(self, name: str, **options: Unpack[DetachedOptions]) -> Detached:
@@ -317,10 +322,10 @@ class Client:
         Options: start ('earliest', 'latest', a sequence, an aware datetime; for new groups),
         prefetch (un-acked messages held at most), codec.
         """
-        links = self._servers()
+        cluster = self._servers()
         taken = consumer_options(dict(options), self._config.codec)
         plan = make_plan(topics, group, taken, timeout=self._config.request_timeout)
-        consumer = Consumer(links, plan)
+        consumer = Consumer(cluster, plan)
         self._consumers = [each for each in self._consumers if not each.closed] + [consumer]
         return consumer
 
@@ -362,7 +367,7 @@ class Client:
 
     def taking_groups(self) -> list[str]:
         """Those that new messages go to: without those that are being drained."""
-        return self._servers().takers()
+        return self._servers().writable_groups()
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
         """The broker group that an order key lies on now; None while its slot is being moved."""
@@ -381,7 +386,7 @@ class Client:
     # Parts, made when first used in this process.
 
     @property
-    def links(self) -> Cluster:
+    def cluster(self) -> Cluster:
         """The servers, for parts of ours that speak to them directly."""
         return self._servers()
 
@@ -390,39 +395,39 @@ class Client:
             self._begin_anew()
         if self._closed:
             raise Closed("this client is closed")
-        if self._links is None:
+        if self._cluster is None:
             config = self._config
-            self._links = Cluster(self._url, app=config.app, timeout=config.request_timeout)
-        return self._links
+            self._cluster = Cluster(self._url, app=config.app, timeout=config.request_timeout)
+        return self._cluster
 
     def sender(self) -> Producer:
         """The producer; made in the event loop's thread."""
-        links = self._servers()
+        cluster = self._servers()
         if self._producer is None:
             if self._config.spool is not None:
                 from ternmq.client.spool.spooling_producer import (
                     SpoolingProducer,  # Brings the storage along.
                 )
 
-                self._spooling = SpoolingProducer(links, self._config, self._clock)
-            self._producer = self._spooling or Producer(links, self._config, self._clock)
+                self._spooling = SpoolingProducer(cluster, self._config, self._clock)
+            self._producer = self._spooling or Producer(cluster, self._config, self._clock)
         return self._producer
 
     def _half_sender(self) -> HalfSender:
-        links = self._servers()
+        cluster = self._servers()
         if self._halves is None:
-            self._halves = HalfSender(links, self._config, self._clock)
+            self._halves = HalfSender(cluster, self._config, self._clock)
         return self._halves
 
     def _begin_anew(self) -> None:
         """This is a forked child: nothing of the parent's may be used."""
-        if self._links is not None:
-            self._links.abandon()
+        if self._cluster is not None:
+            self._cluster.abandon()
         if self._spooling is not None:
             self._spooling.abandon()
         self._spooling = None
         self._life = life.number
-        self._links = None
+        self._cluster = None
         self._producer = None
         self._once = None
         self._halves = None

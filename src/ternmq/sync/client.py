@@ -66,11 +66,11 @@ class Inbox:
         """Check and accept one message; `BufferFull` when there is no room."""
         check_name("topic", topic)
         row, size = self._producer.prepare(body, options)
-        room = self._producer.room
+        buffer = self._producer.buffer
         with self._lock:
-            alone = not self._rows and not room.messages
-            if not alone and not room.within(len(self._rows) + 1, self._size + size):
-                raise room.full()
+            alone = not self._rows and not buffer.messages
+            if not alone and not buffer.within(len(self._rows) + 1, self._size + size):
+                raise buffer.full()
             self._rows.append((topic, row, size))
             self._size += size
             if self._woken:

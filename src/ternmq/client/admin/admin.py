@@ -1,7 +1,7 @@
 """Questions and orders about topics, groups and servers; what the command line is made of.
 
 Topics belong to meta, everything about groups and stored messages to the brokers: all broker groups
-are asked (`everyone`), and their answers are put together or named by their broker group. A broker
+are asked (`fan_out`), and their answers are put together or named by their broker group. A broker
 group that does not answer makes a call fail after all others were asked; `tolerant()` gives an
 admin that goes on with those that answer, and says in `missing` whose part is not there. A sequence
 belongs to one broker group: where there are several, `broker_group` says which one is meant.
@@ -108,27 +108,27 @@ def sessions_of(group: Group, prefix: str) -> set[str]:
 class Admin:
     """`mq.admin`."""
 
-    def __init__(self, links: Cluster, missing: Missing | None = None) -> None:
-        self._links = links
-        self._everyone = FanOut(links, missing)
+    def __init__(self, cluster: Cluster, missing: Missing | None = None) -> None:
+        self._cluster = cluster
+        self._fan_out = FanOut(cluster, missing)
 
     def tolerant(self) -> "Admin":
         """The same calls, with the answers of those broker groups that answer; see `missing`."""
-        return Admin(self._links, {})
+        return Admin(self._cluster, {})
 
     @property
     def missing(self) -> Missing:
         """Of `tolerant()`: broker groups whose part is missing in what was answered, and why."""
-        return self._everyone.missing or {}
+        return self._fan_out.missing or {}
 
     async def broker_groups(self) -> list[str]:
         """All broker groups that hold messages, also those that are away."""
-        return await self._everyone.groups()
+        return await self._fan_out.groups()
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
         """Make a topic; the one that is there already is returned as it is."""
         create = TopicCreate(name=name, settings=checked(settings or TopicSettings()))
-        return await self._links.ask_meta(Command.TOPIC_CREATE, create, Topic)
+        return await self._cluster.ask_meta(Command.TOPIC_CREATE, create, Topic)
 
     async def topics(self, prefix: str = "") -> list[Topic]:
         """All topics, by name, or those whose name begins with `prefix`."""
@@ -136,7 +136,7 @@ class Admin:
         while True:
             after = found[-1].name if found else ""
             find = TopicFind(prefix=prefix, after=after, limit=TOPICS_PAGE)
-            page = await self._links.ask_meta(Command.TOPIC_LIST, find, Topics)
+            page = await self._cluster.ask_meta(Command.TOPIC_LIST, find, Topics)
             found += page.topics
             if len(page.topics) < TOPICS_PAGE:
                 return found
@@ -152,7 +152,7 @@ class Admin:
         """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
         body_size_max, keep_ms, broker_groups, on_groups. A rate of 0 is no limit."""
         wanted = change_of(TopicSet, changes, name=name)
-        return await self._links.ask_meta(Command.TOPIC_SET, wanted, Topic)
+        return await self._cluster.ask_meta(Command.TOPIC_SET, wanted, Topic)
 
     async def placement(self) -> Placement:
         """Which broker group has which order-key slots, and the weights of broker groups."""
@@ -179,27 +179,27 @@ class Admin:
         return await self._place(PlaceChange(action="weight", group=group, weight=weight))
 
     async def _place(self, wanted: PlaceChange) -> Placement:
-        return (await self._links.ask_meta(Command.PLACE, wanted, Placed)).placement
+        return (await self._cluster.ask_meta(Command.PLACE, wanted, Placed)).placement
 
     async def set_limit(self, app: str, **changes: Any) -> AppLimit:
         """Limit an application on all topics together: rate, bytes_rate, consume_rate,
         consume_bytes_rate. 0 is no limit."""
         wanted = change_of(LimitSet, changes, app=app)
-        return await self._links.ask_meta(Command.LIMIT_SET, wanted, AppLimit)
+        return await self._cluster.ask_meta(Command.LIMIT_SET, wanted, AppLimit)
 
     async def limits(self) -> list[AppLimit]:
         """Applications that have a limit."""
-        return (await self._links.ask_meta(Command.LIMIT_LIST, Empty(), AppLimits)).limits
+        return (await self._cluster.ask_meta(Command.LIMIT_LIST, Empty(), AppLimits)).limits
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages and groups."""
-        await self._links.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
+        await self._cluster.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
 
     async def groups(self, topic: str = "", group: str = "") -> list[Group]:
         """Groups, of one topic or of one name, or all; one entry for each broker group.
         `merged_groups` adds them up."""
         find = GroupFind(topic=topic, group=group)
-        answers = await self._everyone.ask(Command.GROUP_LIST, find, Groups)
+        answers = await self._fan_out.ask(Command.GROUP_LIST, find, Groups)
         return [named(name, found) for name, answer in answers.items() for found in answer.groups]
 
     async def create_group(
@@ -211,12 +211,12 @@ class Admin:
         if where.at != "sequence" and not broker_group:
             return await self._group_order(Command.GROUP_CREATE, create)
         # One sequence decides for its broker group; the others have the group from their beginning.
-        chosen = await self._everyone.chosen(where, broker_group)
+        chosen = await self._fan_out.chosen(where, broker_group)
         return await self._group_order(Command.GROUP_CREATE, create, chosen)
 
     async def delete_group(self, topic: str, group: str) -> None:
         wanted = GroupNamed(topic=topic, group=group)
-        await self._everyone.ask(Command.GROUP_DELETE, wanted, Record)
+        await self._fan_out.ask(Command.GROUP_DELETE, wanted, Record)
 
     async def set_group(self, topic: str, group: str, **changes: Any) -> Group:
         """Change settings: retry, attempts_max, ordered_attempts_max, paused, rate, bytes_rate,
@@ -230,7 +230,7 @@ class Admin:
     async def group_keys(self, topic: str, group: str) -> GroupKeys:
         """Order keys that stand still, and whether a failing key holds back the whole group."""
         wanted = GroupNamed(topic=topic, group=group)
-        answers = list((await self._everyone.ask(Command.GROUP_KEYS, wanted, GroupKeys)).values())
+        answers = list((await self._fan_out.ask(Command.GROUP_KEYS, wanted, GroupKeys)).values())
         fullest = max(answers, key=lambda answer: answer.full_rows, default=GroupKeys(stopped=[]))
         return GroupKeys(
             stopped=[key for answer in answers for key in answer.stopped],
@@ -246,7 +246,7 @@ class Admin:
         """Let an order key that stands still go on (None: all of them): its message is tried again,
         or with `skip` becomes a dead letter. Returns how many messages that concerned."""
         wanted = KeyResume(topic=topic, group=group, key=key, skip=skip)
-        answers = await self._everyone.ask(Command.KEY_RESUME, wanted, KeyResumed)
+        answers = await self._fan_out.ask(Command.KEY_RESUME, wanted, KeyResumed)
         return sum(answer.rows for answer in answers.values())
 
     async def pause_consumer(
@@ -267,7 +267,7 @@ class Admin:
 
     async def expired_dead_letters(self, group: str) -> int:
         """How many went because their time was over before anybody handled them."""
-        answers = await self._everyone.ask(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
+        answers = await self._fan_out.ask(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
         return sum(answer.expired for answer in answers.values())
 
     async def open_dead_letters(self, group: str, broker_group: str = "") -> Ranges:
@@ -307,13 +307,13 @@ class Admin:
     async def topic_figures(self, topic: str) -> list[TopicFigures]:
         """Rates, refusals and what was put aside, of each broker group."""
         find = TopicFiguresFind(topics=[topic])
-        answers = await self._everyone.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
+        answers = await self._fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
         return [named(name, each) for name, answer in answers.items() for each in answer.topics]
 
     async def group_figures(self, topic: str = "", group: str = "") -> list[GroupFigures]:
         """Backlog in messages and time, rates and alarm, of each lane on each broker group."""
         find = GroupFind(topic=topic, group=group)
-        answers = await self._everyone.ask(Command.GROUP_FIGURES, find, AllGroupFigures)
+        answers = await self._fan_out.ask(Command.GROUP_FIGURES, find, AllGroupFigures)
         return [named(name, each) for name, answer in answers.items() for each in answer.groups]
 
     async def reset_group(
@@ -322,15 +322,15 @@ class Admin:
         """Let a group go on from another place; says how many come again and how many never."""
         where = make_start(start)
         reset = GroupReset(topic=topic, group=group, start=where, dry_run=dry_run)
-        chosen = await self._everyone.chosen(where, broker_group)
+        chosen = await self._fan_out.chosen(where, broker_group)
         return reset_done(
-            await self._everyone.ask(Command.GROUP_RESET, reset, GroupResetDone, chosen)
+            await self._fan_out.ask(Command.GROUP_RESET, reset, GroupResetDone, chosen)
         )
 
     async def retry_group(self, topic: str, group: str, dry_run: bool = False) -> int:
         """What waits for a retry is ready at once, as attempt 1; returns how many messages."""
         wanted = GroupRetry(topic=topic, group=group, dry_run=dry_run)
-        answers = await self._everyone.ask(Command.GROUP_RETRY, wanted, GroupRetried)
+        answers = await self._fan_out.ask(Command.GROUP_RETRY, wanted, GroupRetried)
         return sum(answer.rows for answer in answers.values())
 
     async def replay(
@@ -338,24 +338,24 @@ class Admin:
     ) -> ReplayProgress:
         """Copy messages into one group's private lane; `told` hears of every step."""
         await self._make_everywhere(wanted.topic, wanted.into)
-        return await run_replay(self._links, wanted, told)
+        return await run_replay(self._cluster, wanted, told)
 
     async def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
         """Where every message is, as the groups see it: a line for each lane on each broker group.
         `merged_lines` adds them up."""
         find = GroupFind(topic=topic, group=group)
-        answers = await self._everyone.ask(Command.LEDGER, find, Ledger)
+        answers = await self._fan_out.ask(Command.LEDGER, find, Ledger)
         return [named(name, line) for name, answer in answers.items() for line in answer.lines]
 
     async def half_lines(self, topic: str = "") -> list[HalfLine]:
         """Per topic, how many messages are in transactions that have not ended."""
-        answers = await self._everyone.ask(Command.LEDGER, GroupFind(topic=topic), Ledger)
+        answers = await self._fan_out.ask(Command.LEDGER, GroupFind(topic=topic), Ledger)
         return [named(name, line) for name, answer in answers.items() for line in answer.halves]
 
     async def halves(self, **wanted: Unpack[HalfWanted]) -> HalfOpens:
         """Open transactions, by transaction, name, app, dropped_only, limit; of all brokers."""
         find = make_half_find(wanted)
-        answers = await self._everyone.ask(Command.HALF_LIST, find, HalfOpens)
+        answers = await self._fan_out.ask(Command.HALF_LIST, find, HalfOpens)
         found = [named(name, one) for name, each in answers.items() for one in each.transactions]
         found.sort(key=lambda one: one.opened_at_ms)
         return HalfOpens(
@@ -367,55 +367,55 @@ class Admin:
     async def end_half(self, transaction: str, action: Literal["commit", "rollback"]) -> HalfEnded:
         """Commit or roll back a transaction by hand, by its id, wherever it is."""
         end = HalfEnd(transaction=half_id(transaction), action=action, source="operator")
-        groups = await self._everyone.groups()
+        groups = await self._fan_out.groups()
         if len(groups) > 1:  # One with order keys may have a part on several.
-            opens = await self._everyone.ask(
+            opens = await self._fan_out.ask(
                 Command.HALF_LIST, HalfFind(transaction=end.transaction, limit=1), HalfOpens
             )
             groups = [group for group, found in opens.items() if found.total]
         if len(groups) > 1:
-            answers = await self._everyone.ask(Command.HALF_END, end, HalfEnded, groups)
+            answers = await self._fan_out.ask(Command.HALF_END, end, HalfEnded, groups)
             placed = [place for answer in answers.values() for place in answer.placed]
             return msgspec.structs.replace(next(iter(answers.values())), placed=placed)
-        return await self._everyone.first(Command.HALF_END, end, HalfEnded, TransactionNotFound)
+        return await self._fan_out.first(Command.HALF_END, end, HalfEnded, TransactionNotFound)
 
     async def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:
         """Which sequence a start means now, and the bounds of the topic on one broker group."""
-        group = await self._everyone.only("a position", broker_group)
+        group = await self._fan_out.only("a position", broker_group)
         return (await self._seek(topic, start, [group]))[group]
 
     async def seek_all(self, topic: str, start: Start) -> dict[str, Sought]:
         """The same on every broker group, by its name."""
-        return await self._seek(topic, start, await self._everyone.chosen(make_start(start)))
+        return await self._seek(topic, start, await self._fan_out.chosen(make_start(start)))
 
     async def _seek(self, topic: str, start: Start, groups: list[str]) -> dict[str, Sought]:
         seek = Seek(topic=topic, start=make_start(start))
         try:
-            return await self._everyone.ask(Command.SEEK, seek, Sought, groups)
+            return await self._fan_out.ask(Command.SEEK, seek, Sought, groups)
         except TopicNotFound as error:
             raise topic_missing(topic, error) from None
 
     async def broker_status(self, topics: Sequence[str] = ()) -> list[Status]:
         """What every broker says about itself, and holds of these topics."""
         query = StatusQuery(topics=list(topics))
-        return list((await self._everyone.ask(Command.STATUS, query, Status)).values())
+        return list((await self._fan_out.ask(Command.STATUS, query, Status)).values())
 
     @property
     def delays(self) -> Delays:
         """Messages that are not due yet."""
-        return Delays(self._links)
+        return Delays(self._cluster)
 
     async def meta_status(self) -> Status:
-        return await self._links.ask_meta(Command.STATUS, StatusQuery(), Status)
+        return await self._cluster.ask_meta(Command.STATUS, StatusQuery(), Status)
 
     async def brokers(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         """Every server of every broker group, running or not, with what it says; with kind "delay"
         the same of delay servers."""
-        return await BrokerMembers(self._links).states(kind)
+        return await BrokerMembers(self._cluster).states(kind)
 
     async def standings(self) -> list[Standing]:
         """How broker groups and groups of delay servers stand: members, master, in-sync set."""
-        return await BrokerMembers(self._links).standings()
+        return await BrokerMembers(self._cluster).standings()
 
     async def promote(
         self,
@@ -429,7 +429,7 @@ class Admin:
         until it serves; None: one that is in sync. `force`: although the master may be alive; it
         stops acknowledging. `accept_loss`: although the member is not in sync; what it lacks of
         acknowledged messages is lost."""
-        return await BrokerMembers(self._links).promote(
+        return await BrokerMembers(self._cluster).promote(
             group, member, force=force, accept_loss=accept_loss, kind=kind
         )
 
@@ -437,14 +437,14 @@ class Admin:
         self, group: str, member: str | None = None, kind: BrokerGroupKind = "realtime"
     ) -> HandedOver:
         """Let another in-sync member lead; nothing is lost, sending pauses for a moment."""
-        return await BrokerMembers(self._links).hand_over(group, member, kind=kind)
+        return await BrokerMembers(self._cluster).hand_over(group, member, kind=kind)
 
     async def forget_member(
         self, group: str, member: str, accept_loss: bool = False, kind: BrokerGroupKind = "realtime"
     ) -> Standing:
         """A member of a broker group is gone for good. `accept_loss`: although it is the last one
         in sync, so that the group's messages are gone with it."""
-        return await BrokerMembers(self._links).forget(
+        return await BrokerMembers(self._cluster).forget(
             group, member, accept_loss=accept_loss, kind=kind
         )
 
@@ -455,7 +455,7 @@ class Admin:
         until `undo`; what is there is still handed out. `drain_progress` says when it is safe to
         stop."""
         wanted = BrokerGroupDrain(broker_group=broker_group, kind=kind, draining=not undo)
-        await self._links.ask_meta(Command.BROKER_GROUP_DRAIN, wanted, Standing)
+        await self._cluster.ask_meta(Command.BROKER_GROUP_DRAIN, wanted, Standing)
         if kind == "realtime" and not undo and (await self.placement()).owners:
             await self.balance_slots(leaving=[broker_group])
         return await self.drain_progress(broker_group, kind)
@@ -464,23 +464,23 @@ class Admin:
         self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
         """What a broker group still holds that somebody waits for."""
-        return await (look_delay if kind == "delay" else look)(self._links, broker_group)
+        return await (look_delay if kind == "delay" else look)(self._cluster, broker_group)
 
     async def routes(self) -> list[Route]:
         """Which servers clients are told to use; asked anew."""
-        await self._links.refresh()
-        return self._links.routes()
+        await self._cluster.refresh()
+        return self._cluster.routes()
 
     async def _one(self, command: Command, record: Record, answer: type[T], broker_group: str) -> T:
         """From the broker group that was named, or the only one."""
-        group = await self._everyone.only("a position", broker_group)
-        return (await self._everyone.ask(command, record, answer, [group]))[group]
+        group = await self._fan_out.only("a position", broker_group)
+        return (await self._fan_out.ask(command, record, answer, [group]))[group]
 
     async def _group_order(
         self, command: Command, record: Record, groups: list[str] | None = None
     ) -> Group:
         """An order about a group, to all; what it is like then, everywhere together."""
-        answers = await self._everyone.ask(command, record, Group, groups)
+        answers = await self._fan_out.ask(command, record, Group, groups)
         if not answers:
             raise not_answered(self.missing, [])
         return merged_group([named(name, group) for name, group in answers.items()])
@@ -489,7 +489,7 @@ class Admin:
         """A broker group that was added later has the group too, with these settings, before a
         consumer brings it there; it misses nothing."""
         find = GroupNamed(topic=topic, group=group)
-        found, absent = await self._everyone.try_all(Command.GROUP_KEYS, find, GroupKeys)
+        found, absent = await self._fan_out.try_all(Command.GROUP_KEYS, find, GroupKeys)
         if found and absent:
             create = GroupCreate(topic=topic, group=group)
-            await self._everyone.ask(Command.GROUP_CREATE, create, Group, sorted(absent))
+            await self._fan_out.ask(Command.GROUP_CREATE, create, Group, sorted(absent))

@@ -46,14 +46,14 @@ class AckSender:
         self._timer: asyncio.TimerHandle | None = None
         self._urgent_timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self.dones = PendingAcks()
+        self.pending = PendingAcks()
         """Settled and not yet told; the hot path of acks extends its open range."""
 
     def joined(self, connection: Connection, subscription: int) -> None:
         """From now on there is somebody to tell."""
         self._connection, self._subscription = connection, subscription
         self._back.set()
-        if self.dones:
+        if self.pending:
             self._tell_soon()
 
     def away(self) -> None:
@@ -68,7 +68,7 @@ class AckSender:
 
     def take_along(self) -> list[Done]:
         """Acks for a pull that is about to be sent; it must be answered or failed later."""
-        done = self.dones.take_acks()
+        done = self.pending.take_acks()
         self._riding += bool(done)
         return done
 
@@ -77,40 +77,40 @@ class AckSender:
 
     def failed(self, done: list[Done]) -> None:
         self._riding -= bool(done)
-        self.dones.put_back(done)
+        self.pending.put_back(done)
 
     # Going alone.
 
     def settled(
-        self, ranges: list[tuple[int, int, int]], verdict: Outcome, *, at_once: bool = False
+        self, ranges: list[tuple[int, int, int]], outcome: Outcome, *, at_once: bool = False
     ) -> None:
-        """(lease, first sequence, end) have a verdict."""
+        """(lease, first sequence, end) have an outcome."""
         for lease, first, end in ranges:
-            self.dones.add(lease, first, end, verdict)
+            self.pending.add(lease, first, end, outcome)
         self._tell_soon(at_once=at_once)
 
-    def settled_one(self, lease: int, sequence: int, verdict: Outcome) -> None:
+    def settled_one(self, lease: int, sequence: int, outcome: Outcome) -> None:
         """The same for one row: the way of single failures."""
-        self.dones.add(lease, sequence, sequence + 1, verdict)
-        if self._urgent_timer is None or self.dones.urgent or self._at_once:
+        self.pending.add(lease, sequence, sequence + 1, outcome)
+        if self._urgent_timer is None or self.pending.urgent or self._at_once:
             self._tell_soon()
 
     def acked(self, lease: int, sequence: int) -> None:
         """One row is handled that begins a range of its own."""
-        self.dones.ack(lease, sequence, sequence + 1)
-        if self._timer is None or len(self.dones) > ENTRIES_MAX:
+        self.pending.ack(lease, sequence, sequence + 1)
+        if self._timer is None or len(self.pending) > ENTRIES_MAX:
             self._tell_soon()
 
     def _tell_soon(self, *, at_once: bool = False) -> None:
         if self._stopped:
             return
-        dones = self.dones
+        pending = self.pending
         if self._at_once or at_once:
             if self._urgent_timer is None:
                 self._urgent_timer = self._loop.call_later(0, self.tell_now)
-        elif dones.urgent or len(dones) > ENTRIES_MAX:
+        elif pending.urgent or len(pending) > ENTRIES_MAX:
             self._tell_within(URGENT_DELAY_S)
-        elif dones.waiting:
+        elif pending.waiting:
             self._tell_within(RETRY_DELAY_S)
         elif self._timer is None:
             self._timer = self._loop.call_later(ACK_DELAY_S, self.tell_now)
@@ -127,8 +127,8 @@ class AckSender:
     def tell_now(self) -> None:
         """Without waiting for more."""
         self._cancel_timers()
-        if self.dones and not self._stopped:  # Else a pull took them along.
-            if self.dones.waiting and len(self._telling) >= TELLING_MAX:
+        if self.pending and not self._stopped:  # Else a pull took them along.
+            if self.pending.waiting and len(self._telling) >= TELLING_MAX:
                 return  # An answer under way goes on with it.
             self._tell()
 
@@ -143,12 +143,12 @@ class AckSender:
         connection = self._connection
         if connection is None or connection.closed:
             return  # Told after the reconnect.
-        done = self.dones.take()
+        done = self.pending.take()
         try:
             payload = pack(Ack(subscription=self._subscription, done=done))
             answer = connection.call(Command.ACK, payload)
         except BaseException:
-            self.dones.put_back(done)  # Whatever went wrong: it was not told.
+            self.pending.put_back(done)  # Whatever went wrong: it was not told.
             raise
         self._telling.add(answer)
         answer.add_done_callback(partial(self._told, connection, done))
@@ -159,13 +159,13 @@ class AckSender:
         self._telling.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
-            if self.dones:
+            if self.pending:
                 self._tell_soon()  # More than one request held.
             return
         if connection.closed:
-            self.dones.put_back(done)
+            self.pending.put_back(done)
         elif isinstance(error, TernError) and error.retryable:
-            self.dones.put_back(done)
+            self.pending.put_back(done)
             self._loop.call_later(AGAIN_DELAY_S, self.tell_now)
         else:
             log.error("settled rows were refused", group=self._group, reason=str(error))
@@ -176,7 +176,7 @@ class AckSender:
         """Wait until the broker has heard everything that was settled so far; as long as it goes
         on answering, also longer than the time-out."""
         try:
-            while self.dones or self._riding or self._telling:
+            while self.pending or self._riding or self._telling:
                 async with asyncio.timeout(self._timeout):
                     if await self._flush_some():
                         return
@@ -191,12 +191,12 @@ class AckSender:
         if self._connection is None or self._connection.closed:
             self._back.clear()  # Closed, and the news of it is on its way.
             await self._back.wait()
-        if self.dones or self._riding:
+        if self.pending or self._riding:
             self._tell()
         await self._all_told()
         await asyncio.sleep(0)  # An answer that is there already runs its callback.
         # Frames are handled in order: the acks on pulls came first.
-        return bool(self._riding) and not self.dones
+        return bool(self._riding) and not self.pending
 
     async def _all_told(self) -> None:
         """Wait for the answers under way; raises what the broker refused."""

@@ -75,10 +75,10 @@ def make_plan(
 class Consumer:
     """One member of a group. Use it in `async with`, or `start` and `close` it."""
 
-    def __init__(self, links: Cluster, plan: SubscriptionPlan) -> None:
+    def __init__(self, cluster: Cluster, plan: SubscriptionPlan) -> None:
         self._plan = plan
         self._life = life.number
-        self._subscriptions = Subscriptions(links, plan, self)
+        self._subscriptions = Subscriptions(cluster, plan, self)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None

@@ -13,7 +13,7 @@ from ternmq.client.model.delivery import Outcome
 from ternmq.wire.messages.pull import Done
 
 TAKEN_MAX = 10_000  # Acks in one request.
-TAKEN_OTHERS_MAX = 500  # Other verdicts: a broker has some microseconds of work with each.
+TAKEN_OTHERS_MAX = 500  # Other outcomes: a broker has some microseconds of work with each.
 TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to fit a frame.
 
 
@@ -53,20 +53,20 @@ class PendingAcks:
         self._close()
         self.lease, self.first, self.end = lease, first, end
 
-    def add(self, lease: int, first: int, end: int, verdict: Outcome) -> None:
-        """Rows with a verdict of any kind."""
-        if verdict.kind == "ack":
+    def add(self, lease: int, first: int, end: int, outcome: Outcome) -> None:
+        """Rows with an outcome of any kind."""
+        if outcome.kind == "ack":
             self.ack(lease, first, end)
             return
-        self._urgent = self._urgent or verdict.kind != "retry"
+        self._urgent = self._urgent or outcome.kind != "retry"
         said = Done(
             lease=lease,
             first=first,
             end=end,
-            kind=verdict.kind,
-            after_ms=verdict.after_ms,
-            reason=verdict.reason,
-            error=verdict.error,
+            kind=outcome.kind,
+            after_ms=outcome.after_ms,
+            reason=outcome.reason,
+            error=outcome.error,
         )
         last = self._others[-1] if self._others else None
         if last is not None and last.end == first:  # A million that fail alike are a few entries.
@@ -78,7 +78,7 @@ class PendingAcks:
 
     @property
     def waiting(self) -> bool:
-        """Are there verdicts that need an answer of their own: retries and rejections?"""
+        """Are there outcomes that need an answer of their own: retries and rejections?"""
         return bool(self._others)
 
     @property

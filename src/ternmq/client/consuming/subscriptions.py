@@ -30,8 +30,8 @@ log = get_logger()
 class Subscriptions:
     """Belongs to one consumer and one event loop."""
 
-    def __init__(self, links: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
+        self._cluster = cluster
         self._plan = plan
         self._sink = sink
         self._joined: dict[str, Subscription] = {}
@@ -53,7 +53,7 @@ class Subscriptions:
                 await self._join_some()
                 break
             except TernError as error:
-                known = bool(self._links.masters() or self._links.away("realtime"))
+                known = bool(self._cluster.masters() or self._cluster.away("realtime"))
                 waits = error.retryable and not isinstance(error, DiskFull | DiskFailed)
                 if not (waits and known) or loop.time() > give_up:
                     raise
@@ -61,13 +61,13 @@ class Subscriptions:
                 if failures == 1:
                     log.warning("cannot join yet", group=self._plan.group, reason=error.message)
             await asyncio.sleep(back_off(failures))
-        self._links.on_routes.append(self._look)
+        self._cluster.on_routes.append(self._look)
         self._look()
 
     async def _join_some(self) -> None:
         """At least one; raises why there is none."""
         late: TernError | None = None
-        for group in await self._links.some_masters():
+        for group in await self._cluster.some_masters():
             try:
                 await self._join(group, self._plan)
             except TernError as error:
@@ -85,8 +85,8 @@ class Subscriptions:
 
     async def stop(self) -> None:
         """Leave everywhere."""
-        if self._look in self._links.on_routes:
-            self._links.on_routes.remove(self._look)
+        if self._look in self._cluster.on_routes:
+            self._cluster.on_routes.remove(self._look)
         tasks = list(self._joining.values())
         for task in tasks:
             task.cancel()
@@ -97,7 +97,7 @@ class Subscriptions:
     def _look(self) -> None:
         """Is there a broker group that we have not joined?"""
         later = replace(self._plan, start=Start(at="earliest"), start_given=False)
-        for group in self._links.masters():
+        for group in self._cluster.masters():
             if group not in self._joined and group not in self._joining and not self._resting:
                 task = asyncio.create_task(self._keep_joining(group, later), name="tern-join")
                 self._joining[group] = task
@@ -127,13 +127,13 @@ class Subscriptions:
         for topic in self._plan.topics:
             try:
                 named = (topic, self._plan.group)
-                await carry_settings(self._links, named, group, list(self._joined))
+                await carry_settings(self._cluster, named, group, list(self._joined))
             except TernError as error:
                 if error.retryable:
                     raise  # What is wrong for good is told by joining.
 
     async def _join(self, group: str, plan: SubscriptionPlan) -> None:
-        broker, reader = self._links.broker(group), self._links.reader(group)
+        broker, reader = self._cluster.broker(group), self._cluster.reader(group)
         subscription = Subscription(broker, plan, self._sink, reader=reader)
         try:
             await subscription.start()

@@ -22,9 +22,9 @@ _kept: dict[tuple[int, int], tuple[CodeType, str]] = {}
 
 def formatted(error: BaseException) -> str:
     """What `traceback.format_exception` says."""
-    links = _chain(error)
+    cluster = _chain(error)
     said: list[str] = []
-    for link, one in reversed(links):
+    for link, one in reversed(cluster):
         usual = not isinstance(one, OTHERS) and "tracebacklimit" not in sys.__dict__
         frames = _frames(one.__traceback__) if usual else None
         if frames is None:

@@ -68,7 +68,7 @@ class Spool:
         self._mq = mq
         self._on_error = on_error
         self._file = SpoolFile(directory, size_max=size_max)
-        self._incarnation = ProducerIdentity(clock)
+        self._identity = ProducerIdentity(clock)
         self._line: deque[SpooledMessage] = deque()
         self._turn = 0
         self._news = asyncio.Event()
@@ -99,7 +99,7 @@ class Spool:
                 "a spool keeps messages for now, not for later: send delayed ones by "
                 "a client without spool="
             )
-        producer, number = self._incarnation.take(1)
+        producer, number = self._identity.take(1)
         id = producer.message_id(number).to_bytes(16, "big")
         entry = self._file.put(topic, id, pack(message))
         future = asyncio.get_running_loop().create_future() if waits else None

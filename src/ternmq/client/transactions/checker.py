@@ -63,8 +63,8 @@ CheckFunction = Callable[[TransactionCheck], Verdict | str | Awaitable[Verdict |
 class Checker:
     """Keeps the client ready to be asked, and answers."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, function: CheckFunction) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, config: ClientConfig, function: CheckFunction) -> None:
+        self._cluster = cluster
         self._config = config
         self.function = function
         self._told: dict[str, Connection] = {}
@@ -85,7 +85,7 @@ class Checker:
     async def _keep(self) -> None:
         while True:
             try:
-                for group in await self._links.some_masters():
+                for group in await self._cluster.some_masters():
                     await self._tell(group)
                 self._ready.set()
             except TernError as error:
@@ -93,7 +93,7 @@ class Checker:
             await asyncio.sleep(LOOK_S)
 
     async def _tell(self, group: str) -> None:
-        link = self._links.broker(group)
+        link = self._cluster.broker(group)
         connection = await link.get()
         if self._told.get(group) is connection:
             return
@@ -122,10 +122,10 @@ class Checker:
             action="commit" if verdict is Verdict.COMMIT else "rollback",
             source="check",
         )
-        link = self._links.broker(group)
+        link = self._cluster.broker(group)
         try:
-            patience = RetryingRequest(self._config, "an answer about a transaction")
-            await patience.ask_record(link, Command.HALF_END, end, HalfEnded)
+            retrying = RetryingRequest(self._config, "an answer about a transaction")
+            await retrying.ask_record(link, Command.HALF_END, end, HalfEnded)
         except TernError as error:
             log.warning(
                 "an answer about a transaction came too late or was lost",

@@ -102,7 +102,7 @@ class Cluster:
         """The groups whose master can be asked."""
         return [route.broker_group for route in self._cache.masters(kind)]
 
-    def takers(self, kind: Kind = "realtime") -> list[str]:
+    def writable_groups(self, kind: Kind = "realtime") -> list[str]:
         """The groups for new messages: not those that are being drained, if there are others."""
         masters = self._cache.masters(kind)
         staying = [route.broker_group for route in masters if not route.draining]
@@ -145,10 +145,10 @@ class Cluster:
             raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
 
-    async def some_takers(self, kind: Kind = "realtime") -> list[str]:
+    async def some_writable_groups(self, kind: Kind = "realtime") -> list[str]:
         """At least one group for new messages."""
         await self.some_masters(kind)
-        return self.takers(kind)
+        return self.writable_groups(kind)
 
     def broker(self, broker_group: str) -> Link:
         """The link to the master of a broker group."""

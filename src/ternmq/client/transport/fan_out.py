@@ -39,15 +39,15 @@ Missing = dict[str, str]
 class FanOut:
     """The broker groups of a cluster, asked together."""
 
-    def __init__(self, links: Cluster, missing: Missing | None = None) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, missing: Missing | None = None) -> None:
+        self._cluster = cluster
         self.missing = missing
 
     async def groups(self) -> list[str]:
         """All that hold messages, by name; also those that cannot be asked at present."""
-        there, away = self._links.masters(), self._links.away("realtime")
+        there, away = self._cluster.masters(), self._cluster.away("realtime")
         if not there and not away:
-            there = await self._links.some_masters()
+            there = await self._cluster.some_masters()
         return sorted({*there, *away})
 
     async def only(self, what: str, broker_group: str = "") -> str:
@@ -149,18 +149,18 @@ class FanOut:
         try:
             if self._is_away(group):
                 await self._back(group)
-            return await self._links.ask(self._links.broker(group), command, record, answer)
+            return await self._cluster.ask(self._cluster.broker(group), command, record, answer)
         except TernError as error:
             return error
 
     def _is_away(self, group: str) -> bool:
-        return group not in self._links.masters() and group in self._links.away("realtime")
+        return group not in self._cluster.masters() and group in self._cluster.away("realtime")
 
     async def _back(self, group: str) -> None:
         """Another member may be about to lead: wait for as long as a request may take, unless the
         caller can do without."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + (self._links.timeout if self.missing is None else 0)
+        give_up = loop.time() + (self._cluster.timeout if self.missing is None else 0)
         while self._is_away(group):
             if loop.time() >= give_up:
                 raise Unavailable(AWAY)
