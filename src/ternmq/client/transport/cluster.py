@@ -15,6 +15,7 @@ from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.slots import slot_of
+from ternmq.core.version import VERSION
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request
@@ -24,7 +25,6 @@ from ternmq.wire.messages.servers import Route
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
-VERSION = "0.1.0"
 REPEATABLE = frozenset(
     {
         Command.TOPIC_LIST,
