@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Unpack
 
 from ternmq.client.admin.admin import Admin as AsyncAdmin
-from ternmq.client.admin.admin import Ranges
 from ternmq.client.admin.broker_members import BrokerState
+from ternmq.client.admin.dead_letters import Ranges
 from ternmq.client.admin.drain import DrainProgress
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.client.admin.replay import Replay, ReplayProgress

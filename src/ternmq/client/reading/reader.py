@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Literal, TypedDict
 
-from ternmq.client.admin.admin import plain_name, topic_missing
+from ternmq.client.admin.topics import plain_name, topic_missing
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
