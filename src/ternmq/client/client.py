@@ -264,7 +264,7 @@ class Client:
         """Let this client answer for the transactions of its application; may be a decorator.
 
         The function gets a `TransactionCheck` and answers `Verdict.COMMIT`, `ROLLBACK` or
-        `UNKNOWN`. Call it in the event loop; a second call puts another function in its place.
+        `UNKNOWN`. Call it in the event loop; a second call replaces the function.
         """
         cluster = self._servers()
         if not callable(function):

@@ -82,8 +82,8 @@ class Consumer:
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
-        self.on_withdraw: Callable[[Delivery], None] = lambda delivery: None
-        """Told when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
+        self.on_withdraw: list[Callable[[Delivery], None]] = []
+        """Called when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
         self._state = "new"
         self._resting = False
         # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
@@ -311,7 +311,8 @@ class Consumer:
 
     def withdraw(self, delivery: Delivery) -> None:
         """The lease is lost: rows that were not shown are not shown any more."""
-        self.on_withdraw(delivery)
+        for called in self.on_withdraw:
+            called(delivery)
         unshown = self.unshown(delivery)
         if delivery in self._ready:
             self._ready.remove(delivery)
