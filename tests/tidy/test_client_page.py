@@ -8,7 +8,7 @@ import ternmq
 from ternmq.client.app.subscriber import SubscriberOptions
 from ternmq.client.client import Client
 from ternmq.client.config import ConnectOptions
-from ternmq.client.consuming.consumer import ConsumerOptions
+from ternmq.client.consuming.subscription_plan import ConsumerOptions
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt

@@ -15,7 +15,12 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.delays import CancelResult, Delayed, Delays
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
-from ternmq.client.consuming.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
+from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.consuming.subscription_plan import (
+    ConsumerOptions,
+    consumer_options,
+    make_plan,
+)
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown

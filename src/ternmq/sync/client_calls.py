@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.delays import CancelResult, Delayed
 from ternmq.client.client import Client as AsyncClient
-from ternmq.client.consuming.consumer import ConsumerOptions
+from ternmq.client.consuming.subscription_plan import ConsumerOptions
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.producing.producer import Stats

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
-from ternmq.client.consuming.consumer import PREFETCH_MAX, ConsumerOptions, make_plan
+from ternmq.client.consuming.subscription_plan import PREFETCH_MAX, ConsumerOptions, make_plan
 from ternmq.client.model.checks import check_options
 from ternmq.core.errors import BadRequest
 
