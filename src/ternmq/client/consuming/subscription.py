@@ -24,6 +24,7 @@ from ternmq.client.consuming.held_rows import HeldRows
 from ternmq.client.consuming.replica_fetch import ReplicaFetch, Whole
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.model.delivery import ACK, BACK, Delivery, Outcome, retry_outcome
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -96,16 +97,12 @@ class Subscription:
         """Join; raises what keeps the consumer out."""
         self._link.watchers.append(self._lost)
         self._link.notices.append(self._noticed)
-        give_up = self._loop.time() + self._plan.timeout
-        failures = 0
+        attempts = Attempts(self._plan.timeout)
         while self._connection is None:
             try:
                 await self._join()
             except TernError as error:
-                failures += 1
-                if not error.retryable or self._loop.time() > give_up:
-                    raise
-                await asyncio.sleep(back_off(failures))
+                await attempts.failed(error)
         self._task = self._loop.create_task(self._stay(), name="tern-subscription")
 
     async def _join(self) -> None:
@@ -159,18 +156,17 @@ class Subscription:
 
     async def _stay(self) -> None:
         """Come back whenever the connection is lost."""
-        failures = 0
+        attempts = Attempts()
         while True:
             await self._away.wait()
             try:
                 await self._join()
-                failures = 0
+                attempts.worked()
             except TernError as error:
                 if not error.retryable and not isinstance(error, Closed | ProtocolError):
                     self._sink.failed(error)
                     return
-                failures += 1
-                await asyncio.sleep(back_off(failures))
+                await attempts.wait()
 
     def _lost(self) -> None:
         """Called by the link; requests under way fail right after this."""

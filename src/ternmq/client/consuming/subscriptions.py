@@ -15,8 +15,8 @@ from functools import partial
 from ternmq.client.consuming.group_settings import carry_settings
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.groups import Start
@@ -45,9 +45,7 @@ class Subscriptions:
         """Join everywhere; raises what keeps the consumer out. While broker groups are known and
         none lets it in, it waits as a running one would, for a time; not for a disk, which nobody
         but a person makes room on."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + max(START_S, self._plan.timeout)
-        failures = 0
+        attempts = Attempts(max(START_S, self._plan.timeout))
         while True:
             try:
                 await self._join_some()
@@ -55,12 +53,11 @@ class Subscriptions:
             except TernError as error:
                 known = bool(self._cluster.masters() or self._cluster.away("realtime"))
                 waits = error.retryable and not isinstance(error, DiskFull | DiskFailed)
-                if not (waits and known) or loop.time() > give_up:
+                if not (waits and known):
                     raise
-                failures += 1
-                if failures == 1:
+                if not attempts.failures:
                     log.warning("cannot join yet", group=self._plan.group, reason=error.message)
-            await asyncio.sleep(back_off(failures))
+                await attempts.failed(error)
         self._cluster.on_routes.append(self._look)
         self._look()
 
@@ -107,7 +104,7 @@ class Subscriptions:
         self._joining.pop(group, None)
 
     async def _keep_joining(self, group: str, plan: SubscriptionPlan) -> None:
-        failures = 0
+        attempts = Attempts()
         while True:
             try:
                 await self._carry(group)
@@ -116,8 +113,7 @@ class Subscriptions:
                 if not error.retryable:
                     self._sink.failed(error)
                     return
-                failures += 1
-                await asyncio.sleep(back_off(failures))
+                await attempts.wait()
             else:
                 log.info("joined a broker group", broker_group=group, group=plan.group)
                 return

@@ -22,8 +22,8 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.producing.accumulator import Accumulator, OpenBatch, Row, Waiter, row_size
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
 from ternmq.core.slots import slot_of
@@ -258,10 +258,10 @@ class OrderedSender:
 
     async def _ask_meta(self) -> None:
         """Where the slots are; they get owners when somebody sends with an order key first."""
-        failures = 0
+        attempts = Attempts()
         before = self._placement.version
         while self._placement.version <= before and any(
-            lines.aside.open_batches or failures == 0 for lines in self._lines.values()
+            lines.aside.open_batches or not attempts.failures for lines in self._lines.values()
         ):
             try:
                 if not self._placement.owners:
@@ -273,8 +273,7 @@ class OrderedSender:
             except TernError as error:
                 if not error.retryable:
                     self._refuse_all(error)
-            failures += 1
-            await asyncio.sleep(back_off(failures))
+            await attempts.wait()
 
     def _refuse_all(self, error: TernError) -> None:
         for lines in self._lines.values():

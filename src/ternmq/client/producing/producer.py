@@ -39,9 +39,9 @@ from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWi
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_buffer import SendBuffer
 from ternmq.client.producing.senders import Senders
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
@@ -351,16 +351,15 @@ class Producer:
             senders.finding = self.loop.create_task(self._find(senders), name="tern-routes")
 
     async def _find(self, senders: Senders) -> None:
-        failures = 0
+        attempts = Attempts()
         try:
-            while any(self._waiting_for(senders)) or not failures:
+            while any(self._waiting_for(senders)) or not attempts.failures:
                 try:
                     await senders.find()
                     break
                 except TernError as error:
                     self._expire(senders, error)
-                    failures += 1
-                    await asyncio.sleep(back_off(failures))
+                    await attempts.wait()
         finally:
             senders.finding = None
         for accumulator in self._waiting_for(senders):

@@ -66,12 +66,13 @@ class Sender:
     """The line of batches to one broker group."""
 
     def __init__(
-        self, broker_group: str, link: Link, breaker: CircuitBreaker, elsewhere: Elsewhere
+        self, broker_group: str, link: Link, elsewhere: Elsewhere, *, allow_duplicates: bool
     ) -> None:
+        """`allow_duplicates`: what may be stored here goes to another group too, when this one
+        does not answer."""
         self.broker_group = broker_group
-        self.breaker = breaker
-        self.allow_duplicates = False
-        """What may be stored here goes to another group too, when this one does not answer."""
+        self.breaker = CircuitBreaker()
+        self._allow_duplicates = allow_duplicates
         self._link = link
         self._elsewhere = elsewhere
         self._waiting: deque[ProducerBatch] = deque()
@@ -153,7 +154,7 @@ class Sender:
     def _part_with_waiting(self) -> None:
         """Nobody can be reached here: what was never sent need not wait for that."""
         for batch in list(self._waiting):
-            if not batch.transmitted or self.allow_duplicates:
+            if not batch.transmitted or self._allow_duplicates:
                 self._move(batch)
 
     def _move(self, batch: ProducerBatch) -> bool:
@@ -237,7 +238,7 @@ class Sender:
         if isinstance(error, OF_THE_GROUP):
             self.breaker.failed(self._loop.time())
         if over or isinstance(error, OF_THE_GROUP):
-            sure = batch.unanswered == 0 or self.allow_duplicates
+            sure = batch.unanswered == 0 or self._allow_duplicates
             if sure and self._move(batch):
                 return
         wait = error.wait if isinstance(error, OverLimit) and over else None
@@ -307,7 +308,7 @@ class Sender:
             elif batch.serial in self._under_way and now - batch.sent_at > batch.again_after:
                 connection = self._link.connection
                 self.breaker.failed(now)
-                if self.allow_duplicates and self._move(batch):
+                if self._allow_duplicates and self._move(batch):
                     continue
                 if connection is not None and not connection.closed:
                     log.warning("no answer, sending again", topic=batch.published.topic)

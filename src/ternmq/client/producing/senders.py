@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from ternmq.client.config import ClientConfig
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.sender import REFUSALS_MAX, Sender
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
-from ternmq.client.transport.circuit_breaker import CircuitBreaker
 from ternmq.client.transport.cluster import Cluster, Kind
-from ternmq.client.transport.link import back_off
 from ternmq.core.errors import TernError
 
 
@@ -87,8 +86,9 @@ class Senders:
         sender = self._senders.get(group)
         if sender is None:
             link = self._cluster.server(group, self.kind)
-            sender = self._senders[group] = Sender(group, link, CircuitBreaker(), self.elsewhere)
-            sender.allow_duplicates = self._config.allow_duplicates
+            duplicates = self._config.allow_duplicates
+            sender = Sender(group, link, self.elsewhere, allow_duplicates=duplicates)
+            self._senders[group] = sender
         return sender
 
     def _look(self) -> None:
@@ -115,17 +115,12 @@ class Senders:
 
     async def ready(self) -> None:
         """Wait until there is somebody to send to, at most `delivery_timeout`."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._config.delivery_timeout
-        failures = 0
+        attempts = Attempts(self._config.delivery_timeout)
         while not self.known:
             try:
                 await self.find()
             except TernError as error:
-                failures += 1
-                if not error.retryable or loop.time() > give_up:
-                    raise
-                await asyncio.sleep(back_off(failures))
+                await attempts.failed(error)
 
     async def stop(self) -> None:
         """Give up everything that is not answered."""

@@ -27,7 +27,7 @@ from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choos
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.spool.spool_file import SpoolEntry, SpoolFile
-from ternmq.client.transport.link import back_off
+from ternmq.client.transport.attempts import Attempts
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, BufferFull, Closed, Moved, TernError
 from ternmq.core.ids import ProducerId, check_name, id_to_text
@@ -134,7 +134,7 @@ class Spool:
     # Sending.
 
     async def _drain(self) -> None:
-        failures = 0
+        attempts = Attempts()
         while True:
             await self._news.wait()
             try:
@@ -142,12 +142,13 @@ class Spool:
             except TernError as error:
                 log.warning("spool waits", reason=error.message, messages=len(self._line))
                 settled = False
-            failures = 0 if settled else failures + 1
-            if failures:
+            if not settled:
                 with contextlib.suppress(TernError):
                     await asyncio.to_thread(self._file.sync)  # It may take long now.
-                await asyncio.sleep(back_off(failures))
-            elif not self._line:
+                await attempts.wait()
+                continue
+            attempts.worked()
+            if not self._line:
                 self._news.clear()
 
     async def _send_some(self) -> bool:

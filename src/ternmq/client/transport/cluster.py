@@ -5,13 +5,13 @@ Routes come from a meta server and are kept; they are asked for again when a bro
 reached. A broker that is up goes on being used while no meta server answers.
 """
 
-import asyncio
 import os
 import secrets
 import socket
 from typing import Literal
 
-from ternmq.client.transport.link import Link, back_off
+from ternmq.client.transport.attempts import Attempts
+from ternmq.client.transport.link import Link
 from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.slots import slot_of
@@ -206,20 +206,17 @@ class Cluster:
         """One control request to a broker. While nobody leads there, or who did leads no longer,
         it is tried again, within the time of a request. A connection may have died unnoticed, or
         die now: what may be asked twice is asked again, on a fresh one."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self.timeout
-        failures = 0
+        attempts = Attempts(self.timeout)
         while True:
             connection = None
             try:
                 connection = await link.get()
                 return await request(connection, command, record, answer, timeout=self.timeout)
-            except (Unavailable, NotMaster):
+            except (Unavailable, NotMaster) as error:
                 lost = connection is not None and connection.closed and command in REPEATABLE
-                if not (connection is None or lost) or loop.time() > give_up:
+                if not (connection is None or lost):
                     raise
-            failures += 1
-            await asyncio.sleep(back_off(failures))
+                await attempts.failed(error)
 
     async def close(self) -> None:
         for link in [*self._servers.values(), *self._readers.values()]:
