@@ -9,8 +9,7 @@ from tests.integration.processes import Node, NodeFactory
 
 def cut(mq: ternmq.Client) -> None:
     """Cut the client's connections to brokers, as a bad network would."""
-    assert mq._cluster is not None
-    for link in mq._cluster._servers.values():
+    for link in mq.cluster._servers.values():
         if link.connection is not None:
             link.connection.abort()
 

@@ -30,7 +30,7 @@ async def publish(mq: ternmq.Client, batch: bytes) -> tuple[int, bool]:
     async with asyncio.timeout(30):
         while True:
             try:
-                connection = await mq._servers().broker(GROUP).get()
+                connection = await mq.cluster.broker(GROUP).get()
                 answer = await connection.call(Command.PUBLISH, batch)
             except ternmq.Unavailable:
                 await asyncio.sleep(0.1)

@@ -80,6 +80,7 @@ class Producer:
             messages_max=config.buffer_messages_max, size_max=config.buffer_size_max
         )
         self.codec = find_codec(config.codec)
+        self._encoding = config.encoding
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.closed = False
@@ -247,7 +248,7 @@ class Producer:
         """The same rows under new numbers: another group may have forgotten such low ones."""
         made = self.make_batch(before.published.topic, before.open_batch, before.on_done)
         made.take_over(before)
-        made.encode(app=self.config.app, encoding=self.config.encoding)
+        made.encode(app=self.config.app, encoding=self._encoding)
         return made
 
     def window(self, open_batch: OpenBatch) -> SendWindow:
@@ -280,7 +281,7 @@ class Producer:
 
     def _encoded(self, batch: ProducerBatch) -> bool:
         try:
-            batch.encode(app=self.config.app, encoding=self.config.encoding)
+            batch.encode(app=self.config.app, encoding=self._encoding)
         except TernError as error:
             batch.on_done(batch, error)
         except Exception as error:  # Checks at the call should have refused it.

@@ -214,7 +214,8 @@ class Sender:
         published.stored_at_ms = stored_at_ms
         published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
         published.broker_group = connection.welcome.broker_group or self.broker_group
-        self.breaker.worked()
+        if self.breaker.failures:
+            self.breaker.worked()
         self._finish(batch, None)
 
     def _again(self, batch: ProducerBatch, connection: Connection, error: BaseException) -> None:
