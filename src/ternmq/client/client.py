@@ -1,4 +1,4 @@
-"""`connect` and what it gives: the client, `mq` in the documents.
+"""`connect` and the client it returns, called `mq` in the documents.
 
 One `Client` belongs to one event loop and one process; what it has there is a `ClientSession`, made
 at the first call and again in a forked child. Every public method is thin: find the session, then

@@ -138,7 +138,7 @@ class Admin:
     def replay(
         self, wanted: Replay, told: Callable[[ReplayProgress], None] = lambda _: None
     ) -> ReplayProgress:
-        """Copy messages into one group's private lane; `told` hears of every step."""
+        """Copy messages into one group's private lane; `told` is called after every step."""
         return run(self._admin.replay(wanted, told))
 
     def ledger(self, topic: str = "", group: str = "") -> list[LedgerLine]:
@@ -147,11 +147,11 @@ class Admin:
         return run(self._admin.ledger(topic, group))
 
     def expired_dead_letters(self, group: str) -> int:
-        """How many went because their time was over before anybody handled them."""
+        """How many expired before they were resent or deleted."""
         return run(self._admin.expired_dead_letters(group))
 
     def open_dead_letters(self, group: str, broker_group: str = "") -> Ranges:
-        """Sequences in the topic `%dead.GROUP` that nobody handled yet."""
+        """Sequences in the topic `%dead.GROUP` that were neither resent nor deleted."""
         return run(self._admin.open_dead_letters(group, broker_group))
 
     def resend_dead_letters(self, group: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
@@ -159,11 +159,11 @@ class Admin:
         return run(self._admin.resend_dead_letters(group, ranges, broker_group))
 
     def delete_dead_letters(self, group: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
-        """Let dead letters go."""
+        """Delete dead letters."""
         return run(self._admin.delete_dead_letters(group, ranges, broker_group))
 
     def open_refused(self, topic: str, broker_group: str = "") -> Ranges:
-        """Sequences in the topic `%refused.TOPIC` (over the limit, put aside) nobody handled."""
+        """Sequences in the topic `%refused.TOPIC` (over the limit) not resent or deleted."""
         return run(self._admin.open_refused(topic, broker_group))
 
     def resend_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
@@ -171,7 +171,7 @@ class Admin:
         return run(self._admin.resend_refused(topic, ranges, broker_group))
 
     def delete_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
-        """Let messages that were over the limit go."""
+        """Delete messages that were over the limit."""
         return run(self._admin.delete_refused(topic, ranges, broker_group))
 
     def half_lines(self, topic: str = "") -> list[HalfLine]:
@@ -244,11 +244,11 @@ class Admin:
     def drain_progress(
         self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
-        """What a broker group still holds that somebody waits for."""
+        """What a broker group still holds that has to be delivered first."""
         return run(self._admin.drain_progress(broker_group, kind))
 
     def routes(self) -> list[Route]:
-        """Which servers clients are told to use; asked anew."""
+        """The servers that clients use, asked of a meta server now."""
         return run(self._admin.routes())
 
     def placement(self) -> Placement:

@@ -28,7 +28,7 @@ class ConsumerCalls:
         return self._consumer.closed
 
     def close(self) -> None:
-        """Stop pulling, tell what is settled, give the rest back."""
+        """Stop pulling, send what is settled, give the rest back."""
         run(self._consumer.close())
 
     def stop_pulling(self) -> None:

@@ -1,4 +1,4 @@
-"""Which servers broker groups are made of, and orders about who leads them.
+"""The members of broker groups, and orders about which of them leads.
 
 What is known comes from three sides: the standing of a group (who its members are), the routes (who
 is there), and each server's own word. An order is checked here before it is given, so that whoever
@@ -170,8 +170,10 @@ class BrokerMembers:
                 return each
         if running:
             return running[0]
-        said = "; ".join(self._unfit(standing, each) for each in others) or "it has no other member"
-        raise NotInSync(f"no member of {standing.broker_group!r} can lead: {said}")
+        reasons = (
+            "; ".join(self._unfit(standing, each) for each in others) or "it has no other member"
+        )
+        raise NotInSync(f"no member of {standing.broker_group!r} can lead: {reasons}")
 
     def _unfit(self, standing: Standing, member: Member) -> str:
         if member.id not in standing.in_sync:

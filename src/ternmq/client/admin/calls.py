@@ -1,4 +1,4 @@
-"""What all calls of `mq.admin` begin with: the servers, and whose answer may be missing."""
+"""The base of all calls of `mq.admin`: the cluster, and which answers may be missing."""
 
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, Missing

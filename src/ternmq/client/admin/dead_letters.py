@@ -22,12 +22,12 @@ class DeadLetterAdmin(AdminCalls):
     """Calls about messages that wait for a decision."""
 
     async def expired_dead_letters(self, group: str) -> int:
-        """How many went because their time was over before anybody handled them."""
+        """How many expired before they were resent or deleted."""
         answers = await self._fan_out.ask(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
         return sum(answer.expired for answer in answers.values())
 
     async def open_dead_letters(self, group: str, broker_group: str = "") -> Ranges:
-        """Sequences in the topic `%dead.GROUP` that nobody handled yet."""
+        """Sequences in the topic `%dead.GROUP` that were neither resent nor deleted."""
         found = await self._one(Command.DEAD_OPEN, DeadFind(group=group), DeadOpen, broker_group)
         return found.ranges
 
@@ -41,12 +41,12 @@ class DeadLetterAdmin(AdminCalls):
     async def delete_dead_letters(
         self, group: str, ranges: Ranges, broker_group: str = ""
     ) -> DeadDone:
-        """Let dead letters go."""
+        """Delete dead letters."""
         wanted = DeadHandle(group=group, ranges=ranges)
         return await self._one(Command.DEAD_DELETE, wanted, DeadDone, broker_group)
 
     async def open_refused(self, topic: str, broker_group: str = "") -> Ranges:
-        """Sequences in the topic `%refused.TOPIC` (over the limit, put aside) nobody handled."""
+        """Sequences in the topic `%refused.TOPIC` (over the limit) not resent or deleted."""
         wanted = RefusedFind(topic=topic)
         return (await self._one(Command.REFUSED_OPEN, wanted, DeadOpen, broker_group)).ranges
 
@@ -56,7 +56,7 @@ class DeadLetterAdmin(AdminCalls):
         return await self._one(Command.REFUSED_RESEND, wanted, DeadDone, broker_group)
 
     async def delete_refused(self, topic: str, ranges: Ranges, broker_group: str = "") -> DeadDone:
-        """Let messages that were over the limit go."""
+        """Delete messages that were over the limit."""
         wanted = RefusedHandle(topic=topic, ranges=ranges)
         return await self._one(Command.REFUSED_DELETE, wanted, DeadDone, broker_group)
 

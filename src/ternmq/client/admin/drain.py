@@ -26,7 +26,7 @@ NAMED_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainProgress:
-    """What a broker group still holds for somebody."""
+    """What a broker group still holds that has to be delivered."""
 
     broker_group: str
     draining: bool

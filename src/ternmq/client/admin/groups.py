@@ -147,7 +147,7 @@ class GroupAdmin(AdminCalls):
     async def replay(
         self, wanted: Replay, told: Callable[[ReplayProgress], None] = lambda _: None
     ) -> ReplayProgress:
-        """Copy messages into one group's private lane; `told` hears of every step."""
+        """Copy messages into one group's private lane; `told` is called after every step."""
         await self._make_everywhere(wanted.topic, wanted.into)
         return await run_replay(self._cluster, wanted, told)
 

@@ -49,7 +49,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayProgress:
-    """How far it is, over all broker groups; the counts are of this call."""
+    """How far a replay is, over all broker groups; the counts are of this call."""
 
     name: str
     total: int = 0

@@ -1,4 +1,4 @@
-"""Servers: which there are, what they say of themselves, who leads, who leaves."""
+"""Servers: their status, which of them leads, draining and forgetting them."""
 
 from collections.abc import Sequence
 
@@ -84,10 +84,10 @@ class ServerAdmin(PlacementAdmin):
     async def drain_progress(
         self, broker_group: str, kind: BrokerGroupKind = "realtime"
     ) -> DrainProgress:
-        """What a broker group still holds that somebody waits for."""
+        """What a broker group still holds that has to be delivered first."""
         return await (look_delay if kind == "delay" else look)(self._cluster, broker_group)
 
     async def routes(self) -> list[Route]:
-        """Which servers clients are told to use; asked anew."""
+        """The servers that clients use, asked of a meta server now."""
         await self._cluster.refresh()
         return self._cluster.routes()

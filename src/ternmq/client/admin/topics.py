@@ -1,4 +1,4 @@
-"""Topics: what there is, how it is set, how much flows, where a place in one lies.
+"""Topics: their settings, rates and limits, and sequences within them.
 
 Topics belong to meta; what is stored of them lies on the brokers, so positions and rates are asked
 of every broker group. Limits of applications stand here too: they hold over all topics.
@@ -39,7 +39,7 @@ TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
 
 def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
-    """What to say: nobody can create a hidden topic."""
+    """The error to raise: a hidden topic cannot be created by hand."""
     if topic.startswith(DEAD_PREFIX):
         return TopicNotFound(f"group {plain_name(topic)!r} has no dead letters")
     if topic.startswith(REFUSED_PREFIX):

@@ -1,4 +1,4 @@
-"""A handler and how it is fed: the checked keywords of `app.subscriber`. Pure; starts nothing.
+"""A handler and its options: the checked keywords of `app.subscriber`. Pure; starts nothing.
 
 Every refusal happens where the decorator is written and names the option.
 """
@@ -47,7 +47,7 @@ class SubscriberOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One handler and what it is fed with."""
+    """One handler and the messages it is for."""
 
     handler: Handler
     topics: list[str]

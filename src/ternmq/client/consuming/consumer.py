@@ -1,4 +1,4 @@
-"""The consumer: deliveries from every broker group, shown one by one or in batches.
+"""The consumer: gets deliveries from every broker group, returns messages or batches.
 
     async with mq.consumer("order.paid", group="billing") as consumer:
         async for message in consumer:
@@ -72,7 +72,7 @@ class Consumer:
         return self
 
     async def close(self) -> None:
-        """Stop pulling, tell what is settled, give the rest back."""
+        """Stop pulling, send what is settled, give the rest back."""
         if self._state == "closed":
             return
         self._state = "closed"

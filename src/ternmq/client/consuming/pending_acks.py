@@ -1,4 +1,4 @@
-"""What became of delivered rows and was not yet told to the broker.
+"""Outcomes of delivered rows that were not yet sent to the broker.
 
 Acks in delivery order extend one open range: a million acked messages are a handful of entries.
 Acks out of order are merged when they are taken. Pure memory; the subscription sends.
@@ -40,10 +40,10 @@ class PendingAcks:
 
     @property
     def rows(self) -> int:
-        """How many rows are settled and not yet told."""
-        told = sum(end - first for _, first, end in self._acks)
-        told += sum(each.end - each.first for each in self._others)
-        return told + (self.end - self.first if self.end >= 0 else 0)
+        """How many rows are settled and not yet sent."""
+        count = sum(end - first for _, first, end in self._acks)
+        count += sum(each.end - each.first for each in self._others)
+        return count + (self.end - self.first if self.end >= 0 else 0)
 
     def ack(self, lease: int, first: int, end: int) -> None:
         """Rows that do not extend the open range begin a new one."""
@@ -59,7 +59,7 @@ class PendingAcks:
             self.ack(lease, first, end)
             return
         self._urgent = self._urgent or outcome.kind != "retry"
-        said = Done(
+        done = Done(
             lease=lease,
             first=first,
             end=end,
@@ -71,10 +71,10 @@ class PendingAcks:
         last = self._others[-1] if self._others else None
         if last is not None and last.end == first:  # A million that fail alike are a few entries.
             whole = replace(last, end=end)
-            if whole == replace(said, first=last.first):
+            if whole == replace(done, first=last.first):
                 self._others[-1] = whole
                 return
-        self._others.append(said)
+        self._others.append(done)
 
     @property
     def waiting(self) -> bool:
@@ -105,7 +105,7 @@ class PendingAcks:
         return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:
-        """It may not have arrived; telling it twice does no harm."""
+        """It may not have arrived; sending it twice does no harm."""
         self._acks += [(each.lease, each.first, each.end) for each in done if each.kind == "ack"]
         self._others.extendleft(each for each in reversed(done) if each.kind != "ack")
         self._urgent = self._urgent or any(each.kind not in ("ack", "retry") for each in done)

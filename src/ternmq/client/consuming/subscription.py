@@ -1,9 +1,9 @@
-"""One consumer at one broker group: joins, pulls, settles, renews, comes back after a lost link.
+"""One consumer at one broker group: joins, pulls, settles, renews, rejoins after a lost link.
 
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
    so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
    something.
-2. What became of rows is told by the `AckSender`.
+2. The `AckSender` sends what became of rows.
 3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
    holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
    it has in hand are not shown a second time when they are delivered again (D5).
@@ -176,14 +176,14 @@ class Subscription:
             self._away.set()
 
     async def stop(self) -> None:
-        """Tell what is settled, give everything else back, leave."""
+        """Send what is settled, give everything else back, leave."""
         self._stopping = True
         try:
             if self._connection is not None:
                 await self.flush()
             else:
                 self._settle_elsewhere()
-                self._warn_about_untold()
+                self._warn_about_unsent()
         except TernError as error:
             log.warning("acks may be lost", group=self._plan.group, reason=str(error))
         try:
@@ -202,7 +202,7 @@ class Subscription:
                 self._task.cancel()
                 await asyncio.wait([self._task])
 
-    def _warn_about_untold(self) -> None:
+    def _warn_about_unsent(self) -> None:
         rows = self._acks.pending.rows
         if rows:
             log.warning(
@@ -342,7 +342,7 @@ class Subscription:
         return found
 
     def started(self, delivery: Delivery) -> None:
-        """The broker hears of it before the application: this row may be the last one it sees."""
+        """Report a row to the broker before the application sees it: it may kill the process."""
         connection = self._connection
         if connection is not None and not connection.closed and not delivery.lost:
             held = [
@@ -410,7 +410,7 @@ class Subscription:
                 self.settle(delivery, rows, outcome)
 
     async def flush(self) -> None:
-        """Wait until the broker has heard everything that was settled so far."""
+        """Wait until the broker has everything that was settled so far."""
         self._settle_elsewhere()
         await self._acks.flush()
 
@@ -429,7 +429,7 @@ class Subscription:
             self._broker_stopping = True
             self._sink.give_back(self)
             self._settle_elsewhere()
-            self._acks.tell_now()
+            self._acks.send_now()
 
     def _renew_now(self) -> None:
         leases = self._held.leases()

@@ -1,4 +1,4 @@
-"""What a consumer wants, and where what it gets goes: between a consumer and its subscriptions.
+"""What a consumer asks for, and where deliveries go: between a consumer and its subscriptions.
 
 `make_plan` checks the keywords of `mq.consumer`; every refusal says what to write instead. Pure.
 """
@@ -33,7 +33,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionPlan:
-    """What a consumer wants."""
+    """The checked options of one consumer."""
 
     group: str
     topics: list[str]
@@ -96,6 +96,6 @@ class DeliverySink(Protocol):
         """Do not show what was not shown yet; mark those rows settled."""
 
     def give_back(self, source: object) -> None:
-        """Settle what was not shown yet of this source's deliveries: somebody else gets it."""
+        """Give rows of this source that were not shown yet back, for another consumer."""
 
     def failed(self, error: TernError) -> None: ...

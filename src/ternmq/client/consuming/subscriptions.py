@@ -1,4 +1,4 @@
-"""The broker groups that a consumer has joined, one subscription each; also those that come later.
+"""One subscription per broker group that a consumer has joined; also for groups added later.
 
 At the start every broker group on the routes is joined; that at least one lets the consumer in is
 enough, the others are tried again in the background. A broker group that is added later is joined
@@ -28,7 +28,7 @@ log = get_logger()
 
 
 class Subscriptions:
-    """Belongs to one consumer and one event loop."""
+    """The subscriptions of one consumer, on one event loop."""
 
     def __init__(self, cluster: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""One batch as it lies with a consumer: which of its rows are delivered, and which are settled.
+"""One batch at a consumer: which of its rows are delivered, and which are settled.
 
 Rows are settled once: acked, given back for a retry, or rejected; later calls change nothing. A
 delivery is shared by all message objects made from it; it never copies a body.
@@ -22,7 +22,7 @@ class Settlement(Protocol):
 
 
 class DeliverySource(Protocol):
-    """Who delivered, and takes back what became of the rows."""
+    """Where a delivery came from, and where the outcomes of its rows go."""
 
     @property
     def thread(self) -> int:
@@ -140,7 +140,7 @@ class Delivery:
         self.epoch = epoch
         self.lane = envelope.lane
         self.alone = envelope.alone
-        """The broker waits for this outcome before it hands out anything else (see losses)."""
+        """Poison detection: the broker hands out nothing else before it has this outcome."""
         self.selection = envelope.selection
         self.attempts = envelope.attempts
         self.errors = envelope.errors
@@ -210,7 +210,7 @@ class NotLeased:
         raise _not_leased()
 
     def started(self, delivery: Delivery) -> None:
-        """Nobody waits for it."""
+        """Ignored: no lease depends on it."""
 
     def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
         raise _not_leased()

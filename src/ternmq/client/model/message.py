@@ -1,4 +1,4 @@
-"""A message as the application sees it, alone or in a batch. Two references each; all else lazy."""
+"""A message as applications see it, alone or in a batch: two references, all else is lazy."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -170,7 +170,7 @@ class HeldMessage(Message):
         """The handler has said `retry` or `reject`: nothing of its work may count."""
 
     def ack(self) -> Settlement:
-        """Nothing yet: whoever holds the message acks it after the commit."""
+        """Does nothing: the inbox acks the message after the commit."""
         return self._delivery.source.flushing
 
     def _settle(self, outcome: Outcome) -> Settlement:

@@ -1,4 +1,4 @@
-"""Waiting until a group has acked what was sent (D13).
+"""Waits until a group has acked what was sent (D13).
 
 The broker answers when it knows; a lost connection or a restarted broker is asked again, because
 asking twice does no harm. Time-outs and refusals have in common that the message is stored: they

@@ -1,4 +1,4 @@
-"""Rows with order keys: where they wait, and which broker group they go to.
+"""Sends rows with order keys: to the broker group of their slot, one batch at a time.
 
 The slot of an order key says where it lies (`Placement.owner`). Per topic there is one line for
 each broker group, with one batch under way at a time: the next one goes when the last is answered,
@@ -257,7 +257,7 @@ class OrderedSender:
             self._asking = self._loop.create_task(self._ask_meta(), name="tern-slots")
 
     async def _ask_meta(self) -> None:
-        """Where the slots are; they get owners when somebody sends with an order key first."""
+        """Ask which group has which slot; the first send with an order key assigns the slots."""
         attempts = Attempts()
         before = self._placement.version
         while self._placement.version <= before and any(

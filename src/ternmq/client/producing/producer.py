@@ -252,7 +252,7 @@ class Producer:
         return made
 
     def window(self, open_batch: OpenBatch) -> SendWindow:
-        """How long it is tried. What nobody waits for has the longer breath (D3)."""
+        """How long a batch is tried: longer if no caller waits for it (D3)."""
         config = self.config
         if open_batch.awaited:
             return SendWindow(
@@ -270,7 +270,7 @@ class Producer:
     def post(
         self, batch: ProducerBatch, senders: Senders, affinity: Affinity | None = None
     ) -> None:
-        """Encode and send; whatever goes wrong is told to who waits for these rows."""
+        """Encode and send; an error goes to the callers that wait for these rows."""
         if self._encoded(batch):
             senders.next(batch.published.topic, affinity).put(batch)
 
@@ -306,7 +306,7 @@ class Producer:
             self.loop.call_soon(self._cut, accumulator)
 
     def answer(self, batch: ProducerBatch, error: TernError | None) -> None:
-        """Tell everybody who waits for a row of this batch."""
+        """Give every caller that waits for a row of this batch its receipt or error."""
         open_batch, published = batch.open_batch, batch.published
         if error is None:
             for row, waiter in enumerate(open_batch.waiters):
@@ -337,7 +337,7 @@ class Producer:
             self._drained.set_result(None)
 
     def report(self, topic: str, error: TernError) -> None:
-        """A one-way message was not stored: nobody waits, so say it once."""
+        """Call `on_error`, or log, for a one-way message that was not stored."""
         if self.config.on_error is None:
             log.warning("one-way message not stored", topic=topic, reason=str(error))
             return
@@ -375,7 +375,7 @@ class Producer:
         ]
 
     def _expire(self, senders: Senders, error: TernError) -> None:
-        """Nobody is known: give up what waited too long, or all if waiting cannot help."""
+        """Without servers: give up what waited too long, or all if waiting cannot help."""
         now = self.loop.time()
         for accumulator in self._waiting_for(senders):
             open_batches = accumulator.open_batches

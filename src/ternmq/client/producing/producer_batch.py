@@ -1,4 +1,4 @@
-"""One encoded batch on its way: the bytes that are sent, again and again the same, until answered.
+"""One encoded batch: the same bytes are sent again and again until they are answered.
 
 A batch is cut from waiting messages; from then on its message ids are decided. It knows who waits
 for it and until when it may be tried. It does no I/O.
@@ -160,7 +160,7 @@ class ProducerBatch:
         self.refusal, self.trouble = before.refusal, before.trouble
 
     def overdue(self) -> TernError:
-        """What to tell the caller when time is up."""
+        """The error for the caller when time is up."""
         published = self.published
         if self.refusal is not None and not self.unanswered:
             return self.refusal

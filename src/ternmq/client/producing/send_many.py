@@ -1,4 +1,4 @@
-"""`send_many`: a long list of messages, split into batches that are sent side by side (R8).
+"""`send_many`: splits a list of messages into batches that are sent side by side (R8).
 
 Lists of bare bodies take the encoder's fast path: nothing here runs Python per message, only C
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's

@@ -1,4 +1,4 @@
-"""What goes to one broker group: batches in order, each sent until it is answered.
+"""Sends batches to one broker group, in order, each until it is answered.
 
 1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
    result is indefinite, so the same bytes go to the same group again, in the original order; the
@@ -152,7 +152,7 @@ class Sender:
         self._pump()
 
     def _part_with_waiting(self) -> None:
-        """Nobody can be reached here: what was never sent need not wait for that."""
+        """The group cannot be reached: give batches that were never sent to other groups."""
         for batch in list(self._waiting):
             if not batch.transmitted or self._allow_duplicates:
                 self._move(batch)
@@ -250,10 +250,10 @@ class Sender:
                 self._finish(batch, error)
             return
         batch.refusals += 1
-        told = isinstance(error, BufferFull | Moved)
+        final = isinstance(error, BufferFull | Moved)
         if not (batch.bound and isinstance(error, OF_ITS_REPLICAS)):
-            told = told or batch.refusals >= REFUSALS_MAX
-        if not error.retryable or told:
+            final = final or batch.refusals >= REFUSALS_MAX
+        if not error.retryable or final:
             self._finish(batch, error)
             return
         del self._under_way[batch.serial]
@@ -300,7 +300,7 @@ class Sender:
             del self._open[batch.origin]
 
     def _sweep(self) -> None:
-        """Give up what is overdue and repeat what nobody answered."""
+        """Give up what is overdue and repeat what was not answered."""
         now = self._loop.time()
         for batch in [*self._under_way.values(), *self._waiting, *self._later]:
             if now >= batch.deadline:

@@ -1,4 +1,4 @@
-"""The servers of one kind that this client sends to, brokers or delay servers.
+"""Chooses the server for each batch, among brokers or among delay servers.
 
 Which there are comes from the routes, which is next from a `Balancer`; one that fails is left alone
 for a while (`CircuitBreaker`), one that is about to stop is passed over. What a server has
@@ -31,7 +31,7 @@ class Senders:
     ) -> None:
         self.kind: Kind = kind
         self.finding: asyncio.Task[None] | None = None
-        """Somebody asks for routes because none are known."""
+        """The task that asks for routes while none are known."""
         self._cluster = cluster
         self._config = config
         self._renewed = renewed
@@ -46,7 +46,7 @@ class Senders:
 
     @property
     def known(self) -> bool:
-        """Is there anybody to send to, as far as we know?"""
+        """Is a server known to send to?"""
         if not self._groups:
             self._groups, self._routes = (
                 self._cluster.writable_groups(self.kind),
@@ -114,7 +114,7 @@ class Senders:
         self._groups = await self._cluster.some_writable_groups(self.kind)
 
     async def ready(self) -> None:
-        """Wait until there is somebody to send to, at most `delivery_timeout`."""
+        """Wait until a server is known to send to, at most `delivery_timeout`."""
         attempts = Attempts(self._config.delivery_timeout)
         while not self.known:
             try:

@@ -1,4 +1,4 @@
-"""Batches of several broker groups as one stream, the oldest first.
+"""Merges the batches of several broker groups into one stream, oldest first.
 
 Each broker group has a source that is asked for one page ahead. The batch that was stored first
 goes out next; for that every source must show what it has, or be at its end. Who follows what comes
@@ -90,7 +90,7 @@ class MergeByTime:
         self._woken.set()
 
     async def batches(self) -> AsyncIterator[MessageBatch | None]:
-        """Until all sources are done; None whenever somebody woke it."""
+        """All batches until the sources are done; None after each call of `wake`."""
         try:
             while True:
                 if self._woken.is_set():

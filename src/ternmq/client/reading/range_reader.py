@@ -1,4 +1,4 @@
-"""A range of a topic's sequence as pieces: what one READ answers after the other.
+"""Reads a range of a topic's sequences page by page, one READ after the other.
 
 While a piece is being looked at, the next one is already asked for; never more than one ahead. A
 lost connection is opened again, since reading twice does no harm; so is one to a server that does

@@ -200,7 +200,7 @@ class Reader:
         return {group: (firsts[group], stop, ENDLESS) for group, stop in stops.items()}
 
     async def _groups(self) -> list[str]:
-        """Who is read; a lone sequence needs to say whose it is."""
+        """The broker groups to read; a lone sequence needs its broker group."""
         for place in (self._start, self._end):
             if isinstance(place, Mapping):
                 for group in place:

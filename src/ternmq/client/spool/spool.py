@@ -45,7 +45,7 @@ OnFailure = Callable[[str, TernError], None]
 
 @dataclass(slots=True)
 class SpooledMessage:
-    """A spooled message and who waits for it; nobody, if it is an earlier process's."""
+    """A spooled message and the future its sender waits for, if it is of this process."""
 
     entry: SpoolEntry
     published: Published | None = None
@@ -205,7 +205,7 @@ class Spool:
         return group or turn, batch
 
     async def _deliver(self, group: str, topic: str, some: list[SpooledMessage]) -> set[int]:
-        """Send rows of one topic and tell their senders; offsets of those that are settled."""
+        """Send rows of one topic and answer their senders; returns the settled offsets."""
         rows: list[Outgoing] = []
         for waiting in some:
             entry = waiting.entry
@@ -213,12 +213,12 @@ class Spool:
         outcomes = await deliver(self._mq, topic, rows, broker_group=group, timeout=SEND_TIMEOUT_S)
         settled: set[int] = set()
         for waiting, outcome in zip(some, outcomes, strict=True):
-            if self._told(waiting, outcome):
+            if self._settled(waiting, outcome):
                 settled.add(waiting.entry.offset)
         return settled
 
-    def _told(self, waiting: SpooledMessage, outcome: Outcome) -> bool:
-        """Does this end the message's stay? Then its sender hears of it."""
+    def _settled(self, waiting: SpooledMessage, outcome: Outcome) -> bool:
+        """Answer the sender of a message that leaves the spool; False while it stays."""
         future = waiting.future
         if isinstance(outcome, Moved):
             waiting.entry.broker_group = None  # Certainly not stored there: decided anew.

@@ -1,4 +1,4 @@
-"""A producer whose messages lie in a spool before they are sent: `connect(..., spool="dir")`.
+"""A producer that spools messages to disk before they are sent: `connect(..., spool="dir")`.
 
 The same calls as a plain producer. What differs: a message is on this machine's disk when
 `send_nowait` returns; `send` waits until a broker has it, however long that takes; leaving the

@@ -45,7 +45,7 @@ class EndOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRows:
-    """Columns that are safe and seen by nobody."""
+    """Columns that are safe and not yet visible."""
 
     rows: int
     """0 where the name is committed already: then there was nothing to do."""

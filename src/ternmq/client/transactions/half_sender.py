@@ -1,4 +1,4 @@
-"""Half batches on their way: what transactions and detached transactions share.
+"""Sends half batches, for transactions and detached transactions.
 
 Messages with order keys lie where their keys' slots do, as those of `send`; the others on the group
 that the transaction has chosen.

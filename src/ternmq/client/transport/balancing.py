@@ -1,4 +1,4 @@
-"""Which of several servers gets the next batch: in turn, by chance, or by chance and weight.
+"""Picks the server for the next batch: in turn, at random, or at random by weight.
 
 In turn means: whoever got the fewest batches while there was the same choice, so that calls which
 give several in a row to one server (`Affinity`) leave nobody behind, and one that was away does not

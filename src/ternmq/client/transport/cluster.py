@@ -88,14 +88,14 @@ class Cluster:
 
     @property
     def version(self) -> object:
-        """Another object whenever the routes were learnt anew."""
+        """Another object whenever the routes were refreshed."""
         return self._cache.routes
 
     def routes(self) -> list[Route]:
         return self._cache.routes.servers if self._cache.routes is not None else []
 
     async def refresh(self) -> None:
-        """Ask who is there."""
+        """Ask a meta server for the routes."""
         await self._cache.refresh()
 
     def masters(self, kind: Kind = "realtime") -> list[str]:
@@ -118,11 +118,11 @@ class Cluster:
         return {} if placement is None else placement.weights
 
     def placement(self) -> Placement | None:
-        """Where messages go, as the meta servers told last."""
+        """The placement of slots and weights, as last learnt from a meta server."""
         return self._cache.routes.placement if self._cache.routes is not None else None
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
-        """Which group stores this order key now: None while its slot moves, or nobody is known.
+        """The group that stores this order key; None while its slot moves or none is known.
 
         Before anybody has sent with an order key any group will do: it gives slots their owners.
         """
@@ -203,7 +203,7 @@ class Cluster:
         return await request(connection, command, record, answer, timeout=self.timeout)
 
     async def ask(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
-        """One control request to a broker. While nobody leads there, or who did leads no longer,
+        """One control request to a broker. While its group has no leader, or has lost it,
         it is tried again, within the time of a request. A connection may have died unnoticed, or
         die now: what may be asked twice is asked again, on a fresh one."""
         attempts = Attempts(self.timeout)

@@ -42,7 +42,7 @@ class Link:
         timeout: float,
         check: Callable[[Connection], TernError | None] = lambda connection: None,
     ) -> None:
-        """`check` says what is wrong with who answers there."""
+        """`check` returns what is wrong with the server that answers, if anything."""
         self._check = check
         self._find = find
         self._hello = hello

@@ -457,8 +457,8 @@ async def test_flushing_when_the_answer_is_there_already_ends(
         [message] = await take(consumer, 1)
         acks = next(iter(consumer._subscriptions))._acks
         message.retry(after=60)  # Does not ride on a pull.
-        acks.tell_now()
-        [answer] = acks._telling
+        acks.send_now()
+        [answer] = acks._sending
         flushing = asyncio.create_task(consumer.flush())
         await asyncio.sleep(0)
         answer.set_result(bytearray())
