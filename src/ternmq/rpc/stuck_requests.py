@@ -1,8 +1,8 @@
-"""Requests that have begun and cannot end at present: those who asked hear why, in time.
+"""Requests that have begun and cannot end at present: their clients are told why, in time.
 
 A decision that is written and not safe elsewhere can neither be answered nor taken back. What was
 begun goes on; only the answer is given up (`tell`), before the client's own time is over, and only
-while it is known what everything waits for (`stuck`). Whoever is merely slow is left alone.
+while it is known what everything waits for (`stuck`). A request that is merely slow goes on.
 """
 
 import asyncio

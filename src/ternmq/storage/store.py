@@ -49,7 +49,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLogs:
-    """Numbers that the data uses: nobody may give them out again."""
+    """Numbers that the data uses: the registry must not give them out again."""
 
     topic_ids: frozenset[int]
     group_id: int

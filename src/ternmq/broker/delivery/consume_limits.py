@@ -14,7 +14,7 @@ from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
 from ternmq.broker.limits.send_limits import GATES_MAX, Gates
 from ternmq.broker.limits.token_bucket import Gate
 from ternmq.broker.limits.traffic import TrafficCounters
-from ternmq.discovery.app_limits import consume_limit
+from ternmq.discovery.hidden_topics import consume_limit
 from ternmq.wire.messages.groups import GroupSettings
 from ternmq.wire.messages.topics import Topic
 

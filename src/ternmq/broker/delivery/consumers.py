@@ -21,12 +21,13 @@ from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import TopicNames, lane_topic
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.hidden_topics import lane_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.groups import Start

@@ -22,6 +22,7 @@ from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
+from ternmq.discovery.hidden_topics import lane_owner
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.wire.messages.groups import GroupSettings
 
@@ -68,12 +69,6 @@ Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
 """Writes a record soon; the callback hears where it lies, or that it could not be written."""
 OnSettled = Callable[[ConsumerGroup], None]
 """Hears of a group with pending confirms whenever rows of it were settled, or it is deleted."""
-
-
-def lane_owner(name: str) -> int:
-    """The id of the topic that a private lane lies beside; -1 for any other topic."""
-    prefix, _, rest = name.partition(".")
-    return int(rest.partition(".")[0]) if prefix == "%lane" else -1
 
 
 class ConsumerGroups:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ternmq.broker.limits.token_bucket import Gate
 from ternmq.core.errors import OverLimit
-from ternmq.discovery.app_limits import send_limit
+from ternmq.discovery.hidden_topics import send_limit
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic

@@ -16,9 +16,10 @@ from ternmq.broker.groups.lane import Piece
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of
-from ternmq.broker.topics import RESERVED, TopicNames
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
+from ternmq.discovery.hidden_topics import RESERVED
 from ternmq.wire.messages.topics import Topic
 
 log = get_logger()

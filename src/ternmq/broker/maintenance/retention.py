@@ -19,12 +19,11 @@ from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.operations.review_queue import HANDLED
-from ternmq.broker.topics import DEAD_PREFIX
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.hidden_topics import LATER_PREFIX, REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, LATER_PREFIX, REFUSED_PREFIX
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log.retention_rules import (
     Moment,

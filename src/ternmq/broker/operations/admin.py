@@ -12,12 +12,13 @@ from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import RESERVED, TopicNames, lane_topic
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.hidden_topics import RESERVED, lane_topic
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.groups import (

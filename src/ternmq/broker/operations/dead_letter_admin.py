@@ -20,10 +20,10 @@ from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of
 from ternmq.broker.operations.review_queue import ReviewQueue
-from ternmq.broker.topics import TopicNames, dead_topic
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.discovery.hidden_topics import dead_topic, refused_topic
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,

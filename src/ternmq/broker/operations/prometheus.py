@@ -16,8 +16,8 @@ from ternmq.broker.groups.lane import Lane
 from ternmq.broker.limits.traffic import REASONS, TrafficCounters
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.operations.stats import BrokerStats
-from ternmq.broker.topics import DEAD_PREFIX, RESERVED
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, RESERVED
 from ternmq.metrics.samples import Samples
 from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
 from ternmq.storage.consume.consume_log import ConsumeLog

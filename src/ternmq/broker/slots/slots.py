@@ -24,8 +24,7 @@ from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.core.errors import Moved, TernError
-from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import LogThrottle
+from ternmq.core.log import LogThrottle, get_logger
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
@@ -92,7 +91,7 @@ class Slots:
 
     async def assign(self) -> None:
         """Somebody sends with an order key for the first time ever."""
-        placed = await self._directory.place(PlaceChange(action="assign", group=self._own))
+        placed = await self._directory.place(PlaceChange(action="assign", broker_group=self._own))
         self._learn(placed.placement)
 
     def enter(self, topic: Topic, batch: bytearray | memoryview) -> int:
@@ -242,7 +241,7 @@ class Slots:
             self._open_transactions.of_open()
         )  # What is staged by now may be committed behind the mark.
         self._mark(closing)
-        wanted = PlaceChange(action="stopped", group=self._own, slots=closing)
+        wanted = PlaceChange(action="stopped", broker_group=self._own, slots=closing)
         self._learn((await self._directory.place(wanted)).placement)
         log.info("slots given up", slots=len(closing), version=self._placement.version)
 
@@ -271,7 +270,7 @@ class Slots:
                     break
             settled = [slot for slot in slots if slot not in still]
             if settled:
-                wanted = PlaceChange(action="settled", group=former, slots=settled)
+                wanted = PlaceChange(action="settled", broker_group=former, slots=settled)
                 self._learn((await self._directory.place(wanted)).placement)
 
     async def _still_open(self, former: str, find: SlotsFind) -> set[int]:

@@ -22,8 +22,7 @@ from ternmq.core.errors import (
     TernError,
 )
 from ternmq.core.lifecycle import background
-from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import LogThrottle
+from ternmq.core.log import LogThrottle, get_logger
 from ternmq.replication.following.leader_link import LeaderLink
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext

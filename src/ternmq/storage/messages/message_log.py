@@ -64,7 +64,7 @@ _pack_stamp = STAMP.pack
 
 
 class Sequences(Protocol):
-    """Who counts the rows of each topic: a broker's consume log, or the delay server's counts."""
+    """Counts the rows of each topic: a broker's consume log, or the counts of a delay server."""
 
     ends: dict[int, int]
 

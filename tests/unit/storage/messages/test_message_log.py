@@ -6,7 +6,7 @@ from ternmq.batch.layout import check_whole, read_stamp
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Unavailable
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.store import Store
-from tests.unit.storage.making import (
+from tests.unit.storage.builders import (
     DATA,
     MESSAGE_0,
     TurnedClock,
