@@ -1,4 +1,4 @@
-"""What a broker that follows does besides copying: answers READ and who it is, keeps files small.
+"""A broker that follows, besides copying: it answers READ, SEEK and STATUS, and keeps files small.
 
 What the master calls safe is visible here. What the master removed is removed here too.
 """

@@ -1,4 +1,4 @@
-"""Who learns that messages are visible, once they are safe.
+"""Visibility: what the parts of a broker are told once messages are safe.
 
 On a leader: the cache of stored batches, the counters, waiting pulls and waiting reads, in this
 order; and order-key slots, where a transaction was committed. On a follower: the cache and waiting

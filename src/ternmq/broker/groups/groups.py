@@ -1,10 +1,7 @@
-"""The groups of a broker: each lane with its names, consumers and waiting requests, and replay.
-replay.
+"""All consumer groups of a broker: found by topic and name, woken when due, replayed at start.
 
-A group on a topic has a `Lane` (the state machine) and around it what lives only while the broker
-does: consumers, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
-records and, at start, pull-log records back into lanes. It does no I/O: records go to whoever was
-handed in as `record`.
+Turns changes of lanes into pull-log records and, at start, pull-log records back into lanes. It
+does no I/O: records go to the `record` that is handed in.
 """
 
 from collections.abc import Callable, Iterable, Iterator

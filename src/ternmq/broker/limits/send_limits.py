@@ -1,4 +1,4 @@
-"""Who may send how much: the limits of topics and applications, asked once for each batch (J13).
+"""Limits of sending, of topics and of applications: asked once for each batch (J13).
 
 Limits are settings of topics, an application's are those of a topic of our own; all are found in
 memory, so a change counts from the next batch on. Either all gates let a batch pass and count it,
