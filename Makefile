@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 MARKDOWN_TESTS := tests/tidy/test_documents.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-long check bench sim docs clean test-tools
+.PHONY: help install up test test-long check bench walk sim docs clean test-tools
 .SILENT:
 
 help: ## List the verbs
@@ -68,6 +68,9 @@ check: install ## Format, lint, types, layers, and the rules the repository has 
 bench: $(VENV)/.installed-bench ## Measure beside the peers; results go to benchmarks/results
 	$(BIN)/python -m benchmarks.peers.install || true
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--only publish")
+	$(BIN)/python -m benchmarks.walk $(ARGS)
 
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
