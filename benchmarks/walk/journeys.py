@@ -8,6 +8,7 @@ silence; what it calls is background in all others.
 import asyncio
 import itertools
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -51,16 +52,22 @@ class Stage:
             await asyncio.sleep(QUIET_S)
         self._background = Trace(calls).trees
 
-    async def fewest(self, step: Step, *, before: Step | None = None) -> Trace:
-        """The shortest of several walks; what is done `before` each is not part of it."""
+    async def fewest(
+        self, step: Step, *, after: Step | None = None, noise: Trace | None = None
+    ) -> Trace:
+        """The shortest of several walks. What the event loop does in `after` is not part of it;
+        what other threads begin in it is, unless it is known as noise."""
+        background = self._background | (noise.trees if noise is not None else set())
         walks = []
         for _ in range(self.runs):
             await asyncio.sleep(SETTLED_S)
-            if before is not None:
-                await before()
             with self._tracer.recording() as calls:
+                if after is not None:
+                    await after()
+                before = len(calls)
                 await step()
-            walks.append(Trace(calls).without(self._background))
+            whole = Trace(calls).since(before, threading.get_ident())
+            walks.append(whole.without(background))
         return min(walks, key=lambda walk: len(walk.calls))
 
 
@@ -143,7 +150,8 @@ async def fire(stage: Stage) -> Trace:
     await asyncio.sleep(FIRED_S)
     return await stage.fewest(
         lambda: asyncio.sleep(FIRED_S),
-        before=lambda: stage.mq.send(topic, BODY, delay=DELAY_S),
+        after=lambda: stage.mq.send(topic, BODY, delay=DELAY_S),
+        noise=await delay(stage),
     )
 
 

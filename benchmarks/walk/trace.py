@@ -29,6 +29,7 @@ class Call:
     caller: str | None
     """The file that called; None when the event loop did."""
     tree: int
+    thread: int = 0
     arrives: bool = False
     """The event loop hands over bytes from a socket."""
     writes: bool = False
@@ -57,6 +58,11 @@ class Trace:
         noise = {number for number, tree in self._numbered.items() if tree in background}
         kept = [call for call in self.calls if call.tree not in noise and call.file not in LEFT_OUT]
         return Trace(kept)
+
+    def since(self, count: int, thread: int) -> "Trace":
+        """Without the first calls of one thread; what others did meanwhile is kept."""
+        early = (call for call in self.calls[:count] if call.thread != thread)
+        return Trace([*early, *self.calls[count:]])
 
     @cached_property
     def _numbered(self) -> dict[int, Tree]:
@@ -124,13 +130,15 @@ def shortest(
     return []
 
 
-def in_order(wanted: Sequence[str], files: Sequence[str]) -> list[str]:
-    """What is wrong with a list of files that claims to be the order of first calls."""
-    missing = [file for file in wanted if file not in files]
-    there = [file for file in dict.fromkeys(wanted) if file in files]
-    late = [
-        f"{after} comes before {before}"
-        for before, after in pairwise(there)
-        if files.index(after) < files.index(before)
-    ]
-    return [f"{file} is not crossed" for file in missing] + late
+def in_order(wanted: Sequence[str], crossed: Sequence[str]) -> list[str]:
+    """What is wrong with a list of files that claims to be a way through these calls: each must be
+    called at some point after the one before it."""
+    wrong, at = [], 0
+    for file in wanted:
+        if file not in crossed:
+            wrong.append(f"{file} is not crossed")
+        elif file in crossed[at:]:
+            at = crossed.index(file, at)
+        else:
+            wrong.append(f"{file} is not crossed after {crossed[at]}")
+    return wrong

@@ -81,7 +81,8 @@ class Tracer:
                 stack.calls[-1][1].writes = True
 
     def _called(self, frame: FrameType, file: str) -> None:
-        stack = self._stacks.setdefault(threading.get_ident(), _Stack())
+        thread = threading.get_ident()
+        stack = self._stacks.setdefault(thread, _Stack())
         now = time.thread_time_ns()
         if stack.calls:
             above = stack.calls[-1][1]
@@ -91,7 +92,7 @@ class Tracer:
             tree = self._trees = self._trees + 1
         code = frame.f_code
         arrives = code.co_name in ARRIVALS
-        call = Call(file, code.co_qualname, self._caller(frame), tree, arrives=arrives)
+        call = Call(file, code.co_qualname, self._caller(frame), tree, thread, arrives=arrives)
         self._calls.append(call)
         stack.calls.append((frame, call))
         stack.since = time.thread_time_ns()

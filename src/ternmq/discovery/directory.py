@@ -125,7 +125,7 @@ class StandingsDirectory(Protocol):
         kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         """Asked by the master of that epoch who knows that version. Raises `Conflict`, which
-        carries the standing (`wire.standing.standing_of`)."""
+        carries the standing (`wire.messages.standings.standing_of`)."""
 
     async def leave_in_sync(
         self,

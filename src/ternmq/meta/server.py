@@ -1,8 +1,8 @@
 """The meta server's handler: routes and topics for clients. Names are decided by the directory.
 
 Answers that are in memory are given at once; what has to be stored runs as a task that answers when
-it is durable (`rpc.answering`), so a client that asks faster than the registry writes is not read
-from for a while.
+it is durable (`rpc.pending_requests`), so a client that asks faster than the registry writes is not
+read from for a while.
 """
 
 import asyncio

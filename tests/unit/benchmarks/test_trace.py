@@ -44,6 +44,13 @@ def test_a_tree_that_is_background_goes_as_a_whole_or_stays_as_a_whole() -> None
     assert len(left.calls) == 4
 
 
+def test_the_beginning_of_one_thread_can_be_left_out() -> None:
+    walk = Trace(calls("send.py", "write.py", "answer.py", "fire.py"))
+    walk.calls[1].thread = 7
+
+    assert walk.since(3, thread=0).files == ["write.py", "fire.py"]
+
+
 def test_the_spine_is_the_shortest_way_from_a_socket_to_a_disk() -> None:
     arriving = Call("peer.py", "buffer_updated", None, 1, arrives=True)
     writing = Call("disk.py", "pwritev", "log.py", 2, writes=True)
@@ -68,11 +75,11 @@ def test_what_writes_nothing_has_no_spine() -> None:
 
 
 def test_a_list_of_files_is_held_against_a_walk() -> None:
-    walked = ["a.py", "b.py", "c.py"]
+    crossed = ["a.py", "b.py", "c.py", "b.py"]
 
-    assert in_order(["a.py", "c.py", "a.py"], walked) == []
-    assert in_order(["c.py", "b.py"], walked) == ["b.py comes before c.py"]
-    assert in_order(["a.py", "d.py", "b.py"], walked) == ["d.py is not crossed"]
+    assert in_order(["a.py", "c.py", "b.py"], crossed) == []
+    assert in_order(["c.py", "a.py"], crossed) == ["a.py is not crossed after c.py"]
+    assert in_order(["a.py", "d.py", "b.py"], crossed) == ["d.py is not crossed"]
 
 
 def test_files_of_one_package_are_counted() -> None:

@@ -1,6 +1,6 @@
 """Getting to know priorities: looks into batches ahead and keeps the ranks of each group.
 
-Batches that are not in memory are read by a thread, and the group is fed again (see `looking`).
+Batches that are not in memory are read by a thread, and the group is fed again (see `lookup`).
 """
 
 from ternmq.broker.delivery.lookup import BatchLookup, passing

@@ -44,7 +44,7 @@ VANISHED = pack_failure("ConsumerLost", "its consumer vanished while handling it
 
 
 class Why(NamedTuple):
-    """What rows failed of, packed by `notes`, and the time of day."""
+    """What rows failed of, packed by `failure_notes`, and the time of day."""
 
     text: bytes
     at_ms: int
@@ -339,7 +339,7 @@ class Lane(RowStates):
         return True
 
     def start_rows(self, lease_id: int, first: int, end: int) -> None:
-        """The client began to handle rows of a lease; `losses` suspects these first."""
+        """The client began to handle rows of a lease; `poison` suspects these first."""
         lease = self.leases.get(lease_id)
         if lease is not None:
             for a, b, _ in lease.rows.overlap(first, end):
@@ -402,7 +402,7 @@ class Lane(RowStates):
         self, lease: Lease, dying: list[Piece], *, rule: RetryRule, now: int, why: Why
     ) -> Iterable[LaneEvent]:
         """A consumer vanished: its rows come back uncounted, but one that was alone with it is
-        what it died of (see `losses`)."""
+        what it died of (see `poison`)."""
         del self.leases[lease.id]
         back: list[Piece] = []
         unstarted: list[Piece] = []

@@ -7,9 +7,9 @@
 
     app.run()
 
-`subscriber.py` checks what a decorator asks for, `pool.py` runs handlers, `feed.py` settles by how
-they end. SIGINT and SIGTERM drain: no more is taken, running handlers may finish within
-`drain_timeout`, the rest is given back, acks are flushed. A second signal does not wait.
+`subscriber.py` checks what a decorator asks for, `handler_pool.py` runs handlers, `handler_loop.py`
+settles by how they end. SIGINT and SIGTERM drain: no more is taken, running handlers may finish
+within `drain_timeout`, the rest is given back, acks are flushed. A second signal does not wait.
 """
 
 import asyncio

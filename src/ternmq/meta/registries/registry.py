@@ -1,7 +1,7 @@
 """What is kept for ever about names: the interface that every registry backend implements.
 
-A registry is synchronous and may block; `service` calls it from one worker thread. Every method is
-one transaction, durable when it returns.
+A registry is synchronous and may block; `directory` calls it from one worker thread. Every method
+is one transaction, durable when it returns.
 
 Rules
 -----
