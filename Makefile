@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 MARKDOWN_TESTS := tests/tidy/test_documents.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-long check bench walk sim docs clean test-tools
+.PHONY: help install up test test-long check bench sim docs clean test-tools
 .SILENT:
 
 help: ## List the verbs
@@ -69,6 +69,7 @@ bench: $(VENV)/.installed-bench ## Measure beside the peers; results go to bench
 	$(BIN)/python -m benchmarks.peers.install || true
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
+.PHONY: walk
 walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--only publish")
 	$(BIN)/python -m benchmarks.walk $(ARGS)
 

@@ -33,7 +33,7 @@ from ternmq.wire.messages.standings import BrokerGroupKind
 
 
 class BrokerKind:
-    """What makes a member a broker: `ServerKind`."""
+    """What makes a member a broker: `replication.trade.Trade`."""
 
     kind: BrokerGroupKind = "realtime"
     role: ServerRole = "broker"
@@ -71,7 +71,7 @@ class BrokerKind:
 
 
 class BrokerReplicatedStore:
-    """An open broker store: `ReplicatedStore`."""
+    """An open broker store: `replication.trade.Holding`."""
 
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
@@ -133,7 +133,7 @@ class BrokerReplicatedStore:
 
 
 class BrokerLeader:
-    """A broker that leads: `LeaderService`."""
+    """A broker that leads: `replication.trade.Serving`."""
 
     def __init__(self, parts: BrokerParts, unnamed: frozenset[int], *, promoted: bool) -> None:
         self._parts = parts

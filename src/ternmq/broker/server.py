@@ -1,7 +1,7 @@
 """A broker while a block runs: joins its group, listens, and leads or follows until told to stop.
 
-Nothing but composition: what a broker is (`role`) put into what members of groups do
-(`replication.roles`).
+Nothing but composition: what a broker is (`holding`) put into what members of groups do
+(`replication.membership`).
 """
 
 from collections.abc import AsyncIterator

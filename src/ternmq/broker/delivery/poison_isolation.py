@@ -1,6 +1,6 @@
 """Isolation: a row that may have killed its consumer is tried by one that holds nothing else.
 
-`poison` says which rows are suspects; this says who may be given what. While a suspect is ready,
+`losses` says which rows are suspects; this says who may be given what. While a suspect is ready,
 one connection that could take it gets nothing more (it *drains*); as soon as a connection holds
 nothing at all, of any group, it gets one suspect, and nothing else until that row is settled or
 lost. The other connections go on as if nothing had happened. So whatever a vanished consumer held,

@@ -1,7 +1,7 @@
 """Questions and orders about topics, groups and servers; what the command line is made of.
 
 Topics belong to meta, everything about groups and stored messages to the brokers: all broker groups
-are asked (`fan_out`), and their answers are put together or named by their broker group. A broker
+are asked (`everyone`), and their answers are put together or named by their broker group. A broker
 group that does not answer makes a call fail after all others were asked; `tolerant()` gives an
 admin that goes on with those that answer, and says in `missing` whose part is not there. A sequence
 belongs to one broker group: where there are several, `broker_group` says which one is meant.

@@ -3,8 +3,8 @@
 Lists of bare bodies take the encoder's fast path: nothing here runs Python per message, only C
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's
 list is the only large thing in memory, and the loop gets a turn after every batch. Several batches
-in a row go to one broker group (`balancing.Affinity`), which stores them together. Short lists
-share batches with what other coroutines send (`share.py`).
+in a row go to one broker group (`choosing.Affinity`), which stores them together. Short lists share
+batches with what other coroutines send (`share.py`).
 """
 
 import asyncio

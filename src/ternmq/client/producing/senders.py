@@ -1,9 +1,9 @@
 """The servers of one kind that this client sends to, brokers or delay servers.
 
-Which there are comes from the routes, who is next from `balancing`; one that fails is left alone
-for a while (`circuit_breaker`), one that is about to stop is passed over. What a server has
-certainly not stored may go to another one: three tries in all. What it may have stored stays with
-it, unless the application allows duplicates.
+Which there are comes from the routes, who is next from `choosing`; one that fails is left alone for
+a while (`health`), one that is about to stop is passed over. What a server has certainly not stored
+may go to another one: three tries in all. What it may have stored stays with it, unless the
+application allows duplicates.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ In turn means: whoever got the fewest batches while there was the same choice, s
 give several in a row to one server (`Affinity`) leave nobody behind, and one that was away does not
 catch up.
 
-Pure. What has an order key does not come here: its slot says where it goes (`ordered_sender`). A
+Pure. What has an order key does not come here: its slot says where it goes (`client.ordered`). A
 weight of 0 means that a server gets nothing new, whatever the way of choosing; where all have that,
 weights mean nothing.
 """

@@ -1,9 +1,9 @@
 """What a replica makes of the safe parts of both logs, so that it can lead at any moment.
 
-The bytes come by `replication.following`; here, on a thread of its own, they become schedule logs
-and dispatch logs, with checkpoints, and what is no longer needed is removed. No hour is loaded and
-no wheel turns: leading is opening the store again, which finds nearly everything done. What cannot
-be read or written ends it: the store has `failed`, and another member has to be the one to lead.
+The bytes come by `replication.intake`; here, on a thread of its own, they become schedule logs and
+dispatch logs, with checkpoints, and what is no longer needed is removed. No hour is loaded and no
+wheel turns: leading is opening the store again, which finds nearly everything done. What cannot be
+read or written ends it: the store has `failed`, and another member has to be the one to lead.
 """
 
 import asyncio

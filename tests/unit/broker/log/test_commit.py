@@ -19,7 +19,7 @@ from tests.unit.storage.making import Maker, open_store
 
 
 class Others:
-    """A `CommitGate` that says what a test tells it."""
+    """A `Safety` that says what a test tells it."""
 
     def __init__(self) -> None:
         self.refusal: TernError | None = None

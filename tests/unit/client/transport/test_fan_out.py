@@ -14,7 +14,7 @@ from ternmq.wire.numbers import Command
 
 
 class Fake:
-    """A `Cluster` of brokers that answer what they are told to."""
+    """`Links` to brokers that answer what they are told to."""
 
     def __init__(self, answers: dict[str, Any], away: tuple[str, ...] = ()) -> None:
         self._answers = answers

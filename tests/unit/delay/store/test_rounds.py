@@ -12,7 +12,7 @@ from ternmq.storage.log.write_plan import WritePlan
 
 
 class Others:
-    """A `CommitGate` that says what a test tells it."""
+    """A `Safety` that says what a test tells it."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self.refusal: TernError | None = None

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.walk.journeys import JOURNEYS, walk
 from benchmarks.walk.trace import Trace, in_order
 
-ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
 RUNS = 2
 
 WALKS = {
