@@ -3,7 +3,7 @@
 Every change takes the lock of the row `news` first, so changes of one registry happen one after the
 other, whichever meta server asks, and the order of versions is the order of commits. What another
 transaction gets in the way of is simply done again. Never used from two threads at once:
-`directory` has one worker thread for it.
+`RegistryWorker` has one thread for it.
 """
 
 import secrets
@@ -388,7 +388,7 @@ def _check_version(found: str, description: str) -> None:
 
 
 def _new_cluster() -> str:
-    """Drawn when the registry is first opened, then the same for ever."""
+    """Drawn when the registry is first opened; never changes after that."""
     return secrets.token_hex(8)
 
 
