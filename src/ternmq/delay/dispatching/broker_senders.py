@@ -232,7 +232,7 @@ class BrokerSenders:
 
     def pick(self, wanted: str | None = None) -> BrokerSender | None:
         """A group that takes messages now, in turn or the one wanted; None while there is none."""
-        takers = {*self._links.takers(), wanted}
+        takers = {*self._links.writable_groups(), wanted}
         able = [line for line in self._lines.values() if line.has_room and line.group in takers]
         if not able:
             return None
