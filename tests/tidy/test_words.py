@@ -21,13 +21,6 @@ NAMED_TWICE = {"Written"}
 """One word per idea: a class name means one thing in all of src/ternmq. The classes of `sync` have
 the names of the classes they wrap."""
 PURE_BY_WORD_ONLY = {
-    "ternmq.broker.groups",
-    "ternmq.broker.groups.outcomes",
-    "ternmq.broker.groups.poison",
-    "ternmq.broker.groups.retry_timer",
-    "ternmq.broker.groups.row_states",
-    "ternmq.broker.limits.meter",
-    "ternmq.broker.limits.token_bucket",
     "ternmq.client.admin.merge_answers",
     "ternmq.client.admin.settings",
     "ternmq.client.app.subscriber",

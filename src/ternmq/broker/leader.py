@@ -27,7 +27,7 @@ from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.maintenance.retention import RetainedLog, Retention, RetentionPlan
 from ternmq.broker.maintenance.timers import BrokerTimers
 from ternmq.broker.operations.admin import AdminCommands
-from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin, RefusedAdmin
+from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.prometheus import Scraper
@@ -357,13 +357,13 @@ class BrokerParts:
             admin=self.admin,
             stats=self.stats,
             status=self.status,
-            dead_letter_admin=DeadLetterAdmin(
+            dead_letter_commands=DeadLetterCommands(
                 topics=topics,
                 consumers=self.consumers,
                 review_queue=queue,
                 internal_producer=producer,
             ),
-            refused_admin=RefusedAdmin(
+            refused_commands=RefusedCommands(
                 topics=topics, review_queue=queue, internal_producer=producer
             ),
             group_replays=GroupReplays(

@@ -98,17 +98,14 @@ class Store:
         suffix: bool = False,
         on_corrupt: OnCorrupt | None = None,
     ) -> "Store":
-        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`.
-
-        With `suffix` what is not known to be safe stays invisible until `advance`. `on_corrupt` is
-        asked about messages that turn out to be damaged later.
-        """
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`. With
+        `suffix` what is not known to be safe stays invisible until `advance`."""
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
         store._prepare()
         bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
-        store._open_messages(known, suffix=suffix, on_corrupt=on_corrupt)
+        store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
         unclean.note(disk, store._paths, forgetful=config.flush == "async", keep=True)
@@ -156,9 +153,7 @@ class Store:
             self.report.notes.append(error.message)
             return Checkpoint()
 
-    def _open_messages(
-        self, known: Checkpoint, *, suffix: bool, on_corrupt: OnCorrupt | None
-    ) -> None:
+    def _open_messages(self, known: Checkpoint, suffix: bool, on_corrupt: OnCorrupt | None) -> None:
         self._message_segments = SegmentedLog(
             self._disk,
             self._paths.message,

@@ -36,7 +36,7 @@ from ternmq.wire.messages.topics import Topic
 DEATH_PROPERTIES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_PROPERTIES})
 
 
-class DeadLetterAdmin:
+class DeadLetterCommands:
     """The DEAD commands."""
 
     def __init__(
@@ -87,7 +87,7 @@ class DeadLetterAdmin:
         await self._internal_producer.store(lane_topic, [_copy(view, row)])
 
 
-class RefusedAdmin:
+class RefusedCommands:
     """The REFUSED commands."""
 
     def __init__(
