@@ -24,6 +24,7 @@ from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.address import Endpoints, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
@@ -309,8 +310,8 @@ class Peer(asyncio.BufferedProtocol):
         except TernError as error:
             if not flags & _ONE_WAY:
                 self.fail(command, correlation, error)
-        except Exception:
-            log.exception("request failed by a bug", command=command, app=self.hello.app)
+        except Exception as bug:
+            BUGS.report(bug, command=command, app=self.hello.app)
             if not flags & _ONE_WAY:
                 sorry = TernError("the server failed to handle this request; its log says why")
                 self.fail(command, correlation, sorry)
