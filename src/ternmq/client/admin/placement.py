@@ -26,7 +26,7 @@ class PlacementAdmin(AdminCalls):
     ) -> Placement:
         """Give order-key slots to a broker group; the servers finish what this begins."""
         return await self._place(
-            PlaceChange(action="move", group=group, slots=list(slots), force=force)
+            PlaceChange(action="move", broker_group=group, slots=list(slots), force=force)
         )
 
     async def balance_slots(self, *, leaving: Sequence[str] = ()) -> Placement:
@@ -35,11 +35,11 @@ class PlacementAdmin(AdminCalls):
 
     async def release_slots(self, group: str) -> Placement:
         """Do not wait any more for rows of moved slots that are not settled on this group."""
-        return await self._place(PlaceChange(action="release", group=group))
+        return await self._place(PlaceChange(action="release", broker_group=group))
 
     async def set_weight(self, group: str, weight: int) -> Placement:
         """How much a broker group takes of what is shared out by weight; 0: nothing new."""
-        return await self._place(PlaceChange(action="weight", group=group, weight=weight))
+        return await self._place(PlaceChange(action="weight", broker_group=group, weight=weight))
 
     async def _place(self, wanted: PlaceChange) -> Placement:
         return (await self._cluster.ask_meta(Command.PLACE, wanted, Placed)).placement

@@ -11,7 +11,7 @@ from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.start import make_start
 from ternmq.client.transport.fan_out import named
 from ternmq.core.errors import TopicNotFound
-from ternmq.discovery.hidden_topics import REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, REFUSED_PREFIX, plain_name
 from ternmq.wire.messages.groups import (
     Start,
 )
@@ -34,7 +34,6 @@ from ternmq.wire.messages.topics import (
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record
 
-DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
 
@@ -45,11 +44,6 @@ def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
     if topic.startswith(REFUSED_PREFIX):
         return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
     return error
-
-
-def plain_name(topic: str) -> str:
-    """The group or topic that a hidden topic is for; other names as they are."""
-    return topic.removeprefix(DEAD_PREFIX).removeprefix(REFUSED_PREFIX)
 
 
 class TopicAdmin(AdminCalls):

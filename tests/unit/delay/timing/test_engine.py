@@ -13,7 +13,7 @@ from ternmq.delay.hours.hour import NEVER
 from ternmq.delay.timing.engine import LATE_RATE, TURN_MS, Work
 from ternmq.delay.timing.paused_topics import REST_MAX_S
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
 
 
 def due_order(dues: list[int]) -> list[int]:

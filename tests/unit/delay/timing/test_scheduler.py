@@ -9,8 +9,8 @@ from ternmq.core.errors import DiskFailed
 from ternmq.core.units import HOUR_MS
 from ternmq.delay.timing import scheduler as loader_module
 from ternmq.delay.timing.scheduler import Scheduler
-from tests.unit.client.waiting import until
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
+from tests.waiting import until
 
 
 async def test_an_hour_that_cannot_be_read_holds_up_no_other_and_is_tried_again(
