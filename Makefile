@@ -81,6 +81,10 @@ bench: $(VENV)/.installed-bench ## Measure beside the peers; results go to bench
 	$(BIN)/python -m benchmarks.peers.install || true
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
+.PHONY: walk
+walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--only publish")
+	$(BIN)/python -m benchmarks.walk $(ARGS)
+
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 

@@ -31,7 +31,7 @@ _OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE
 
 
 class DelayFollower:
-    """A delay server as replica: `replication.trade.Copying`."""
+    """A delay server as replica: `FollowerService`."""
 
     epoch = 0
 

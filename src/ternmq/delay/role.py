@@ -49,7 +49,7 @@ log = get_logger()
 
 
 class DelayKind:
-    """What makes a member a delay server: `replication.trade.Trade`."""
+    """What makes a member a delay server: `ServerKind`."""
 
     kind: BrokerGroupKind = "delay"
     role: ServerRole = "delay"
@@ -122,7 +122,7 @@ class DelayKind:
 
 
 class DelayReplicatedStore:
-    """An open delay store: `replication.trade.Holding`."""
+    """An open delay store: `ReplicatedStore`."""
 
     def __init__(self, store: DelayStore, url: str) -> None:
         self._store = store
@@ -162,7 +162,7 @@ class DelayReplicatedStore:
 
 
 class DelayLeader:
-    """A delay server that leads: `replication.trade.Serving`."""
+    """A delay server that leads: `LeaderService`."""
 
     def __init__(self, site: MemberContext, store: DelayStore, leader: Leader, url: str) -> None:
         self._site = site

@@ -1,7 +1,7 @@
 """A delay server while a block runs: joins its group, listens, leads or follows until it stops.
 
-Nothing but composition: what a delay server is (`holding`) put into what members of groups do
-(`replication.membership`). It is announced to clients elsewhere.
+Nothing but composition: what a delay server is (`role`) put into what members of groups do
+(`replication.roles`). It is announced to clients elsewhere.
 """
 
 from collections.abc import AsyncIterator

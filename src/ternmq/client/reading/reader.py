@@ -2,10 +2,11 @@
 
 Stateless: the brokers keep nothing, so reading neither disturbs nor is disturbed by groups, and the
 same messages can be read any number of times. All broker groups are read and put together by time
-(`merged`), or the one that is named. A position belongs to a broker group: where there are several,
-a sequence needs `broker_group=`, or is given for each, as `{"east": 7, "west": 3}`. A broker group
-that is away makes the call fail, unless `missing=` (a dict) takes its name. While messages are
-shown, the next piece is already asked for. Who follows also gets broker groups that are added.
+(`merge_by_time`), or the one that is named. A position belongs to a broker group: where there are
+several, a sequence needs `broker_group=`, or is given for each, as `{"east": 7, "west": 3}`. A
+broker group that is away makes the call fail, unless `missing=` (a dict) takes its name. While
+messages are shown, the next piece is already asked for. Who follows also gets broker groups that
+are added.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ class Collected(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Which group a batch is for, and who has which order key; see `Links.slot_owner`."""
+    """Which group a batch is for, and who has which order key; see `Cluster.slot_owner`."""
 
     group: str
     owner: Callable[[str, str], str | None]

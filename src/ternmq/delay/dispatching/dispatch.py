@@ -4,7 +4,7 @@ A worker takes rows of one fragment, makes a batch of them (on a thread), has th
 hands the batch to a broker group's line, which sends it until answered; the worker goes on at once.
 While no group takes messages no intents are made, so the rows stay free for whichever group comes
 back first. Intents of an earlier life go first, each to its own group only. A refusal releases the
-rows at once, and their topic rests (`parked`), unless it is the group that cannot.
+rows at once, and their topic rests (`paused_topics`), unless it is the group that cannot.
 """
 
 import asyncio

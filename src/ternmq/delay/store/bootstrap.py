@@ -4,7 +4,7 @@ A `BootstrapFiles` names the files of every hour as far as the last checkpoint s
 disk. They only grow, so those bytes stay as they are and can be read piece by piece for as long as
 it takes; meanwhile no hour is removed and no log trimmed, until `close`. The logs of the replica
 begin where that checkpoint has them: the message log at what is scheduled, the journal at what lies
-in dispatch logs. What the replica does with it is `installing`.
+in dispatch logs. What the replica does with it is `bootstrap_install`.
 """
 
 import msgspec

@@ -12,7 +12,7 @@ Everything here blocks and is called on the thread that owns the files in questi
 Two logs are what happened, and are what replicas copy: the message log and the decisions journal.
 Everything else is made of their safe parts, in the same way on every member: schedule logs of the
 first, dispatch logs of the second, a decision not before the messages that it may be about. A start
-(see `opening`) and a replica that comes to lead do what is left of that (`catch_up`). Then hours
+(see `loader`) and a replica that comes to lead do what is left of that (`catch_up`). Then hours
 are loaded as they come near.
 """
 
@@ -94,7 +94,7 @@ class DelayStore:
         self.needed: dict[int, int] = {}
         """From where on other members need the logs."""
         self.holding: dict[int, frozenset[int]] = {}
-        """Hours whose files somebody copies, see `base_files`."""
+        """Hours whose files somebody copies, see `bootstrap`."""
         self.schedule_log = ScheduleLog(self.schedule_files, hour_ms=self.known.hour_ms or hour_ms)
         for hour in self.hours.values():
             self.schedule_log.resume(hour)
