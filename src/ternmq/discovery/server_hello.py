@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 
-from ternmq.core.version import VERSION
+from ternmq.core.process import VERSION
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 

@@ -11,7 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
-from ternmq.core.version import VERSION
+from ternmq.core.process import VERSION
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url

@@ -32,7 +32,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.core.loop_watch import watch_loop
-from ternmq.core.version import VERSION
+from ternmq.core.process import VERSION
 from ternmq.metrics.histogram import Histogram
 from ternmq.metrics.samples import Samples, Source
 from ternmq.metrics.table import METRICS

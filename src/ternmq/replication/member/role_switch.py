@@ -9,7 +9,7 @@ from typing import Protocol
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, Unavailable
-from ternmq.core.version import VERSION
+from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.wire.frame import Frame
