@@ -21,17 +21,6 @@ NAMED_TWICE = {"Written"}
 """One word per idea: a class name means one thing in all of src/ternmq. The classes of `sync` have
 the names of the classes they wrap."""
 PURE_BY_WORD_ONLY = {
-    "ternmq.client.admin.merge_answers",
-    "ternmq.client.admin.settings",
-    "ternmq.client.app.subscriber",
-    "ternmq.client.consuming.held_rows",
-    "ternmq.client.consuming.pending_acks",
-    "ternmq.client.model.due",
-    "ternmq.client.model.outgoing",
-    "ternmq.client.model.stored_message",
-    "ternmq.client.producing.accumulator",
-    "ternmq.client.transport.balancing",
-    "ternmq.client.transport.circuit_breaker",
     "ternmq.delay.hours",
     "ternmq.delay.hours.decision_book",
     "ternmq.delay.hours.hour_index",
