@@ -20,7 +20,7 @@ from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
-from ternmq.delay.timing.engine import RowPlace
+from ternmq.delay.timing.work import RowPlace
 from ternmq.wire.messages.hello import DISPATCHER
 
 log = get_logger()

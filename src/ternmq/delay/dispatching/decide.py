@@ -53,7 +53,9 @@ class Decisions:
     def write(self, staged: list[_Waiting], passing: Pass) -> Written:
         journal = self._journal
         group = journal.stage(
-            [each.item for each in staged], scheduled=self._engine.store.scheduled_to, sync=False
+            [each.item for each in staged],
+            scheduled=self._engine.store.derivation.scheduled_to,
+            sync=False,
         )
         passing(group.plan, group.sync)
         try:

@@ -19,7 +19,8 @@ from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, 
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.formats.decision import Decision, DecisionKind
-from ternmq.delay.timing.engine import Engine, Work
+from ternmq.delay.timing.engine import Engine
+from ternmq.delay.timing.work import Work
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
 log = get_logger()
@@ -61,8 +62,8 @@ class Dispatcher:
         """One worker."""
         while True:
             line = self._brokers.pick(self._wanted)
-            if self._engine.unresolved:
-                await self._repeat(*self._engine.unresolved.pop())
+            if self._engine.near.unresolved:
+                await self._repeat(*self._engine.near.unresolved.pop())
                 continue
             work = self._engine.next_work(self._clock.now_ms()) if line is not None else None
             if work is None or line is None:
@@ -154,7 +155,7 @@ class Dispatcher:
             if due_ms is not None:  # Not known of an earlier life's.
                 self.lateness.observe(max(0, now_ms - due_ms) / 1000, len(intent.rows))
             self.dispatched += len(intent.rows)
-            self._engine.parked.taken(intent.topic_id)
+            self._engine.paused.taken(intent.topic_id)
             done = Decision(kind=DecisionKind.DONE, at_ms=now_ms, value=intent.offset)
             self._note(hour, done)
         else:
@@ -165,7 +166,7 @@ class Dispatcher:
                 reason=error.message,
             )
             if not isinstance(error, (*OF_THE_GROUP, Moved)):
-                self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
+                self._engine.paused.refused(intent.topic_id, self._clock.monotonic())
             self._note(
                 hour, Decision(kind=DecisionKind.RELEASED, at_ms=now_ms, value=intent.offset)
             )

@@ -59,13 +59,13 @@ class CommittedTaker:
         self,
         name: str,
         *,
-        links: Cluster,
+        cluster: Cluster,
         directory: TopicDirectory,
         acceptor: Acceptor,
         store: DelayStore,
     ) -> None:
         self._topic = later_topic(name)
-        self._links = links
+        self._cluster = cluster
         self._directory = directory
         self._acceptor = acceptor
         self._store = store
@@ -88,7 +88,7 @@ class CommittedTaker:
                 await asyncio.wait(following.values())
 
     async def close(self) -> None:
-        await self._links.close()
+        await self._cluster.close()
 
     def position(self, producer: ProducerId) -> int:
         """The first sequence that is not safe here."""
@@ -99,7 +99,7 @@ class CommittedTaker:
         if self._directory.topic(self._topic) is None:
             return []
         try:
-            return await self._links.some_masters()
+            return await self._cluster.some_masters()
         except TernError as error:
             log.debug("routes are not refreshed", reason=error.message)
             return []
@@ -127,7 +127,7 @@ class CommittedTaker:
     async def _take_all(self, topic: Topic, group: str) -> None:
         """Until the topic is another one, or something fails."""
         producer = producer_of(topic.id, group)
-        pieces = RangeReader(self._links.broker(group), topic.name, wait_ms=WAIT_MS)
+        pieces = RangeReader(self._cluster.broker(group), topic.name, wait_ms=WAIT_MS)
         at = self.position(producer)
         while self._directory.topic(self._topic) == topic:
             piece = await pieces.read(at, ENDLESS)

@@ -77,7 +77,7 @@ class DelayFinder:
             here = await self._in_hour(hour, message_id)
             damaged += here.damaged
             for row in here.rows:
-                if not topic or self._engine.names.get(row.topic_id) == topic:
+                if not topic or self._engine.store.names.get(row.topic_id) == topic:
                     found = True
                     yield FoundRow(hour, row)
         if damaged and not found:
@@ -161,7 +161,7 @@ class DelayFinder:
     async def _hold(self, hour: Hour) -> Hold:
         book = hour.book
         if book is None:
-            book = await self._on_thread(self._engine.store.read_book, hour.start, hour.rows)
+            book = await self._on_thread(self._engine.leading.read_book, hour.start, hour.rows)
         return Hold(
             start=hour.start, length=hour.length, states=book.states.copy(), moves=dict(book.moves)
         )
@@ -192,7 +192,7 @@ class DelayFinder:
         """One line for each topic that ever had delayed messages."""
         lines = [
             DelayLedgerLine(
-                topic=self._engine.names.get(topic_id, f"%{topic_id}"), **line._asdict()
+                topic=self._engine.store.names.get(topic_id, f"%{topic_id}"), **line._asdict()
             )
             for topic_id, line in self._engine.ledger().items()
         ]
@@ -204,7 +204,9 @@ class DelayFinder:
         if not name:
             return 0
         # A name that was deleted and made again is the newer topic.
-        return max((key for key, known in self._engine.names.items() if known == name), default=-1)
+        return max(
+            (key for key, known in self._engine.store.names.items() if known == name), default=-1
+        )
 
     async def _of_hour(self, hour: Hour, nothing: T, job: Callable[..., T], *arguments: Any) -> T:
         """What a job finds in an hour's files; `nothing` if it was cleaned up meanwhile."""

@@ -42,7 +42,7 @@ class BootstrapFiles:
             for kind, length in ((SCHEDULE, hour.length), (DISPATCH, hour.decided))
             if length
         ]
-        store.holding[id(self)] = frozenset(hour.start for hour in known.hours)
+        store.checkpoints.hold(id(self), (hour.start for hour in known.hours))
         try:
             self.manifest = encode(
                 Manifest(
@@ -58,14 +58,14 @@ class BootstrapFiles:
     def read(self, kind: str, hour: int, offset: int, size: int) -> bytes:
         """Bytes of one of the files, up to `size` of them; any thread. Raises `Corrupt`."""
         length = next((f.length for f in self.files if f[:2] == (kind, hour)), None)
-        if length is None or id(self) not in self._store.holding:
+        if length is None or not self._store.checkpoints.holds(id(self)):
             raise ProtocolError(f"the {kind} log of hour {hour} is not being copied")
         files = self._store.schedule_files if kind == SCHEDULE else self._store.dispatch_files
         return files.read(hour, offset, max(0, min(size, length - offset)))
 
     def close(self) -> None:
         """Nobody copies any more: what is over can go."""
-        self._store.holding.pop(id(self), None)
+        self._store.checkpoints.let_go(id(self))
 
 
 def _begin_with(store: DelayStore, known: DelayCheckpoint) -> DelayCheckpoint:

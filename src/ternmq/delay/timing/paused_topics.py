@@ -34,7 +34,7 @@ class PausedTopics:
         if topic_id in self._until:
             self._until[topic_id] = 0.0
 
-    def rests(self, topic_id: int) -> bool:
+    def has(self, topic_id: int) -> bool:
         return topic_id in self._until
 
     def put(self, batch: Batch) -> None:
