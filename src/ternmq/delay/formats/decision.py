@@ -49,9 +49,9 @@ from enum import IntEnum
 import numpy as np
 from crc32c import crc32c
 
+from ternmq.batch.layout import Buffer
 from ternmq.core.errors import Corrupt
 from ternmq.core.units import MIB, align8
-from ternmq.storage.files.disk import Buffer
 
 MAGIC = b"DISP"
 HEADER = struct.Struct("<4sIIBBHQQqQQQQqII")
