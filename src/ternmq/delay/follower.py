@@ -1,4 +1,4 @@
-"""A delay server that follows: says who it is, and derives files of what is safe of both logs.
+"""A delay server that follows: answers STATUS and derives its files from the safe logs.
 
 The bytes come by `replication.following.replica_writer`. A thread of its own (`Standby`) makes
 schedule logs and dispatch logs of them, writes checkpoints and removes what is no longer needed, so

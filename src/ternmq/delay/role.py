@@ -1,4 +1,4 @@
-"""A delay server's part in replication: its files, what it does with them leading and following.
+"""A delay server as a member of its group: opens its files, leads or follows with them.
 
 The rest (joining, leading, following, promotion) is in `replication`, the same as for brokers. Two
 logs are copied: the messages as they arrived and the decisions about them. Everything else (hours,

@@ -1,4 +1,4 @@
-"""From rows that are due to the batch that goes to a broker; blocks, runs on a worker thread.
+"""Builds the batch that goes to a broker from rows that are due. Blocks, on a worker thread.
 
 Rows of one record are one piece of work for numpy, whatever their order. A batch ends where its
 bodies reach `BODIES_SIZE`, so that it fits a frame; what is left over waits for the next one. Rows
@@ -43,7 +43,7 @@ class Collected(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Which group a batch is for, and who has which order key; see `Links.slot_owner`."""
+    """Which group a batch is for, and which group has which order key; see `Cluster.slot_owner`."""
 
     group: str
     owner: Callable[[str, str], str | None]

@@ -1,4 +1,4 @@
-"""The bytes of a dispatch log: what was decided about the rows of one hour, from the journal.
+"""The bytes of one decision about rows of an hour, as a dispatch log holds it.
 
 A row is named by its number in the hour's schedule log (0, 1, 2 ...). Little-endian.
 
@@ -143,7 +143,7 @@ def decode(data: Buffer) -> Decision:
 
 
 class DispatchFormat:
-    """How recovery recognises these records: `storage.recovery.Format`."""
+    """How recovery recognises these records: `storage.log.recovery.LogFormat`."""
 
     magic = MAGIC
 

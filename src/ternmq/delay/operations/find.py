@@ -1,4 +1,4 @@
-"""Questions about delayed messages: where is this id, what is pending, how much, does it add up.
+"""DELAY_FIND, DELAY_COUNT, DELAY_LEDGER: finds messages by id, lists and counts them.
 
 Everything that was safe when the question came is in the answer. A hint where a row lies is looked
 at first; a wrong one costs time and never changes the answer. Pages of a listing go hour by hour,
@@ -51,9 +51,9 @@ class FoundRow(NamedTuple):
 class DelayFinder:
     """Looks, never changes."""
 
-    def __init__(self, engine: Engine, loader: Scheduler) -> None:
+    def __init__(self, engine: Engine, scheduler: Scheduler) -> None:
         self._engine = engine
-        self._loader = loader
+        self._scheduler = scheduler
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
 
     # By id
@@ -62,7 +62,7 @@ class DelayFinder:
         """All rows with this id, those of the hinted hour first."""
         if not message_id:
             raise BadRequest("which message? its id is missing")
-        await self._loader.scheduled()
+        await self._scheduler.scheduled()
         hour_ms = self._engine.hour_ms
         near = hint_ms - hint_ms % hour_ms
 
@@ -113,7 +113,7 @@ class DelayFinder:
 
     async def find(self, query: DelayFind) -> DelayRows:
         """One page of what is not dispatched."""
-        await self._loader.scheduled()
+        await self._scheduler.scheduled()
         limit = max(1, min(query.limit, LIMIT_MAX))
         wanted = ListingFilter(
             topic_id=self._topic_id(query.topic),
@@ -170,7 +170,7 @@ class DelayFinder:
 
     async def count(self, query: DelayCountQuery) -> DelayCounts:
         """Pending messages by the hour they are due in."""
-        await self._loader.scheduled()
+        await self._scheduler.scheduled()
         topic_id = self._topic_id(query.topic)
         hour_ms, to_ms = self._engine.hour_ms, query.to_ms or 2**62
         counts: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Reading an hour's schedule log for people: rows by id, or the first pending ones by due time.
+"""Reads an hour's schedule log: rows by id, or the first pending rows by due time.
 
 Blocks and runs on a thread of its own; a large hour is read through some megabytes at a time and
 only what is asked for is kept. What became of the rows is handed in as it was at the beginning.

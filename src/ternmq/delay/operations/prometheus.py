@@ -1,4 +1,4 @@
-"""The figures of a delay server for Prometheus, worked out when somebody looks."""
+"""The figures of a delay server for Prometheus, computed on each scrape."""
 
 from ternmq.delay.timing.engine import Engine
 from ternmq.metrics.histogram import Histogram

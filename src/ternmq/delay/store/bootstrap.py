@@ -1,10 +1,10 @@
-"""What a new replica needs of what is no longer in its master's logs: checkpoint, producers, hours.
+"""The files that a new replica gets because the leader's logs no longer hold their content.
 
 A `BootstrapFiles` names the files of every hour as far as the last checkpoint says that they are on
 disk. They only grow, so those bytes stay as they are and can be read piece by piece for as long as
 it takes; meanwhile no hour is removed and no log trimmed, until `close`. The logs of the replica
 begin where that checkpoint has them: the message log at what is scheduled, the journal at what lies
-in dispatch logs. What the replica does with it is `installing`.
+in dispatch logs. What the replica does with it is in `bootstrap_install`.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ READ_SIZE = 4 * MIB
 
 
 class BootstrapFiles:
-    """A master's files while somebody copies them. Made on the scheduling thread."""
+    """A leader's files while a replica copies them. Made on the scheduling thread."""
 
     def __init__(self, store: DelayStore) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class BootstrapFiles:
         return files.read(hour, offset, max(0, min(size, length - offset)))
 
     def close(self) -> None:
-        """Nobody copies any more: what is over can go."""
+        """The copy is over: files of hours that are gone may be removed."""
         self._store.checkpoints.let_go(id(self))
 
 

@@ -110,7 +110,7 @@ class Engine:
         return len(rows)
 
     def next_work(self, now_ms: int) -> Work | None:
-        """Rows for a worker; nobody else decides about them until it says how it went."""
+        """Rows for a worker; they are busy until it decided about them or gave them back."""
         while (taken := self.ready.take(WORK_ROWS_MAX)) is not None:
             fragment, batch = taken
             if self.paused.has(batch.topic_id):
@@ -213,7 +213,7 @@ class Engine:
         return counts
 
     def is_open(self, start: int, intent: Decision) -> bool:
-        """Whether nobody has said yet what became of this intent."""
+        """Whether this intent is neither done nor released."""
         hour = self.hours.get(start)
         return hour is not None and hour.book is not None and intent.offset in hour.book.intents
 

@@ -1,4 +1,4 @@
-"""The hours that are loaded: chosen in time, their rows put onto the wheel, let go when quiet.
+"""The hours that are loaded: chosen in time, put onto the wheel, unloaded when quiet.
 
 An hour is loaded when rows of it are due soon, when it has open intents, or when a command asks
 about its rows. Loading takes several steps: the scheduling thread reads (`LeadingStore.load`), and

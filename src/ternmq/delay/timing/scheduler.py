@@ -1,4 +1,4 @@
-"""The scheduling thread's work, step by step: schedule what arrived, load hours in time, clean up.
+"""Drives the scheduling thread: schedules new messages, loads hours in time, writes checkpoints.
 
 One thread, small steps, taken in turns: a large hour is loaded some megabytes at a time between
 batches that arrive, so neither holds up the other. Hours are loaded when their first row is due
@@ -72,7 +72,7 @@ class Scheduler:
         """When to try an hour again, and what is wrong with it."""
 
     def wake(self) -> None:
-        """Messages arrived, or somebody asks for an hour."""
+        """Messages arrived, or a command asks for an hour."""
         self._more.set()
 
     async def scheduled(self) -> None:

@@ -11,7 +11,7 @@ from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.hours.hour import NEVER
 from ternmq.delay.timing.engine import LATE_RATE
-from ternmq.delay.timing.paused_topics import REST_MAX_S
+from ternmq.delay.timing.paused_topics import PAUSE_MAX_S
 from ternmq.delay.timing.work import TURN_MS, Work
 from ternmq.testing.disk import SimulatedDisk
 from tests.unit.delay.making import START_MS, Bench
@@ -185,7 +185,7 @@ def test_each_refusal_makes_the_rest_longer_and_a_success_ends_it() -> None:
 
     assert waits == sorted(waits)
     assert waits[0] <= 1.5
-    assert REST_MAX_S <= waits[-1] <= REST_MAX_S + 1
+    assert PAUSE_MAX_S <= waits[-1] <= PAUSE_MAX_S + 1
     bench.engine.paused.taken(1)
     assert bench.send_out() == [START_MS + 100]
 
