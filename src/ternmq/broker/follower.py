@@ -5,7 +5,6 @@ What the master calls safe is visible here. What the master removed is removed h
 
 import asyncio
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
+from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
@@ -43,18 +42,15 @@ class BrokerFollower:
 
     epoch = 0
 
-    def __init__(self, site: MemberContext, store: Store) -> None:
+    def __init__(self, site: MemberContext, store: Store, progress: FollowProgress) -> None:
         self._site = site
+        self._progress = progress
         self._store = store
         self._fetcher = Fetcher(store.messages)
         self._reader = ReadHandler(consume=store.consume, fetcher=self._fetcher)
         self._topics = TopicNames(site.directory, auto_create=False, body_size_max=1)
         self._answering = PendingRequests()
         self._started_at_ms = site.clock.now_ms()
-        self.lag: Callable[[], int] = lambda: -1
-        """Bytes of messages that the master has and this replica has not; -1: not known."""
-        self.trouble = "not following yet"
-        """Why it does not follow at present; empty while it does."""
         self._lacked = (-1, 0, 0)
         """Where the master's history parted from this one, where this one ended; how many rows were
         perhaps acknowledged here and are not there."""
@@ -103,7 +99,7 @@ class BrokerFollower:
         return Status(
             node=config.broker_group,
             role="broker",
-            state=f"replica: {self.trouble}" if self.trouble else self._well(),
+            state=f"replica: {self._progress.trouble}" if self._progress.trouble else self._well(),
             address=join_address(*listener.address),
             data_dir=str(config.data_dir.absolute()),
             started_at_ms=self._started_at_ms,
@@ -119,7 +115,7 @@ class BrokerFollower:
             epoch=self._site.member.accepted_epoch,
             pid=os.getpid(),
             member=self._site.me,
-            lag=self.lag(),
+            lag=self._progress.lag(),
         )
 
     def _well(self) -> str:

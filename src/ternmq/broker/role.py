@@ -16,7 +16,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FrameRouter, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, FrameRouter, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
@@ -125,9 +125,9 @@ class BrokerReplicatedStore:
         site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
         return BrokerLeader(parts, self._unnamed, promoted=site.promoted)
 
-    def copying(self, site: MemberContext) -> BrokerFollower:
+    def copying(self, site: MemberContext, progress: FollowProgress) -> BrokerFollower:
         self._store.messages.judge = site.judge
-        copying = BrokerFollower(site, self._store)
+        copying = BrokerFollower(site, self._store, progress)
         self._lacked = copying.count_lacked
         return copying
 

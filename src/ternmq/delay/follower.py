@@ -22,7 +22,7 @@ from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
+from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
 from ternmq.wire.frame import Frame
@@ -45,8 +45,11 @@ class DelayFollower:
 
     epoch = 0
 
-    def __init__(self, site: MemberContext, following: FollowingStore) -> None:
+    def __init__(
+        self, site: MemberContext, following: FollowingStore, progress: FollowProgress
+    ) -> None:
         self._site = site
+        self._progress = progress
         self._store = following.store
         self._standby = Standby(
             following,
@@ -54,8 +57,6 @@ class DelayFollower:
             checkpoint_interval_s=site.config.checkpoint_interval_ms / 1000,
         )
         self._status = ReplicaStatus(site, following.store)
-        self.lag: Callable[[], int] = lambda: -1
-        self.trouble = "not following yet"
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.STATUS:
@@ -89,7 +90,7 @@ class DelayFollower:
             await asyncio.sleep(HEALTH_S)
 
     def status(self) -> Status:
-        return self._status.status(self.trouble, self.lag())
+        return self._status.status(self._progress.trouble, self._progress.lag())
 
     async def scrape(self, out: Samples) -> None:
         server_figures(out, self.status(), self._site.listener)

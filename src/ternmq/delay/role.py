@@ -25,7 +25,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
@@ -156,8 +156,8 @@ class DelayReplicatedStore:
     def serving(self, site: MemberContext, leader: Leader) -> "DelayLeader":
         return DelayLeader(site, self._following, leader, self._url)
 
-    def copying(self, site: MemberContext) -> DelayFollower:
-        return DelayFollower(site, self._following)
+    def copying(self, site: MemberContext, progress: FollowProgress) -> DelayFollower:
+        return DelayFollower(site, self._following, progress)
 
 
 class DelayLeader:

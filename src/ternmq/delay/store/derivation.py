@@ -58,10 +58,12 @@ class Derivation:
         self._dispatch_files = opened.dispatch_files
         self._dispatch_folder = opened.paths.dispatch
         self._replicated = replicated
-        self.schedule_log = ScheduleLog(opened.schedule_files, hour_ms=known.hour_ms or hour_ms)
-        self.schedule_log.floor_ms = known.hour_floor
-        for hour in opened.hours.values():
-            self.schedule_log.resume(hour)
+        self.schedule_log = ScheduleLog(
+            opened.schedule_files,
+            opened.hours.values(),
+            hour_ms=known.hour_ms or hour_ms,
+            floor_ms=known.hour_floor,
+        )
         self.undecided = opened.undecided
         """Hours of which it is not known any more what was decided, and why."""
         self.scheduled_to = max(known.scheduled, wal.messages.start_offset)
@@ -101,9 +103,7 @@ class Derivation:
     def use_hours(self, hour_ms: int) -> None:
         """Hours are of this length from here on. A longer one may not begin where a shorter one
         began that is gone: its files may still be there, or not, from member to member."""
-        if hour_ms != self.schedule_log.hour_ms:
-            self.schedule_log.hour_ms = hour_ms
-            self.schedule_log.floor_ms = self.gone_before
+        self.schedule_log.use_hours(hour_ms, self.gone_before)
 
     # Decisions
 
