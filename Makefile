@@ -51,8 +51,16 @@ $(VENV)/.installed-bench: pyproject.toml | $(VENV)/.installed-dev
 up: $(VENV)/.installed ## Start the all-in-one node; Ctrl-C stops it (ARGS="--ports 7800" to pass flags)
 	exec $(BIN)/tern up $(ARGS)
 
+# Tests start a thousand processes. Where the environment forbids bytecode, each would compile all of
+# the sources once more: a third of the time of a start. So it is kept, but not in the tree.
+ifdef PYTHONDONTWRITEBYTECODE
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-long: export PYTHONPYCACHEPREFIX := $(CURDIR)/.pytest_cache/bytecode
+endif
+
+# `check` has run the tidy ones.
 test: check test-tools ## Check, then run every test that is not marked long
-	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --ignore tests/tidy $(ARGS)
 
 test-long: install test-tools ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)

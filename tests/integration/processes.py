@@ -10,17 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.integration.namespaces import Place
+from tests.waiting import wait_until
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
-POLL_S = 0.01
 COMMAND = (sys.executable, "-m", "ternmq.cli.main")
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -40,14 +39,6 @@ def free_ports(count: int = 3) -> int:
             continue
         return base
     raise AssertionError(f"no {count} free ports in a row were found")
-
-
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.0) -> None:
-    """Wait for a condition, never for luck."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        time.sleep(POLL_S)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -49,7 +49,7 @@ def test_the_map_stays_short() -> None:
 
 def test_every_example_is_run_by_a_test() -> None:
     tested = "\n".join(
-        path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "integration").glob("*.py")
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "integration").rglob("*.py")
     )
     examples = sorted((ROOT / "examples").glob("*.py"))
     unrun = [path.name for path in examples if path.name not in tested]

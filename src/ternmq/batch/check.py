@@ -1,4 +1,4 @@
-"""What a broker checks before it stores a producer's batch.
+"""Checks a producer's batch before it is stored.
 
 After this, every size and offset inside the batch is known to fit, so that cutting, indexing and
 reading it later cannot run off its end. Bodies are never decompressed here: only the claims of the
@@ -92,16 +92,7 @@ def check_incoming(
 
     With `half` it must be a half batch, else it must not be one.
     """
-    size = len(batch)
-    if size < FIXED_SIZE + DIRECTORY_ENTRY_SIZE:
-        raise ProtocolError(f"{size} bytes cannot be a batch")
-    if size > size_max:
-        raise TooLarge(f"a batch of {size} bytes; the limit is {size_max}")
-    magic, version, header_size, batch_size, _ = FRAMING.unpack_from(batch)
-    if magic != MAGIC or batch_size != size or size % 8:
-        raise ProtocolError("the batch's magic or size is wrong")
-    if version != VERSION:
-        raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
+    header_size = _check_framing(batch, size_max)
     (
         crc,
         attributes,
@@ -133,15 +124,15 @@ def check_incoming(
         raise ProtocolError("the producer id or sequence has too many bits")
     names_end = align8(FIXED_SIZE + topic_size + app_size)
     directory_end = names_end + DIRECTORY_ENTRY_SIZE * buffer_count
-    if not 0 < buffer_count <= BUFFERS_MAX or directory_end > header_size or header_size > size:
+    if (
+        not 0 < buffer_count <= BUFFERS_MAX
+        or directory_end > header_size
+        or header_size > len(batch)
+    ):
         raise ProtocolError("the buffer directory does not fit")
     parts = _read_directory(batch, names_end, directory_end, header_size)
     _check_columns(batch, parts, count, body_size)
-    try:
-        names = bytes(batch[FIXED_SIZE : FIXED_SIZE + topic_size + app_size])
-        topic, app = names[:topic_size].decode(), names[topic_size:].decode()
-    except UnicodeDecodeError:
-        raise ProtocolError("the topic or application name is not UTF-8") from None
+    topic, app = _names(batch, topic_size, app_size)
     bloom, priority = _summary(batch, parts)
     delayed = _check_due(batch, parts, relative=bool(attributes & _RELATIVE))
     producer = (start, random)
@@ -161,6 +152,30 @@ def check_incoming(
         ordered,
         bool(attributes & _IN_ORDER),
     )
+
+
+def _check_framing(batch: bytearray | memoryview, size_max: int) -> int:
+    """Is it a batch of this version, as long as it says? Return the size of its header."""
+    size = len(batch)
+    if size < FIXED_SIZE + DIRECTORY_ENTRY_SIZE:
+        raise ProtocolError(f"{size} bytes cannot be a batch")
+    if size > size_max:
+        raise TooLarge(f"a batch of {size} bytes; the limit is {size_max}")
+    magic, version, header_size, batch_size, _ = FRAMING.unpack_from(batch)
+    if magic != MAGIC or batch_size != size or size % 8:
+        raise ProtocolError("the batch's magic or size is wrong")
+    if version != VERSION:
+        raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
+    return int(header_size)
+
+
+def _names(batch: bytearray | memoryview, topic_size: int, app_size: int) -> tuple[str, str]:
+    """The topic and the application."""
+    names = bytes(batch[FIXED_SIZE : FIXED_SIZE + topic_size + app_size])
+    try:
+        return names[:topic_size].decode(), names[topic_size:].decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("the topic or application name is not UTF-8") from None
 
 
 def _check_due(batch: bytearray | memoryview, parts: _Parts, *, relative: bool) -> bool:

@@ -196,7 +196,7 @@ class DiskFailed(TernError):
 
 
 class Unavailable(TernError):
-    """Nobody answered in time, or the server is stopping."""
+    """No answer came in time, or the server is stopping."""
 
     code = "unavailable"
     retryable = True

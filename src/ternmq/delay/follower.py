@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.delay.operations.status import ReplicaStatus
+from ternmq.delay.operations.status import DelayReplicaStatus
 from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
@@ -56,7 +56,7 @@ class DelayFollower:
             clock=site.clock,
             checkpoint_interval_s=site.config.checkpoint_interval_ms / 1000,
         )
-        self._status = ReplicaStatus(site, following.store)
+        self._status = DelayReplicaStatus(site, following.store)
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.STATUS:

@@ -18,7 +18,7 @@ from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.intake.take_committed import CommittedTaker
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
-from ternmq.delay.operations.status import LeaderStatus
+from ternmq.delay.operations.status import DelayLeaderStatus
 from ternmq.delay.router import DelayRouter
 from ternmq.delay.store.hour_owners import LeadingStore
 from ternmq.delay.timing.engine import Engine
@@ -91,7 +91,7 @@ class DelayParts:
         )
         self._finder = DelayFinder(self._engine, self._scheduler)
         self.lender = BootstrapLender(leader.epoch, self._scheduler.bootstrap, self._expect)
-        self.status = LeaderStatus(
+        self.status = DelayLeaderStatus(
             site,
             self._engine,
             leader,

@@ -33,6 +33,7 @@ from ternmq.storage.log import leader_epochs
 from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen
 from ternmq.wire.messages.standings import BrokerGroupKind
@@ -81,7 +82,7 @@ class DelayKind:
     def note_forgetful(self, forgetful: bool) -> None:
         assert not forgetful, "a delay server waits for its disks"
 
-    def open(self, epoch: int, *, suffix: bool) -> "DelayReplicatedStore":
+    def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "DelayReplicatedStore":
         config = self._config
         following = FollowingStore.open(
             self._disk,

@@ -12,7 +12,7 @@ from ternmq.delay.bootstrap_transfer import BootstrapLender
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
-from ternmq.delay.operations.status import LeaderStatus
+from ternmq.delay.operations.status import DelayLeaderStatus
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
@@ -42,7 +42,7 @@ class DelayRouter:
         changes: Changes,
         finder: DelayFinder,
         lender: BootstrapLender,
-        status: LeaderStatus,
+        status: DelayLeaderStatus,
     ) -> None:
         self._status = status
         self._pending = PendingRequests()

@@ -1,10 +1,10 @@
-"""Who a server says it is when it opens a connection to another one."""
+"""The HELLO of a server that opens a connection to another one."""
 
 import os
 import secrets
 import socket
 
-from ternmq.core.release import release
+from ternmq.core.process import release
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 

@@ -18,6 +18,7 @@ from ternmq.client.transactions.detached import Detached, DetachedEnding
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.messages.dead_letters import DeadDone
@@ -233,9 +234,8 @@ class ClusterView:
                 time.sleep(back_off(failures))
 
     def groups_with_dead_letters(self) -> list[str]:
-        prefix = "%dead."
-        topics = loop_thread().run(self._client.admin.topics(prefix))
-        return [topic.name.removeprefix(prefix) for topic in topics]
+        topics = loop_thread().run(self._client.admin.topics(DEAD_PREFIX))
+        return [topic.name.removeprefix(DEAD_PREFIX) for topic in topics]
 
     def check_group(self, group: str) -> None:
         """Raises `GroupNotFound` for a name that no group has."""
@@ -251,7 +251,7 @@ class ClusterView:
         return loop_thread().run(admin.resend_dead_letters(group, ranges, broker_group))
 
     def detached(self, name: str, attempt: int, broker_group: str) -> Detached:
-        """An attempt of the sink: staged here, committed by whoever knows that it counts."""
+        """An attempt of the sink: staged here, committed by the driver once it counts."""
         return loop_thread().call(
             lambda: self._client.detached(
                 name, attempt=attempt, broker_group=broker_group, expires=STAGED_S, fenced=False

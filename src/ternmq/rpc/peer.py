@@ -22,6 +22,7 @@ from typing import Any, Protocol, cast
 
 from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.rpc.address import Endpoints, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
@@ -80,9 +81,12 @@ class Peer(asyncio.BufferedProtocol):
         """Nothing is read from or written to this peer any more."""
         self.writable = False
         self.hello: Hello | None = None
-        self.attachments: dict[str, Any] = {}
+        self.state: object | None = None
+        """What this kind of server keeps of the connection; made and read by the handler."""
         self.address: tuple[str, int] = ("", 0)
         self.server_address: tuple[str, int] = ("", 0)
+        self.endpoints = Endpoints(bytes(16), 0, bytes(16), 0)
+        """Both addresses as the header of a batch wants them."""
 
     # Answers.
 
@@ -222,6 +226,7 @@ class Peer(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=house.limits.write_high)
         self.address = _endpoint(transport.get_extra_info("peername"))
         self.server_address = _endpoint(transport.get_extra_info("sockname"))
+        self.endpoints = packed_endpoints(self.address, self.server_address)
         self.writable = True
         if len(house.peers) >= house.connections_max:
             house.refused += 1

@@ -49,8 +49,8 @@ class _Asked:
 class PendingRequests:
     """What a server has begun and not answered yet."""
 
-    def __init__(self, waits: StuckRequests | None = None) -> None:
-        self._waits = waits
+    def __init__(self, stuck: StuckRequests | None = None) -> None:
+        self._stuck = stuck
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -61,8 +61,8 @@ class PendingRequests:
         asked = _Asked(peer, frame)
         size = len(frame.payload) + TASK_SIZE
         task = asyncio.get_running_loop().create_task(self._answer(asked, size, working))
-        if self._waits is not None:
-            self._waits.watch(task, asked.fail)
+        if self._stuck is not None:
+            self._stuck.watch(task, asked.fail)
         tasks = self._waiting if waits else self._tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)

@@ -1,4 +1,4 @@
-"""What travels as msgpack: the base of every message, and its bytes both ways."""
+"""The base of every message, and its bytes: msgpack arrays."""
 
 from typing import Any, TypeVar
 

@@ -1,4 +1,4 @@
-"""Making one batch from chosen rows of several: columns are gathered, bodies are not looked at.
+"""Merges chosen rows of several batches into one: columns are gathered, bodies are not looked at.
 
 What a row says never changes: id, key, tag, properties, born time. What belongs to the batch it
 came from is written into columns where the new batch can not say it: the id (unless the rows follow

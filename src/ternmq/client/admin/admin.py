@@ -23,7 +23,7 @@ from ternmq.client.transactions.half_sender import HalfWanted, half_id, make_hal
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import FanOut, Missing, named, not_answered
 from ternmq.core.errors import BadRequest, TopicNotFound, TransactionNotFound
-from ternmq.discovery.hidden_topics import REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, REFUSED_PREFIX, plain_name
 from ternmq.wire.messages.dead_letters import (
     DeadDone,
     DeadFind,
@@ -80,7 +80,6 @@ from ternmq.wire.messages.transactions import HalfEnd, HalfEnded, HalfFind, Half
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
-DEAD_PREFIX = "%dead."  # A group's dead letters are a hidden topic that may be read.
 Ranges = list[tuple[int, int]]
 TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
 
@@ -92,11 +91,6 @@ def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
     if topic.startswith(REFUSED_PREFIX):
         return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
     return error
-
-
-def plain_name(topic: str) -> str:
-    """The group or topic that a hidden topic is for; other names as they are."""
-    return topic.removeprefix(DEAD_PREFIX).removeprefix(REFUSED_PREFIX)
 
 
 def sessions_of(group: Group, prefix: str) -> set[str]:
@@ -163,7 +157,7 @@ class Admin:
     ) -> Placement:
         """Give order-key slots to a broker group; the servers finish what this begins."""
         return await self._place(
-            PlaceChange(action="move", group=group, slots=list(slots), force=force)
+            PlaceChange(action="move", broker_group=group, slots=list(slots), force=force)
         )
 
     async def balance_slots(self, *, leaving: Sequence[str] = ()) -> Placement:
@@ -172,11 +166,11 @@ class Admin:
 
     async def release_slots(self, group: str) -> Placement:
         """Do not wait any more for rows of moved slots that are not settled on this group."""
-        return await self._place(PlaceChange(action="release", group=group))
+        return await self._place(PlaceChange(action="release", broker_group=group))
 
     async def set_weight(self, group: str, weight: int) -> Placement:
         """How much a broker group takes of what is shared out by weight; 0: nothing new."""
-        return await self._place(PlaceChange(action="weight", group=group, weight=weight))
+        return await self._place(PlaceChange(action="weight", broker_group=group, weight=weight))
 
     async def _place(self, wanted: PlaceChange) -> Placement:
         return (await self._links.ask_meta(Command.PLACE, wanted, Placed)).placement

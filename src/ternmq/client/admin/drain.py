@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import AWAY, Missing
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.dead_letters import DeadFind, DeadOpen
 from ternmq.wire.messages.delays import DelayLedger, DelayLedgerQuery
 from ternmq.wire.messages.groups import GroupFind, Ledger
@@ -20,7 +21,6 @@ from ternmq.wire.messages.topics import TopicFind, Topics
 from ternmq.wire.messages.transactions import HalfFind, HalfOpens
 from ternmq.wire.numbers import Command
 
-DEAD_PREFIX = "%dead."
 NAMED_MAX = 10
 
 

@@ -19,8 +19,7 @@ from ternmq.client.model.delivery import (
 )
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
-
-LANE_PREFIX = "%lane."
+from ternmq.discovery.hidden_topics import LANE_PREFIX
 
 
 class Message:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Literal, TypedDict
 
-from ternmq.client.admin.admin import plain_name, topic_missing
+from ternmq.client.admin.admin import topic_missing
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
@@ -28,6 +28,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.discovery.hidden_topics import plain_name
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.read import Seek, Sought
 from ternmq.wire.numbers import Command

@@ -92,8 +92,8 @@ class Balancer:
 def at_home(topic: str, names: Sequence[str], home: Home) -> list[str]:
     """The groups that a topic lives on: those it names, or as many as it wants of those that are
     there, for every client the same ones, and few others when one comes or goes."""
-    if home.groups:
-        return [name for name in names if name in home.groups] or list(home.groups)
+    if home.broker_groups:
+        return [name for name in names if name in home.broker_groups] or list(home.broker_groups)
     ranked = sorted(names, key=lambda name: crc32c(f"{topic}\0{name}".encode()))
     return sorted(ranked[: home.count])
 

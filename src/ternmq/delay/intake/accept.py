@@ -6,7 +6,6 @@ on its way to the disk waits for it. Due times in the past are fine: such rows g
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
 
 import numpy as np
@@ -31,6 +30,7 @@ from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
 from ternmq.replication.commit_gate import CommitGate
+from ternmq.rpc.address import packed_ip
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append, StagedBatches
 from ternmq.storage.messages.message_log import MessageLog
@@ -165,9 +165,9 @@ class Acceptor:
             topic_id=topic.id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
-            client_ip=_packed_ip(peer.address[0]),
+            client_ip=packed_ip(peer.address[0]),
             client_port=peer.address[1],
-            server_ip=_packed_ip(peer.server_address[0]),
+            server_ip=packed_ip(peer.server_address[0]),
             server_port=peer.server_address[1],
             producer=incoming.producer,
             first_sequence=incoming.first_sequence,
@@ -295,12 +295,3 @@ def _check_topic(
                 f"a body of {largest} bytes; topic {topic.name!r} takes at most "
                 f"{settings.body_size_max}"
             )
-
-
-def _packed_ip(host: str) -> bytes:
-    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return bytes(16)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed

@@ -54,7 +54,7 @@ class DelayStatus:
         )
 
 
-class LeaderStatus:
+class DelayLeaderStatus:
     """The status of a delay server that leads."""
 
     def __init__(
@@ -104,7 +104,7 @@ class LeaderStatus:
         delay_figures(out, self._engine, self._lateness, self._watch.jumps)
 
 
-class ReplicaStatus:
+class DelayReplicaStatus:
     """The status of a delay server that follows."""
 
     def __init__(self, site: MemberContext, store: DelayStore) -> None:

@@ -79,7 +79,7 @@ class TaskWriter:
             raise
 
     def _delay_server(self, partition: int) -> str:
-        """Who keeps the rows of this task that are for later."""
+        """The delay server that keeps the delayed rows of this task."""
         servers = sorted(self.cluster.delay_servers())
         return servers[partition % len(servers)]
 

@@ -19,6 +19,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.standings import BrokerGroupKind
@@ -155,8 +156,9 @@ class ServerKind(Protocol):
     def note_forgetful(self, forgetful: bool) -> None:
         """So it would be from here on, until the store is closed in order; blocks, durable."""
 
-    def open(self, epoch: int, *, suffix: bool) -> ReplicatedStore:
-        """Open and recover; blocks. With `suffix` only what is known to be safe is visible."""
+    def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> ReplicatedStore:
+        """Open and recover; blocks. With `suffix` only what is known to be safe is visible.
+        `on_corrupt` says what to raise for messages that turn out to be damaged later."""
 
     async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         """Begin with a base of the master, while the store is closed; raises `AlreadyExists` where

@@ -22,8 +22,7 @@ from ternmq.core.errors import (
     TernError,
 )
 from ternmq.core.lifecycle import background
-from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import LogThrottle
+from ternmq.core.log import LogThrottle, get_logger
 from ternmq.replication.following.leader_link import LeaderLink
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
@@ -253,7 +252,9 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
     """(standing to lead by, base to begin with, whether the data is of no use)."""
     loop = asyncio.get_running_loop()
     epoch = site.member.accepted_epoch
-    holding = await loop.run_in_executor(None, lambda: trade.open(epoch, suffix=True))
+    holding = await loop.run_in_executor(
+        None, lambda: trade.open(epoch, suffix=True, on_corrupt=site.judge)
+    )
     try:
         if site.from_memory:
             await loop.run_in_executor(None, trade.note_forgetful, True)

@@ -1,4 +1,4 @@
-"""How recovery reads the message log: recognise a batch, and note what a restart must know of it.
+"""Scans the message log for recovery: recognises batches, notes what a restart must know of them.
 
 `Collector` turns batches into the 80-byte records of `consume_entry`, in log order. A batch whose
 stamp is whole but whose body is not still tells its topic and sequences, so its rows are noted as

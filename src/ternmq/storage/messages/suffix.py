@@ -1,4 +1,4 @@
-"""What the message log has written and nobody may see yet, on its way to become visible.
+"""The suffix of the message log: written, not yet visible to readers.
 
 The suffix is what lies at or above the safe offset: it may still be cut off, so nothing is derived
 from it. When the safe offset moves, `Suffix.next` gives the batches that it passes, as the appends

@@ -247,7 +247,7 @@ class TransactionTable:
                 del self._names[name]
 
     def tidy(self) -> None:
-        """Where nobody watches, on a replica, keys of what has ended must not pile up."""
+        """On a replica, where no check runs, keys of ended transactions must not pile up."""
         if len(self.fresh) > 2 * len(self.open) + FRESH_MAX:
             self.fresh = deque(key for key in self.fresh if key in self.open)
 

@@ -11,7 +11,7 @@ class DeadFind(Record, frozen=True):
 
 
 class DeadOpen(Record, frozen=True):
-    """Letters that nobody handled yet: ranges of sequences in the group's dead-letter topic."""
+    """Letters that are not handled yet: ranges of sequences in the group's dead-letter topic."""
 
     ranges: list[tuple[int, int]]
     expired: int = 0

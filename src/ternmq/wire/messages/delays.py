@@ -1,4 +1,4 @@
-"""What can be asked of a delay server besides PUBLISH: change, find and count what is not yet due.
+"""Requests to a delay server besides PUBLISH: change, find and count messages not yet due.
 
 A delayed message arrives as a PUBLISH whose batch has the DUE column; from then on it is known by
 its message id (bytes: 16 for our own ids, any length for explicit ones). `due_at_ms` beside an id

@@ -1,4 +1,4 @@
-"""What is asked to change policies while everything runs: topics, applications, one consumer.
+"""Changing limits at run time: of topics, of applications, of one consumer.
 
 None leaves a value as it is; a rate of 0 takes the limit away.
 """

@@ -9,18 +9,18 @@ class Placement(Record, frozen=True):
     version: int = 0
     """Grows with every change."""
     groups: list[str] = []
-    """Names; below, a group is its place in this list."""
+    """Names of broker groups; below, one is its position in this list."""
     owners: list[int] = []
-    """Of each slot. Empty: nobody has sent with an order key yet."""
+    """Of each slot. Empty: no message with an order key was sent yet."""
     closing: dict[int, int] = {}
-    """Slots that their owner shall give up, and to whom. Nobody stores into them meanwhile."""
+    """Slots that their owner shall give up, and to which. No group stores into them meanwhile."""
     behind: dict[int, int] = {}
     """Slots whose former owner has rows that come first, and who that is."""
     weights: dict[str, int] = {}
-    """Of groups; those that are not named have 100. 0: nothing new."""
+    """Of broker groups; those that are not named have 100. 0: nothing new."""
 
     def owner(self, slot: int) -> str | None:
-        """Who stores messages of this slot now; None while it moves, or before the first."""
+        """The broker group that stores into this slot now; None while it moves, or at first."""
         if not self.owners or slot in self.closing:
             return None
         return self.groups[self.owners[slot]]
@@ -30,8 +30,8 @@ class Home(Record, frozen=True):
     """Where a topic's new messages without order keys are stored."""
 
     count: int = 0
-    """On so many groups; 0: all."""
-    groups: list[str] = []
+    """On so many broker groups; 0: all."""
+    broker_groups: list[str] = []
     """Or on these."""
 
 
@@ -41,11 +41,11 @@ class PlaceChange(Record, frozen=True):
     action: Literal[
         "read", "assign", "move", "balance", "stopped", "settled", "release", "weight"
     ] = "read"
-    group: str = ""
-    """Who asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
+    broker_group: str = ""
+    """It asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
     slots: list[int] = []
     leaving: list[str] = []
-    """Balance: groups that shall have none."""
+    """Balance: broker groups that shall have none."""
     weight: int = 0
     force: bool = False
     """Move: do not wait for an owner that is gone."""

@@ -1,4 +1,4 @@
-"""What a consumer says and gets: join, pull, ack, renew, leave."""
+"""Requests of a consumer and their answers: join, pull, ack, renew, leave."""
 
 import struct
 from typing import Literal

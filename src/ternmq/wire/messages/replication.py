@@ -1,4 +1,4 @@
-"""How a replica gets the logs of its master: FOLLOW once, then a stream of bytes and of answers.
+"""Replication: a replica sends FOLLOW once, then log bytes stream to it and answers back.
 
 A replica connects to its master and says FOLLOW: who it is, under which epoch, and how far its
 logs go. The answer says where its history and the master's part (the rest is to be cut) and hands

@@ -1,4 +1,4 @@
-"""What a server far from meta asks about names: which topics changed, ids of groups, epochs.
+"""Requests of servers to meta: routes, registration, news of topics, ids of groups, epochs.
 
 The same questions that `discovery.directory.Directory` has, one record each. Only servers ask them:
 their applications begin with '%'.

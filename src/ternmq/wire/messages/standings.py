@@ -1,4 +1,4 @@
-"""How a broker group stands: who its members are, who leads, who has everything acknowledged.
+"""Standings of broker groups: the members, the master, and the members in sync.
 
 A standing is changed only by compare-and-set on its `version`, in the registry. Servers ask for
 changes (STANDING_*), people too; all hear of them with TOPIC_NEWS.

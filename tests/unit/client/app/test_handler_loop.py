@@ -6,7 +6,7 @@ import ternmq
 from ternmq.client.app.failure_log import LINES_MAX
 from tests.unit.client.app.test_app import kinds
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_a_batch_handler_gets_messages_together_and_returning_acks_all(

@@ -6,7 +6,7 @@ import threading
 import ternmq
 from tests.unit.client.app.test_app import kinds
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_a_coroutine_over_its_time_is_cancelled_and_retried(

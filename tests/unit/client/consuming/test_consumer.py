@@ -12,7 +12,7 @@ from ternmq.core.errors import BadName, BadRequest, Closed, GroupNotFound, Unava
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def take(consumer: ternmq.Consumer, count: int) -> list[ternmq.Message]:

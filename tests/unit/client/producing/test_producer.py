@@ -30,7 +30,7 @@ from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 def _has(things: Sized, count: int) -> bool:

@@ -90,5 +90,5 @@ def test_a_topic_lives_on_as_many_groups_as_it_asks_for_the_same_for_everybody()
 
 
 def test_a_topic_lives_on_the_groups_it_names_also_while_they_are_away() -> None:
-    assert at_home("orders", NAMES, Home(groups=["west", "south"])) == ["west"]
-    assert at_home("orders", NAMES, Home(groups=["south"])) == ["south"]
+    assert at_home("orders", NAMES, Home(broker_groups=["west", "south"])) == ["west"]
+    assert at_home("orders", NAMES, Home(broker_groups=["south"])) == ["south"]

@@ -13,7 +13,7 @@ from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import DelayAction, DelayChange
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
 
 
 class Server:

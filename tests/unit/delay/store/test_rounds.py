@@ -9,6 +9,7 @@ from ternmq.core.errors import DiskFull, NotMaster, ReadOnly, TernError, Unavail
 from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.write_plan import WritePlan
+from tests.waiting import until
 
 
 class Others:
@@ -80,12 +81,6 @@ class Log:
 
     def finish(self, items: list[str], staged: list[str] | None, error: TernError | None) -> None:
         self.told += [(item, error) for item in items]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - a thread
-            await asyncio.sleep(0.001)
 
 
 async def test_a_message_is_told_when_it_counts_and_the_next_waits_for_it() -> None:

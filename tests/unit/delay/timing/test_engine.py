@@ -14,7 +14,7 @@ from ternmq.delay.timing.engine import LATE_RATE
 from ternmq.delay.timing.paused_topics import PAUSE_MAX_S
 from ternmq.delay.timing.work import TURN_MS, Work
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
 
 
 def due_order(dues: list[int]) -> list[int]:

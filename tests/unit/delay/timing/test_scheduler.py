@@ -10,8 +10,8 @@ from ternmq.core.units import HOUR_MS
 from ternmq.delay.formats.decision import Decision
 from ternmq.delay.timing import scheduler as scheduler_module
 from ternmq.delay.timing.scheduler import Scheduler
-from tests.unit.client.waiting import until
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
+from tests.waiting import until
 
 
 def a_scheduler(bench: Bench) -> Scheduler:
