@@ -141,7 +141,7 @@ class BrokerFollower:
 
     @property
     def failed(self) -> TernError | None:
-        return None  # Its logs are all that it has; `intake` says what is wrong with them.
+        return None  # Its logs are all that it has; `ReplicaWriter` says what is wrong with them.
 
     def loops(self, intake: ReplicaWriter) -> Loops:
         return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}

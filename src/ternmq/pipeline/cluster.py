@@ -96,15 +96,15 @@ class ClusterView:
         return self._id
 
     def broker_groups(self) -> list[str]:
-        return loop_thread().run(self._client.links.some_masters())
+        return loop_thread().run(self._client.cluster.some_masters())
 
     def delay_servers(self) -> list[str]:
         """At least one; `Unavailable` when there is none."""
-        return loop_thread().run(self._client.links.some_takers("delay"))
+        return loop_thread().run(self._client.cluster.some_writable_groups("delay"))
 
     def taking_groups(self) -> list[str]:
         """Those that new rows go to: without those that are being drained."""
-        return loop_thread().run(self._client.links.some_takers())
+        return loop_thread().run(self._client.cluster.some_writable_groups())
 
     def recent_bounds(self, place: TopicPlace) -> Bounds | None:
         """First and end, perhaps a moment old; None when there is no such topic."""
@@ -181,10 +181,10 @@ class ClusterView:
         *,
         replica: bool = False,
     ) -> Iterator[Page]:
-        links, group = self._client.links, place.broker_group
+        cluster, group = self._client.cluster, place.broker_group
         walk = loop_thread().call(
             lambda: RangeReader(
-                links.reader(group) if replica else links.broker(group),
+                cluster.reader(group) if replica else cluster.broker(group),
                 place.topic,
                 columns=columns,
                 rows_max=ROWS_MAX,
@@ -221,11 +221,11 @@ class ClusterView:
 
     def _ask(self, broker_group: str, command: Command, record: Record, answer: type[T]) -> T:
         """For what may be asked again; also while nobody leads that group."""
-        links = self._client.links
+        cluster = self._client.cluster
         give_up, failures = time.monotonic() + OUTAGE_S, 0
         while True:
             try:
-                asking = links.ask(links.broker(broker_group), command, record, answer)
+                asking = cluster.ask(cluster.broker(broker_group), command, record, answer)
                 return loop_thread().run(asking)
             except (NotMaster, Unavailable):
                 failures += 1

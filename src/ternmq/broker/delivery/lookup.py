@@ -77,7 +77,7 @@ class BatchLookup:
         self._loop.call_soon(self._feed, group)
 
     def view(self, group: ConsumerGroup, entry: ConsumeEntry) -> BatchView | None:
-        """A batch to look into; None where it has to be read first (then `feed` comes again)."""
+        """A batch to look into; None where it has to be read first (the group is fed again)."""
         try:
             batches = self._fetcher.now([entry])
             if batches is not None:

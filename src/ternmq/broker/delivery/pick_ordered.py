@@ -1,7 +1,7 @@
 """Choosing in order: of every key the first unsettled row that is not out already.
 
-Gets to know rows ahead, up to `order.LOOK_AHEAD`. A failing key that fills this window holds back
-everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
+Gets to know rows ahead, up to `key_order.LOOK_AHEAD`. A failing key that fills this window holds
+back everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
 """
 
 from collections.abc import Callable, Collection

@@ -44,7 +44,7 @@ VANISHED = pack_failure("ConsumerLost", "its consumer vanished while handling it
 
 
 class Why(NamedTuple):
-    """What rows failed of, packed by `notes`, and the time of day."""
+    """What rows failed of, packed by `failure_notes`, and the time of day."""
 
     text: bytes
     at_ms: int

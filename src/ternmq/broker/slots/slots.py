@@ -229,7 +229,7 @@ class Slots:
         return [group for group in self._groups if group.order is not None and not group.beside]
 
     async def _stop_storing(self) -> None:
-        """Steps 1 and 2 of `meta.placing`."""
+        """Steps 1 and 2 of `meta.placement`."""
         self._look()
         closing = [slot for slot in self._placement.closing if self._may_store(slot)]
         if not closing:

@@ -25,7 +25,7 @@ from ternmq.wire.messages.groups import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.client.consuming.consumer import ConsumerOptions
+    from ternmq.client.consuming.subscription_plan import ConsumerOptions
     from ternmq.client.reading.reader import ReadOptions
 
 PREFETCH_MAX = 1_000

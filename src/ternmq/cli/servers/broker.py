@@ -146,7 +146,7 @@ def handover(
 
     async def job(mq: "Client") -> "tuple[HandedOver, Standing]":
         done = await mq.admin.handover(broker_group, member, kind=kind.value)
-        return done, await BrokerMembers(mq.links).standing(broker_group, kind.value)
+        return done, await BrokerMembers(mq.cluster).standing(broker_group, kind.value)
 
     done, standing = use(url, job)
     if as_json:
@@ -196,7 +196,7 @@ async def _loss(mq: "Client", broker_group: str, member: str, kind: ServerFlag) 
     from ternmq.client.admin.broker_members import BrokerMembers, find_member
     from ternmq.meta.standings.claims import undecided_text
 
-    standing = await BrokerMembers(mq.links).standing(broker_group, kind.value)
+    standing = await BrokerMembers(mq.cluster).standing(broker_group, kind.value)
     chosen = find_member(standing, member)
     if standing.claims:
         return f"{undecided_text(standing)}. Make {chosen.name} master of {broker_group}?"

@@ -61,7 +61,7 @@ def replay(
         latest = progress
 
     async def job(mq: "Client") -> ReplayProgress:
-        total = await replay_total(mq.links, wanted)
+        total = await replay_total(mq.cluster, wanted)
         if not dry_run:
             confirm(f"Replay up to {total} messages of {topic} into group {into}?", yes=yes)
             note(f"replay {wanted.name}; if it stops, go on with --resume {wanted.name}")

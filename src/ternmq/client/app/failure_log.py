@@ -2,7 +2,7 @@
 
 A handler that fails for every message would else write thousands of lines a second, and writing
 them costs more than telling the broker. Nothing is left out of the counts: what was not written one
-by one is summed up in one line when the second is over, or when the feed ends.
+by one is summed up in one line when the second is over, or when the handler loop ends.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Says when a handler blocked the event loop: while it does, no lease is renewed and no ack sent.
+"""Logs when a handler blocks the event loop: meanwhile no lease is renewed and no ack sent.
 
 A blocked loop cannot be freed from outside. A plain `def` handler runs in a thread and never blocks
 it; a coroutine that computes or calls something blocking does.

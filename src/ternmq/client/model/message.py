@@ -1,4 +1,4 @@
-"""A message as the application sees it, alone or in a batch. Two references each; all else lazy."""
+"""A message as applications see it, alone or in a batch: two references, all else is lazy."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,8 +14,8 @@ from ternmq.client.model.delivery import (
     Fence,
     Outcome,
     Settlement,
-    reject_verdict,
-    retry_verdict,
+    reject_outcome,
+    retry_outcome,
 )
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
@@ -132,19 +132,19 @@ class Message:
 
         `error` is what went wrong: the next attempt sees it as `last_error`.
         """
-        return self._settle(retry_verdict(after, reason, error))
+        return self._settle(retry_outcome(after, reason, error))
 
     def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
         """Never deliver it to this group again; it is kept as a dead letter."""
-        return self._settle(reject_verdict(reason, error))
+        return self._settle(reject_outcome(reason, error))
 
-    def _settle(self, verdict: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> Settlement:
         source = self._delivery.source
         rows = (self._row, self._row + 1)
         if get_ident() == source.thread:
-            source.settle(self._delivery, rows, verdict)
+            source.settle(self._delivery, rows, outcome)
         else:
-            source.settle_later(self._delivery, rows, verdict)
+            source.settle_later(self._delivery, rows, outcome)
         return source.flushing
 
     def held(self) -> "HeldMessage":
@@ -169,12 +169,12 @@ class HeldMessage(Message):
         """The handler has said `retry` or `reject`: nothing of its work may count."""
 
     def ack(self) -> Settlement:
-        """Nothing yet: whoever holds the message acks it after the commit."""
+        """Does nothing: the inbox acks the message after the commit."""
         return self._delivery.source.flushing
 
-    def _settle(self, verdict: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> Settlement:
         self.given_back = True
-        return super()._settle(verdict)
+        return super()._settle(outcome)
 
 
 class MessageBatch:
@@ -266,20 +266,20 @@ class MessageBatch:
         self, after: float | None = None, reason: str = "", error: BaseException | None = None
     ) -> Settlement:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
-        return self._settle(retry_verdict(after, reason, error))
+        return self._settle(retry_outcome(after, reason, error))
 
     def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
         """Keep all that are not settled yet as dead letters."""
-        return self._settle(reject_verdict(reason, error))
+        return self._settle(reject_outcome(reason, error))
 
-    def _settle(self, verdict: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> Settlement:
         source = self._parts[0][0].source
         here = get_ident() == source.thread
         for delivery, first, end in self._parts:
             if here:
-                source.settle(delivery, (first, end), verdict)
+                source.settle(delivery, (first, end), outcome)
             else:
-                source.settle_later(delivery, (first, end), verdict)
+                source.settle_later(delivery, (first, end), outcome)
         return source.flushing
 
     def __repr__(self) -> str:

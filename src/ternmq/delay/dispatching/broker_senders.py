@@ -233,11 +233,11 @@ class BrokerSenders:
 
     def pick(self, wanted: str | None = None) -> BrokerSender | None:
         """A group that takes messages now, in turn or the one wanted; None while there is none."""
-        takers = {*self._cluster.takers(), wanted}
+        writable = {*self._cluster.writable_groups(), wanted}
         able = [
             sender
             for sender in self._senders.values()
-            if sender.has_room and sender.group in takers
+            if sender.has_room and sender.group in writable
         ]
         if not able:
             return None

@@ -1,9 +1,9 @@
 """A master towards its replicas: who follows, what they have, what counts, who is in the set.
 
-It is the `Safety` of the broker's committer. `offer` passes bytes on to every replica, REPLICATED
-says how far each one is, and `mark` is what every required member has (`in_sync` decides who is).
-A loop looks a few times a second who stands still and sends the changes that are due to the
-registry; a change is required before it is sent.
+It is the `CommitGate` of the broker's committer. `offer` passes bytes on to every replica,
+REPLICATED says how far each one is, and `mark` is what every required member has (`in_sync_set`
+decides who is). A loop looks a few times a second who stands still and sends the changes that are
+due to the registry; a change is required before it is sent.
 
 The leadership ends (`ended`) when a later epoch is heard of, from a replica or from the registry,
 or when bytes that were passed on could not be written here: those who have them must not keep them,

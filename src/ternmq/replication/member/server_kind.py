@@ -91,7 +91,7 @@ class FollowerService(Protocol):
         """More of a log counts, as the master says; `told` is what `advance` returned."""
 
     def loops(self, intake: ReplicaWriter) -> Loops:
-        """What runs while it follows; files are changed by `intake.alone` only."""
+        """What runs while it follows; files are changed by `ReplicaWriter.alone` only."""
 
     async def scrape(self, out: Samples) -> None: ...
 

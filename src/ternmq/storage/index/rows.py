@@ -52,7 +52,7 @@ RECORD_ROWS = np.dtype(
         ("first", "<u8"),
     ]
 )
-"""`consume_entry.RECORD` as numpy sees it."""
+"""`consume.entry.RECORD` as numpy sees it."""
 
 assert RANGE.itemsize == 40
 assert PLACE.itemsize == 24
