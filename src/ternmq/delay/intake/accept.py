@@ -7,6 +7,7 @@ on its way to the disk waits for it. Due times in the past are fine: such rows g
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 
@@ -26,17 +27,16 @@ from ternmq.core.errors import (
 )
 from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
-from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.commit_gate import Alone, CommitGate
+from ternmq.replication.group_commit import GroupCommit
+from ternmq.replication.message_target import MessageTarget
 from ternmq.rpc.address import packed_ip
 from ternmq.rpc.peer import Peer
-from ternmq.storage.log.append import Append, StagedBatches
-from ternmq.storage.messages.message_log import MessageLog
+from ternmq.storage.log.append import Append
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
-from ternmq.wire.messages.replication import MESSAGES
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 
@@ -85,8 +85,11 @@ class Acceptor:
         self._on_safe = on_safe
         self._pending: dict[Key, PendingAccept] = {}
         self._making: set[asyncio.Task[None]] = set()
-        self.rounds: Rounds[PendingAccept, StagedBatches] = Rounds(
-            "tern-delay-wal", _Arriving(store.wal.messages, self._told), safety
+        self._target: MessageTarget[PendingAccept] = MessageTarget(
+            store.wal.messages, attrgetter("append"), self._told
+        )
+        self.rounds = GroupCommit(
+            "the delay server", "tern-delay-wal", [self._target], safety or Alone()
         )
 
     def publish(self, peer: Peer, frame: Frame) -> None:
@@ -176,7 +179,7 @@ class Acceptor:
         pending = PendingAccept(append, key, peer, frame.correlation)
         self._pending[key] = pending
         peer.hold(pending.size)
-        self.rounds.put(pending)
+        self.rounds.put(self._target, pending)
 
     async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
         """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return."""
@@ -196,7 +199,7 @@ class Acceptor:
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, (incoming.producer, incoming.first_sequence), None)
         pending.done = asyncio.get_running_loop().create_future()
-        self.rounds.put(pending)
+        self.rounds.put(self._target, pending)
         await asyncio.shield(pending.done)
 
     async def topic_of(self, name: str) -> Topic | None:
@@ -234,46 +237,6 @@ class Acceptor:
         if self._making:
             await asyncio.wait(self._making)
         await self.rounds.close()
-
-
-class _Arriving:
-    """The message log as a way for rounds: `delay.rounds.Way`."""
-
-    number = MESSAGES
-    in_turn = True
-
-    def __init__(
-        self, messages: MessageLog, told: Callable[[list[PendingAccept], TernError | None], None]
-    ) -> None:
-        self._messages = messages
-        self._told = told
-
-    def stage(self, items: list[PendingAccept]) -> StagedBatches:
-        return self._messages.stage([item.append for item in items])
-
-    def write(self, staged: StagedBatches, passing: Pass) -> Written:
-        passing(staged.plan, True)
-        self._messages.write(staged)
-        return Written(staged.plan.end, sync=True)
-
-    def sync(self) -> None:
-        self._messages.sync()
-
-    def durable(self) -> int:
-        return self._messages.synced_offset
-
-    def advance(self, mark: int) -> None:
-        """Committing does it."""
-
-    def finish(
-        self, items: list[PendingAccept], staged: StagedBatches | None, error: TernError | None
-    ) -> None:
-        if staged is not None:
-            if error is None:
-                self._messages.commit(staged)
-            else:
-                self._messages.abandon(staged)
-        self._told(items, error)
 
 
 def _check_topic(
