@@ -184,7 +184,11 @@ class GroupLife(Life):
             checkpoint(self.candidate)
             return
         self.leading.settle()
-        self.store.checkpoint(self.store.checkpoints.snapshot(self.engine.hours))
+        now = self.store.checkpoints.snapshot(self.engine.hours)
+        self.store.checkpoint(now)
+        if self.store.known is now:
+            self.engine.hours.dropped(self.leading.remove(now.dropping))
+            self.store.checkpoints.trim()
 
     def copy(self, member: Member) -> None:
         assert member.replica is not None

@@ -104,7 +104,7 @@ class Acceptor:
     def _check(self, batch: bytearray | memoryview, incoming: Incoming) -> None:
         failed = self._store.failed
         if failed is not None:
-            raise type(failed)(failed.message)
+            raise failed.copy()
         if not incoming.delayed:
             raise BadRequest("these messages have no due time; send them to a broker")
         if len(batch) > SIZE_MAX:

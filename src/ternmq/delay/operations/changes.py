@@ -122,5 +122,5 @@ class Changes:
         if error is not None:
             if self._engine.store.failed is None:
                 self._engine.undecided(hour, rows, book.due_of(row.row, row.due_ms))
-            raise type(error)(error.message, **error.details)
+            raise error.copy()
         return DelayChanged(result=_DONE[request.action], due_at_ms=due_ms)

@@ -91,7 +91,7 @@ class Scheduler:
                 return False
             unreadable = self._unreadable.get(hour.start)
             if unreadable is not None:
-                raise type(unreadable[1])(unreadable[1].message)
+                raise unreadable[1].copy()
             self._more.set()
             await self._next_progress()
         return True
