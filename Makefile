@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 MARKDOWN_TESTS := tests/tidy/test_documents.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-long check sync bench sim docs clean test-tools
+.PHONY: help install up test test-long check sync bench sim fuzz docs clean test-tools
 .SILENT:
 
 help: ## List the verbs
@@ -87,6 +87,9 @@ walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--on
 
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
+
+fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000")
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 docs: install ## Check the links in every markdown file
 	$(BIN)/python -m pytest $(MARKDOWN_TESTS)

@@ -61,7 +61,7 @@ from ternmq.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from ternmq.core.version import VERSION
+from ternmq.core.process import VERSION
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.topics import TopicSettings
 

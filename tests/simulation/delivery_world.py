@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
@@ -29,6 +30,7 @@ from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.messages.pull import DELIVERED, Ack, Acked, Done, Join, Joined, Pull
+from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
@@ -192,7 +194,7 @@ class World:
             gate=Alone(),
             listener=cast(Any, None),
             url="",
-            draining=lambda: False,
+            drainable=SimpleNamespace(standing=Standing(broker_group="b")),
             cold_below=lambda: None,
         )
         self._parts = BrokerParts(self.config, store, self.names, self.clock, self.disk, member)

@@ -1,10 +1,9 @@
-"""What a broker that follows does besides copying: answers READ and who it is, keeps files small.
+"""A broker that follows, besides copying: it answers READ, SEEK and STATUS, and keeps files small.
 
 What the master calls safe is visible here. What the master removed is removed here too.
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from ternmq.core.log import get_logger
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
+from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.prometheus import server_figures
@@ -41,8 +40,9 @@ class BrokerFollower:
 
     epoch = 0
 
-    def __init__(self, context: MemberContext, store: Store) -> None:
+    def __init__(self, context: MemberContext, store: Store, progress: FollowProgress) -> None:
         self._context = context
+        self._progress = progress
         self._store = store
         self._fetcher = Fetcher(store.messages)
         self._topics = TopicNames(context.directory, auto_create=False, body_size_max=1)
@@ -62,10 +62,6 @@ class BrokerFollower:
             member=context.me,
             started_at_ms=context.clock.now_ms(),
         )
-        self.lag: Callable[[], int] = lambda: -1
-        """Bytes of messages that the master has and this replica has not; -1: not known."""
-        self.trouble = "not following yet"
-        """Why it does not follow at present; empty while it does."""
         self._lacked = (-1, 0, 0)
         """Where the master's history parted from this one, where this one ended; how many rows were
         perhaps acknowledged here and are not there."""
@@ -98,12 +94,13 @@ class BrokerFollower:
 
     def status(self, query: StatusQuery) -> Status:
         """What this replica says about itself."""
+        trouble = self._progress.trouble
         return self._server.status(
-            f"replica: {self.trouble}" if self.trouble else self._well(),
+            f"replica: {trouble}" if trouble else self._well(),
             self._server.free(),
             topics=[self._topic_status(name) for name in query.topics],
             epoch=self._context.member.accepted_epoch,
-            lag=self.lag(),
+            lag=self._progress.lag(),
         )
 
     def _well(self) -> str:

@@ -18,7 +18,7 @@ from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler, PullHooks
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.groups.groups import ConsumerGroups
-from ternmq.broker.limits.send_limits import SendLimits
+from ternmq.broker.limits.send_limits import Drainable, SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
@@ -27,7 +27,7 @@ from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.maintenance.retention import RetainedLog, Retention, RetentionPlan
 from ternmq.broker.maintenance.timers import BrokerTimers
 from ternmq.broker.operations.admin import AdminCommands
-from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin, RefusedAdmin
+from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.prometheus import Scraper
@@ -81,8 +81,8 @@ class BrokerMember:
     listener: Listener
     url: str
     """The meta servers by which it finds other brokers; empty: it finds none."""
-    draining: Callable[[], bool]
-    """Do producers have to send to another broker group?"""
+    drainable: Drainable
+    """Says whether producers have to send to another broker group."""
     cold_below: Callable[[], int | None]
     """The offset below which bytes are left to replicas; None: nothing is."""
 
@@ -252,7 +252,7 @@ class BrokerParts:
             topics=self.topics,
             committer=self.committer,
             producers=self.store.producers,
-            limits=SendLimits(self._directory.topic, self._clock.monotonic, self._member.draining),
+            limits=SendLimits(self._directory.topic, self._clock.monotonic, self._member.drainable),
             traffic=self.traffic,
             slots=self.slots,
             clock=self._clock,
@@ -357,13 +357,13 @@ class BrokerParts:
             admin=self.admin,
             stats=self.stats,
             status=self.status,
-            dead_letter_admin=DeadLetterAdmin(
+            dead_letter_commands=DeadLetterCommands(
                 topics=topics,
                 consumers=self.consumers,
                 review_queue=queue,
                 internal_producer=producer,
             ),
-            refused_admin=RefusedAdmin(
+            refused_commands=RefusedCommands(
                 topics=topics, review_queue=queue, internal_producer=producer
             ),
             group_replays=GroupReplays(

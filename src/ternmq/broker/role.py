@@ -16,7 +16,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FrameRouter, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, FrameRouter, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
@@ -113,7 +113,7 @@ class BrokerReplicatedStore:
             gate=leader,
             listener=context.listener,
             url=self._url,
-            draining=lambda: context.standing.draining,
+            drainable=context,
             cold_below=lambda: _cold_below(context.config, self._store, leader),
         )
         parts = BrokerParts(
@@ -123,8 +123,8 @@ class BrokerReplicatedStore:
         context.topic_changed = parts.admin.topic_changed
         return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
-    def copying(self, context: MemberContext) -> BrokerFollower:
-        self._follower = BrokerFollower(context, self._store)
+    def copying(self, context: MemberContext, progress: FollowProgress) -> BrokerFollower:
+        self._follower = BrokerFollower(context, self._store, progress)
         return self._follower
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.operations.admin import AdminCommands
-from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin, RefusedAdmin
+from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.group_replay import GroupReplays
 from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
 from ternmq.broker.operations.stats import BrokerStats
@@ -68,8 +68,8 @@ class BrokerHandlers:
     admin: AdminCommands
     stats: BrokerStats
     status: LeaderStatus
-    dead_letter_admin: DeadLetterAdmin
-    refused_admin: RefusedAdmin
+    dead_letter_commands: DeadLetterCommands
+    refused_commands: RefusedCommands
     group_replays: GroupReplays
     stopped_keys: StoppedKeys
     lookup: MessageLookup
@@ -119,12 +119,12 @@ class BrokerRouter:
             Command.KEY_RESUME: later(order_keys.KeyResume, to.stopped_keys.resume),
             Command.CONSUMER_PAUSE: later(ConsumerPause, admin.pause_consumer),
             # What was kept for people.
-            Command.DEAD_OPEN: later(dead_letters.DeadFind, to.dead_letter_admin.open),
-            Command.DEAD_RESEND: later(dead_letters.DeadHandle, to.dead_letter_admin.resend),
-            Command.DEAD_DELETE: later(dead_letters.DeadHandle, to.dead_letter_admin.delete),
-            Command.REFUSED_OPEN: later(dead_letters.RefusedFind, to.refused_admin.open),
-            Command.REFUSED_RESEND: later(dead_letters.RefusedHandle, to.refused_admin.resend),
-            Command.REFUSED_DELETE: later(dead_letters.RefusedHandle, to.refused_admin.delete),
+            Command.DEAD_OPEN: later(dead_letters.DeadFind, to.dead_letter_commands.open),
+            Command.DEAD_RESEND: later(dead_letters.DeadHandle, to.dead_letter_commands.resend),
+            Command.DEAD_DELETE: later(dead_letters.DeadHandle, to.dead_letter_commands.delete),
+            Command.REFUSED_OPEN: later(dead_letters.RefusedFind, to.refused_commands.open),
+            Command.REFUSED_RESEND: later(dead_letters.RefusedHandle, to.refused_commands.resend),
+            Command.REFUSED_DELETE: later(dead_letters.RefusedHandle, to.refused_commands.delete),
             # Looking.
             Command.LEDGER: now(groups.GroupFind, to.status.ledger),
             Command.STATUS: now(StatusQuery, to.status.status),

@@ -1,4 +1,4 @@
-"""Topic names on a broker: who may use them, and making them when they are first used."""
+"""Topic names on a broker: which applications may use one, and its creation on first use."""
 
 from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name

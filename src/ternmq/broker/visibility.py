@@ -1,4 +1,4 @@
-"""Who learns that messages are visible, once they are safe.
+"""Visibility: what the parts of a broker are told once messages are safe.
 
 On a leader: the cache of stored batches, the counters, waiting pulls and waiting reads, in this
 order; and order-key slots, where a transaction was committed. On a follower: the cache and waiting
@@ -53,7 +53,8 @@ class LeaderVisibility:
         for topic_id, (end, rows, size) in grown.items():
             self._traffic.stored(topic_id, rows, size)
             self._pull_handler.grew(topic_id, end)
-            self._read_handler.grew(topic_id)
+            if topic_id in self._read_handler.waiting:
+                self._read_handler.grew(topic_id)
 
 
 class FollowerVisibility:

@@ -1,15 +1,12 @@
-"""This process: its release, for HELLO, and what it uses, for STATUS."""
+"""This process: its version, for HELLO, and what it uses, for STATUS."""
 
 import resource
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
-
-@cache
-def release() -> str:
-    """As pip knows it. Looked up once: reading the metadata of a package takes a millisecond."""
-    return version("ternmq")
+VERSION = "0.1.0"
+"""Of this package; written here and nowhere else, `pyproject.toml` reads it from here. Not from the
+metadata of an installed package: sources also run where nothing is installed, as on a Spark
+executor that got them in an archive."""
 
 
 def own_cpu_s() -> float:

@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 
-from ternmq.core.process import release
+from ternmq.core.process import VERSION
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 
@@ -13,7 +13,7 @@ def server_hello(app: str) -> Hello:
     return Hello(
         protocol=PROTOCOL_VERSION,
         app=app,
-        version=release(),
+        version=VERSION,
         session=secrets.token_bytes(16),
         host=socket.gethostname(),
         pid=os.getpid(),

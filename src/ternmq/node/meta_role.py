@@ -11,7 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
-from ternmq.core.process import release
+from ternmq.core.process import VERSION
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
@@ -61,7 +61,7 @@ async def serving_meta_role(
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
             node=socket.gethostname(),
-            version=release(),
+            version=VERSION,
             address=meta_address(config),
             data_dir=config.data_dir,
             started_at_ms=clock.now_ms(),

@@ -32,7 +32,7 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.core.loop_watch import watch_loop
-from ternmq.core.process import release
+from ternmq.core.process import VERSION
 from ternmq.metrics.histogram import Histogram
 from ternmq.metrics.samples import Samples, Source
 from ternmq.metrics.table import METRICS
@@ -176,7 +176,7 @@ async def serving_metrics(
     lag = Histogram()
 
     async def node(out: Samples) -> None:
-        out.add("tern_node_info", 1, release(), config.broker_group)
+        out.add("tern_node_info", 1, VERSION, config.broker_group)
         out.histogram("tern_loop_lag_seconds", lag)
 
     gatherer = Gatherer([node, *sources])

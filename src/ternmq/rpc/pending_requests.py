@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable
 
 from ternmq.core.errors import TernError
-from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
@@ -20,8 +20,6 @@ from ternmq.wire.numbers import Flag
 from ternmq.wire.record import Record, pack
 
 TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
-
-log = get_logger()
 
 
 class _Asked:
@@ -80,8 +78,8 @@ class PendingRequests:
             asked.answer(await working)
         except TernError as error:
             asked.fail(error)
-        except Exception:
-            log.exception("request failed by a bug", command=asked.command)
+        except Exception as bug:
+            BUGS.report(bug, command=asked.command)
             asked.fail(TernError("the server failed to handle this request; its log says why"))
         finally:
             asked.peer.release(size)

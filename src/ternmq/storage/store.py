@@ -13,10 +13,11 @@ has only raw bytes to cut. A member that is alone in sync opens without: all it 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
+from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.core.log import get_logger
 from ternmq.storage import bootstrap
 from ternmq.storage.bootstrap import BootstrapState
@@ -32,7 +33,7 @@ from ternmq.storage.files.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bas
 from ternmq.storage.index.index import MessageIndex
 from ternmq.storage.loader import Loader, LoadMarks
 from ternmq.storage.log import recovery
-from ternmq.storage.log.epoch_history import EpochHistory, redo_cut
+from ternmq.storage.log.epoch_history import EpochHistory, LogPair, redo_cut
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.log.retention_rules import Segment
@@ -98,17 +99,14 @@ class Store:
         suffix: bool = False,
         on_corrupt: OnCorrupt | None = None,
     ) -> "Store":
-        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`.
-
-        With `suffix` what is not known to be safe stays invisible until `advance`. `on_corrupt` is
-        asked about messages that turn out to be damaged later.
-        """
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`. With
+        `suffix` what is not known to be safe stays invisible until `advance`."""
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
         store._prepare()
         bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
-        store._open_messages(known, suffix=suffix, on_corrupt=on_corrupt)
+        store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
         unclean.note(disk, store._paths, forgetful=config.flush == "async", keep=True)
@@ -156,9 +154,7 @@ class Store:
             self.report.notes.append(error.message)
             return Checkpoint()
 
-    def _open_messages(
-        self, known: Checkpoint, *, suffix: bool, on_corrupt: OnCorrupt | None
-    ) -> None:
+    def _open_messages(self, known: Checkpoint, suffix: bool, on_corrupt: OnCorrupt | None) -> None:
         self._message_segments = SegmentedLog(
             self._disk,
             self._paths.message,
@@ -314,28 +310,11 @@ class Store:
         """Cut both logs off here; blocks, on the writer thread, while nothing is written. Killed in
         the middle, the next start finishes it. Raises `Diverged` and leaves everything as it is
         where that would touch what is safe."""
-        safe = self.messages.safe_offset, self.pulls.safe_offset
-        if message_to < safe[0] or pull_to < safe[1]:
-            raise Diverged(
-                f"the master's history ends at {message_to} (messages) and {pull_to} (records); "
-                f"{safe[0]} and {safe[1]} were acknowledged here, so it lacks some of it. Nothing "
-                "is deleted. Promote a member that has it, or move this directory aside",
-                message_to=message_to,
-                pull_to=pull_to,
-                message_safe=safe[0],
-                pull_safe=safe[1],
-            )
-        if message_to >= self.messages.end and pull_to >= self.pulls.end:
-            self.messages.cut(self.messages.end)
-            self.pulls.cut(self.pulls.end)
-            return
-        log.warning(
-            "the logs are cut where the master's history differs",
-            message_from=self.messages.end,
-            message_to=message_to,
-            pull_from=self.pulls.end,
-            pull_to=pull_to,
-        )
+        logs = LogPair(self.messages, self.pulls, name="records", key="pull")
+        lower = partial(self._lower_checkpoint, message_to, pull_to)
+        self._history.truncate(logs, message_to, pull_to, before=lower)
+
+    def _lower_checkpoint(self, message_to: int, pull_to: int) -> None:
         self._write_checkpoint(
             replace(
                 self._last,
@@ -343,16 +322,6 @@ class Store:
                 pull_durable=min(self._last.pull_durable, pull_to),
             )
         )
-        try:
-            self._history.intend_cut(message_to, pull_to)
-            self.messages.cut(message_to)
-            self.pulls.cut(pull_to)
-            self._history.cut_done()
-        except (DiskFull, DiskFailed) as error:
-            # The intent may be on disk: what is written from here on would be cut off with it.
-            for segments in (self._message_segments, self._pull_segments):
-                segments.fail("a cut was not finished", error)
-            raise
 
     def base_state(self) -> bytes:
         """What an empty replica needs of what is no longer in the logs; blocks, on the writer

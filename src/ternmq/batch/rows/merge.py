@@ -220,7 +220,10 @@ def _texts(
 
 
 def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece]:
-    present = [any(owner == column for owner, _ in view.parts()) for view, _ in sources]
+    present = [
+        any(owner == column and place[3] == kind for (owner, _), place in view.parts().items())
+        for view, _ in sources
+    ]  # A column that this version does not know may have another type in another batch.
     valid = np.concatenate(
         [
             unpack_bits(view.buffer(column, ColumnPart.VALIDITY), view.count)[rows]
@@ -291,7 +294,8 @@ def _map(sources: Sequence[ChosenRows], column: int) -> list[Piece]:
     names: list[tuple[np.ndarray, np.ndarray]] = []
     values: list[tuple[np.ndarray, np.ndarray]] = []
     for view, rows in sources:
-        if view.buffer(column, ColumnPart.VALUE_TYPES) is None:
+        types_part = view.parts().get((column, ColumnPart.VALUE_TYPES))
+        if types_part is None or types_part[3] != Type.MAP:
             counts.append(np.zeros(len(rows), np.int64))
             continue
         kinds = _numbers(view, column, ColumnPart.VALUE_TYPES, "u1")

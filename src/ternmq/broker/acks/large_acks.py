@@ -1,4 +1,4 @@
-"""Requests that fail many rows, settled a slice at a time, so that they hold up nobody else.
+"""Large acks: requests that fail many rows, settled a slice at a time to keep the loop free.
 
 Such a request is milliseconds of work, and a storm of failures is thousands of them. They wait in
 one line; a slice is settled in one turn of the loop, and then the loop is free for as long as that

@@ -2,7 +2,7 @@
 
 Every outcome that a consumer reports is applied to the lane of its group at once; what the rest of
 the broker has to do about it (write, move to the dead letters, hand out) is returned as a
-`Settlement`. The moment and the chance of a retry are handed in. Never writes and never wakes
+`SettleResult`. The moment and the chance of a retry are handed in. Never writes and never wakes
 anything: `ack.py` does.
 """
 
@@ -49,7 +49,7 @@ class SettleMoment:
 
 
 @dataclass(slots=True)
-class Settlement:
+class SettleResult:
     """What became of the rows of a request, and what has to follow."""
 
     settled: int = 0
@@ -74,9 +74,9 @@ class Settlement:
             self.freed.append(group)
 
 
-def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment) -> Settlement:
+def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment) -> SettleResult:
     """Apply what a consumer says about rows that it was handed."""
-    found = Settlement()
+    found = SettleResult()
     rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
     for item, acked in _steps(done):
         group = _group_of(consumer, item.lease)
@@ -96,7 +96,7 @@ def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment
 
 
 def _retry(
-    found: Settlement,
+    found: SettleResult,
     group: ConsumerGroup,
     item: Done,
     moment: SettleMoment,
@@ -115,7 +115,7 @@ def _retry(
     found.count(group, result)
 
 
-def _reject(found: Settlement, group: ConsumerGroup, item: Done, moment: SettleMoment) -> None:
+def _reject(found: SettleResult, group: ConsumerGroup, item: Done, moment: SettleMoment) -> None:
     """The rows move to the dead letters now; they are settled when their copies are safe."""
     pieces = group.lane.begin_move(item.lease, item.first, item.end)
     count = sum(end - first for first, end, _ in pieces)

@@ -18,6 +18,7 @@ from ternmq.discovery.hidden_topics import consume_limit
 from ternmq.wire.messages.groups import GroupSettings
 from ternmq.wire.messages.topics import Topic
 
+_APP_PREFIX = consume_limit("")
 LEASES_MAX = 100_000
 """Leases of one lane at a time, whatever its settings say: each costs memory and a deadline."""
 
@@ -75,7 +76,7 @@ class ConsumeLimits:
                     0, 0, "too many messages of this consumer are in flight", alone=True
                 )
         own = self._gate(group) if settings.rate or settings.bytes_rate else None
-        app = self._apps.of(self._find(consume_limit(_app(consumer))))
+        app = self._apps.of(self._find(_APP_PREFIX + _app(consumer)))
         if own is None and app is None:
             return PullAllowance(rows, size_max)
         return self._below(own, app, rows, size_max)
@@ -89,7 +90,7 @@ class ConsumeLimits:
         self._traffic.handed_out(group.id, rows, size)
         if group.settings.rate or group.settings.bytes_rate:
             self._gate(group).take(rows, size)
-        app = self._apps.of(self._find(consume_limit(_app(consumer))))
+        app = self._apps.of(self._find(_APP_PREFIX + _app(consumer)))
         if app is not None:
             app.take(rows, size)
 

@@ -1,4 +1,4 @@
-"""Who consumes: joining, renewing and leaving a group, and what a lost connection means.
+"""JOIN, RENEW and LEAVE: consumers of groups, and what a lost connection means for their rows.
 
 A consumer that leaves gives its rows back at once. One whose connection is lost keeps them for a
 grace period: if it comes back in time it presents its leases and goes on, else the rows go to

@@ -130,7 +130,10 @@ class PullHandler:
 
     def grew(self, topic_id: int, end: int) -> None:
         """More messages of a topic are safe."""
-        for group in self._groups.of_topic(topic_id):
+        groups = self._groups.by_topic.get(topic_id)
+        if groups is None:
+            return
+        for group in groups.values():
             group.lane.grow(end)
             if group.waiting_pulls:
                 self.feed(group)
@@ -268,14 +271,17 @@ class PullHandler:
             self._spawn(self._answer_cold(waiting, handouts))
             return
         batches = None
+        failed_before = any(handout.failure_notes for handout in handouts)
+        texts = self._failure_texts
         try:
-            if all(self._failure_texts.at_hand(handout.failures()) for handout in handouts):
+            if not failed_before or all(texts.at_hand(h.failures()) for h in handouts):
                 batches = self._fetcher.now(entries)
         except Corrupt:
             pass  # The thread finds out which ones.
         if batches is not None:
-            known = [_explained(h, self._failure_texts.in_memory(h.failures())) for h in handouts]
-            self._send(waiting, known, batches)
+            if failed_before:
+                handouts = [_explained(h, texts.in_memory(h.failures())) for h in handouts]
+            self._send(waiting, handouts, batches)
             return
         if below is not None:
             self._spawn(self._answer_cold(waiting, handouts))

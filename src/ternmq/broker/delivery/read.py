@@ -58,7 +58,8 @@ class ReadHandler:
         self._fetcher = fetcher
         self._topics = topics
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
+        self.waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
+        """By topic: reads at its end."""
         self._reading: set[asyncio.Task[None]] = set()
         self.taken: dict[int, int] = {}
         """Up to which sequence delay servers have taken their own topics: where they read on."""
@@ -92,7 +93,7 @@ class ReadHandler:
         key = (peer, correlation)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
-        self._waiting.setdefault(topic_id, {})[key] = (request, timer)
+        self.waiting.setdefault(topic_id, {})[key] = (request, timer)
 
     async def seek(self, request: Seek) -> Sought:
         """The SEEK command: where to read."""
@@ -100,7 +101,7 @@ class ReadHandler:
 
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""
-        for (peer, correlation), (request, timer) in self._waiting.pop(topic_id, {}).items():
+        for (peer, correlation), (request, timer) in self.waiting.pop(topic_id, {}).items():
             _stop_waiting(peer, timer)
             if peer.writable:
                 self.read(peer, correlation, topic_id, request)
@@ -109,20 +110,20 @@ class ReadHandler:
 
     def refuse(self, topic_id: int, error: TernError) -> None:
         """The topic is gone."""
-        for (peer, correlation), (_, timer) in self._waiting.pop(topic_id, {}).items():
+        for (peer, correlation), (_, timer) in self.waiting.pop(topic_id, {}).items():
             _stop_waiting(peer, timer)
             peer.fail(_READ, correlation, error)
 
     def stop(self) -> None:
-        for topic_id in list(self._waiting):
+        for topic_id in list(self.waiting):
             self.refuse(topic_id, Unavailable("the broker is stopping; connect again in a moment"))
 
     def _expire(self, topic_id: int, key: tuple[Peer, int]) -> None:
-        waiting = self._waiting.get(topic_id, {})
+        waiting = self.waiting.get(topic_id, {})
         request, timer = waiting.pop(key)
         _stop_waiting(key[0], timer)
         if not waiting:
-            self._waiting.pop(topic_id, None)
+            self.waiting.pop(topic_id, None)
         key[0].answer(_READ, key[1], DELIVERED.pack(0, 0, request.sequence))
 
     def _serve(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> bool:

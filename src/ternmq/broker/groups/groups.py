@@ -1,10 +1,7 @@
-"""The groups of a broker: each lane with its names, consumers and waiting requests, and replay.
-replay.
+"""All consumer groups of a broker: found by topic and name, woken when due, replayed at start.
 
-A group on a topic has a `Lane` (the state machine) and around it what lives only while the broker
-does: consumers, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
-records and, at start, pull-log records back into lanes. It does no I/O: records go to whoever was
-handed in as `record`.
+Turns changes of lanes into pull-log records and, at start, pull-log records back into lanes. It
+does no I/O: records go to the `record` that is handed in.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +76,8 @@ class ConsumerGroups:
         self._record = record
         self._on_settled = on_settled
         self._failure_cache = FailureCache()
-        self._by_topic: dict[int, dict[str, ConsumerGroup]] = {}
+        self.by_topic: dict[int, dict[str, ConsumerGroup]] = {}
+        """By topic id, then by name; for looking only."""
         self._wakes: list[tuple[int, int, ConsumerGroup]] = []
         self._lease = 0
         self._ticket = 0
@@ -87,7 +85,7 @@ class ConsumerGroups:
     # -- finding
 
     def find(self, topic_id: int, name: str) -> ConsumerGroup | None:
-        return self._by_topic.get(topic_id, {}).get(name)
+        return self.by_topic.get(topic_id, {}).get(name)
 
     def get(self, topic_id: int, topic: str, name: str) -> ConsumerGroup:
         group = self.find(topic_id, name)
@@ -99,10 +97,10 @@ class ConsumerGroups:
         return group
 
     def of_topic(self, topic_id: int) -> Iterable[ConsumerGroup]:
-        return self._by_topic.get(topic_id, {}).values()
+        return self.by_topic.get(topic_id, {}).values()
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
-        for groups in self._by_topic.values():
+        for groups in self.by_topic.values():
             yield from groups.values()
 
     def now(self) -> int:
@@ -136,15 +134,15 @@ class ConsumerGroups:
     # -- changing
 
     def add(self, group: ConsumerGroup) -> None:
-        self._by_topic.setdefault(group.topic_id, {})[group.name] = group
+        self.by_topic.setdefault(group.topic_id, {})[group.name] = group
 
     def remove(self, group: ConsumerGroup) -> None:
         group.deleted = True
-        named = self._by_topic.get(group.topic_id, {})
+        named = self.by_topic.get(group.topic_id, {})
         if named.get(group.name) is group:
             del named[group.name]
         if not named:
-            self._by_topic.pop(group.topic_id, None)
+            self.by_topic.pop(group.topic_id, None)
         if group.pending_confirms:
             self._on_settled(group)
 

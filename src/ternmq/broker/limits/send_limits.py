@@ -1,4 +1,4 @@
-"""Who may send how much: the limits of topics and applications, asked once for each batch (J13).
+"""Limits of sending, of topics and of applications: asked once for each batch (J13).
 
 Limits are settings of topics, an application's are those of a topic of our own; all are found in
 memory, so a change counts from the next batch on. Either all gates let a batch pass and count it,
@@ -6,13 +6,16 @@ or one turns it away and none counts it. Gates live in memory: a restart fills e
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ternmq.broker.limits.token_bucket import Gate
 from ternmq.core.errors import OverLimit
 from ternmq.discovery.hidden_topics import send_limit
 from ternmq.rpc.peer import Peer
+from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic
 
+_APP_PREFIX = send_limit("")
 GATES_MAX = 100_000
 """Topics and applications with a limit that are remembered; beyond, all begin anew."""
 
@@ -40,6 +43,13 @@ class Gates:
         return gate
 
 
+class Drainable(Protocol):
+    """A member of a broker group, as far as producers are sent away from it."""
+
+    @property
+    def standing(self) -> Standing: ...
+
+
 class SendLimits:
     """Asked by PUBLISH."""
 
@@ -47,17 +57,17 @@ class SendLimits:
         self,
         find: Callable[[str], Topic | None],
         now: Callable[[], float],
-        draining: Callable[[], bool],
+        member: Drainable,
     ) -> None:
-        self.draining = draining
-        """Do producers have to send to another broker group?"""
         self._find = find
+        self.member = member
+        """Asked whether producers have to send to another broker group."""
         self._gates = Gates(now)
 
     def turn_away(self, topic: Topic, peer: Peer, rows: int, size: int) -> OverLimit | None:
         """Count a batch, or say why it may not pass now."""
         app = peer.hello.app if peer.hello else ""
-        app_topic = self._find(send_limit(app))
+        app_topic = self._find(_APP_PREFIX + app)
         by_topic, by_app = self._gates.of(topic), self._gates.of(app_topic)
         if by_topic is None and by_app is None:
             return None

@@ -1,5 +1,4 @@
-"""What people do with messages that were kept for them: see which are open, send them again, delete
-them (R13, D10).
+"""Dead and refused messages, as people handle them: list, send again, delete (R13, D10).
 
 Two kinds are kept, each in a hidden topic. A dead letter goes, when it is sent again, into the
 private lane of the group that it died in: no other group sees it, and it starts at attempt 1; the
@@ -37,7 +36,7 @@ from ternmq.wire.messages.topics import Topic
 DEATH_PROPERTIES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_PROPERTIES})
 
 
-class DeadLetterAdmin:
+class DeadLetterCommands:
     """The DEAD commands."""
 
     def __init__(
@@ -88,7 +87,7 @@ class DeadLetterAdmin:
         await self._internal_producer.store(lane_topic, [_copy(view, row)])
 
 
-class RefusedAdmin:
+class RefusedCommands:
     """The REFUSED commands."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The figures of a broker for Prometheus, worked out when somebody looks (R25, J13).
+"""The figures of a broker for Prometheus, worked out for each scrape (R25, J13).
 
 Everything comes from state that is there anyway; nothing is counted for single messages. A look
 walks over topics and groups in slices and lets the loop go on in between, so its cost is spread

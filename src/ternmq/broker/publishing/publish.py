@@ -183,7 +183,7 @@ class Publisher:
     def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
         """A producer that has not heard of the drain goes to another group now. What is bound to
         this group comes in until the end: order keys that live here, dispatches decided on."""
-        if not self._limits.draining() or from_delay_server(peer):
+        if not self._limits.member.standing.draining or from_delay_server(peer):
             return
         if BatchView(batch).buffer(Column.ORDER_KEY, ColumnPart.OFFSETS) is None:
             raise ReadOnly("this broker group is being drained: send to another one")

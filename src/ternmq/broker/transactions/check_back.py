@@ -1,4 +1,4 @@
-"""Asking producers what became of their transactions, and ending those that nobody ends.
+"""Check-back: asks producers about transactions left open, and ends those without an answer.
 
 Any live client of the same application that said it can answer (CHECKER) is asked, in turn: first
 some seconds after the last half batch, then at intervals, at most so many times. Without one the

@@ -9,7 +9,7 @@ not there. A sequence belongs to one broker group: where there are several, `bro
 which one is meant.
 """
 
-from ternmq.client.admin.dead_letters import DeadLetterAdmin
+from ternmq.client.admin.dead_letters import SetAsideAdmin
 from ternmq.client.admin.delays import Delays
 from ternmq.client.admin.groups import GroupAdmin
 from ternmq.client.admin.servers import ServerAdmin
@@ -17,7 +17,7 @@ from ternmq.client.admin.topics import TopicAdmin
 from ternmq.client.admin.transactions import TransactionAdmin
 
 
-class Admin(TopicAdmin, GroupAdmin, DeadLetterAdmin, TransactionAdmin, ServerAdmin):
+class Admin(TopicAdmin, GroupAdmin, SetAsideAdmin, TransactionAdmin, ServerAdmin):
     """`mq.admin`."""
 
     def tolerant(self) -> "Admin":

@@ -18,7 +18,7 @@ from ternmq.wire.record import Record, T
 Ranges = list[tuple[int, int]]
 
 
-class DeadLetterAdmin(AdminCalls):
+class SetAsideAdmin(AdminCalls):
     """Calls about messages that wait for a decision."""
 
     async def expired_dead_letters(self, group: str) -> int:

@@ -15,7 +15,7 @@ from ternmq.client.model.times import shown, time_from_ms
 from ternmq.core.errors import BadRequest
 
 
-class Settlement(Protocol):
+class SettleReceipt(Protocol):
     """What `ack`, `retry` and `reject` return: free when ignored; await it to be sure."""
 
     def __await__(self) -> Generator[Any, None, Any]: ...
@@ -29,7 +29,7 @@ class DeliverySource(Protocol):
         """The thread of the event loop; calls from others are passed on to it."""
 
     @property
-    def flushing(self) -> Settlement:
+    def flushing(self) -> SettleReceipt:
         """Await it to be sure."""
 
     def acked(self, delivery: "Delivery", row: int) -> None:
@@ -204,7 +204,7 @@ class NotLeased:
     """The source of messages from `read`: there is nothing to settle."""
 
     thread = 0
-    flushing: Settlement
+    flushing: SettleReceipt
 
     def acked(self, delivery: Delivery, row: int) -> None:
         raise _not_leased()

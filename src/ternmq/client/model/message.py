@@ -13,7 +13,7 @@ from ternmq.client.model.delivery import (
     Delivery,
     Fence,
     Outcome,
-    Settlement,
+    SettleReceipt,
     reject_outcome,
     retry_outcome,
 )
@@ -115,7 +115,7 @@ class Message:
         """Acked, given back or rejected already."""
         return bool(self._delivery.settled[self._row])
 
-    def ack(self) -> Settlement:
+    def ack(self) -> SettleReceipt:
         """Handled. Sent along with others soon; await the result to know that it arrived."""
         delivery = self._delivery
         source = delivery.source
@@ -127,18 +127,18 @@ class Message:
 
     def retry(
         self, after: float | None = None, reason: str = "", error: BaseException | None = None
-    ) -> Settlement:
+    ) -> SettleReceipt:
         """Not handled: deliver it again, after a while that the group's policy says, or `after`.
 
         `error` is what went wrong: the next attempt sees it as `last_error`.
         """
         return self._settle(retry_outcome(after, reason, error))
 
-    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
+    def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Never deliver it to this group again; it is kept as a dead letter."""
         return self._settle(reject_outcome(reason, error))
 
-    def _settle(self, outcome: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._delivery.source
         rows = (self._row, self._row + 1)
         if get_ident() == source.thread:
@@ -168,11 +168,11 @@ class HeldMessage(Message):
         self.given_back = False
         """The handler has said `retry` or `reject`: nothing of its work may count."""
 
-    def ack(self) -> Settlement:
+    def ack(self) -> SettleReceipt:
         """Does nothing: the inbox acks the message after the commit."""
         return self._delivery.source.flushing
 
-    def _settle(self, outcome: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> SettleReceipt:
         self.given_back = True
         return super()._settle(outcome)
 
@@ -258,21 +258,21 @@ class MessageBatch:
         """Every message of it is acked, given back or rejected already."""
         return all(delivery.settled.find(0, first, end) < 0 for delivery, first, end in self._parts)
 
-    def ack(self) -> Settlement:
+    def ack(self) -> SettleReceipt:
         """All messages that are not settled yet are handled."""
         return self._settle(ACK)
 
     def retry(
         self, after: float | None = None, reason: str = "", error: BaseException | None = None
-    ) -> Settlement:
+    ) -> SettleReceipt:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
         return self._settle(retry_outcome(after, reason, error))
 
-    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
+    def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Keep all that are not settled yet as dead letters."""
         return self._settle(reject_outcome(reason, error))
 
-    def _settle(self, outcome: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._parts[0][0].source
         here = get_ident() == source.thread
         for delivery, first, end in self._parts:

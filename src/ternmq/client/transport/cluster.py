@@ -14,8 +14,8 @@ from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
 from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
-from ternmq.core.version import VERSION
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
 from ternmq.rpc.connection import Connection, request

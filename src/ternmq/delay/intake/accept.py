@@ -1,4 +1,4 @@
-"""Taking delayed messages from a producer: check, recognise repeats, store, answer when safe.
+"""PUBLISH of delayed messages: check, recognise repeats, store, answer when safe.
 
 Refused for good: a batch without due times, one due too far ahead, one too large to be sent on with
 what dispatching adds to it. A repeat is answered with the first one's receipt; a repeat of a batch

@@ -18,8 +18,6 @@ from ternmq.delay.formats.decision import HEADER as DISPATCH
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.journal_record import HEADER, JournalFormat, Noted, pack, parse
 from ternmq.delay.store.hour_files import HourFiles
-from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.replica_input import Received
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
@@ -50,7 +48,7 @@ class StagedDecisions:
     written: bool = False
 
 
-class Journal(ReplicatedLog):
+class Journal(ReplicatedLog[StagedDecisions]):
     """Appends decisions, gives back what is safe."""
 
     def __init__(
@@ -61,7 +59,6 @@ class Journal(ReplicatedLog):
         self._files = files
         self._places: dict[int, int] = {}
         """Where the next record of an hour goes, of hours about which was decided here."""
-        self._in_flight: StagedDecisions | None = None
 
     @property
     def derivable(self) -> int:
@@ -73,8 +70,7 @@ class Journal(ReplicatedLog):
     def stage(self, items: list[Deciding], *, scheduled: int, sync: bool) -> StagedDecisions:
         """Give decisions their places; memory only. `done` alone need not be synced: losing it
         costs one repeat, which the broker recognises."""
-        assert self._in_flight is None, "commit or abandon the group before"
-        plan, durable_to, places = self._log.plan(), self._log.synced, self._places
+        plan, durable_to, places = self._plan(), self._log.synced, self._places
         before: dict[int, int] = {}
         for item in items:
             hour, decision = item.hour, item.decision
@@ -107,17 +103,12 @@ class Journal(ReplicatedLog):
 
     def commit(self, staged: StagedDecisions, *, safe: bool = True) -> None:
         """With `safe=False` it is only written: `advance` says when the members have it."""
-        assert self._in_flight is staged
-        assert staged.written
-        self._in_flight = None
+        self._landed(staged)
         if safe:
             self.advance(staged.plan.end)
 
     def abandon(self, staged: StagedDecisions) -> None:
-        """Forget a group whose write failed."""
-        assert self._in_flight is staged
-        assert not staged.written, "what is written must be committed"
-        self._in_flight = None
+        super().abandon(staged)
         self._places.update(staged.places)
 
     def sync(self) -> None:
@@ -127,43 +118,16 @@ class Journal(ReplicatedLog):
         """Notice that the file was removed under us; any thread."""
         self._log.look()
 
-    def fail(self, event: str, error: TernError) -> None:
-        """Nothing is decided any more until a restart."""
-        self._log.fail(event, error)
-
     # Replication
-
-    def receive(self, offset: int, data: Buffer) -> None:
-        """Check bytes of the master and add them to what `take` gives; see the message log."""
-        assert self._in_flight is None, "a master does not receive"
-        self._receiving.add(offset, data)
-
-    def write_received(self, received: Received, *, sync: bool) -> None:
-        """Put what was received on disk; blocks. When this raises, none of it is there and
-        `forget_received` has to follow."""
-        plan = self._log.plan()
-        assert received.start == self._log.end
-        for _, record in received.records:
-            plan.place(record)
-        self._log.write(plan, sync=sync)
-        received.written = True
-
-    def forget_received(self) -> None:
-        """Drop what was received and not written: the log goes on at `end`; memory only."""
-        self._receiving.reset(self._log.end)
 
     def advance(self, to: int) -> None:
         """What is written below `to` is safe."""
         self.safe_offset = max(self.safe_offset, min(to, self._log.end))
 
     def cut(self, to: int) -> None:
-        """Cut off the suffix from `to` on; blocks. Use `DelayStore.truncate`."""
-        self._in_flight = None
         self._places.clear()
-        if to < self._log.end:
-            self._log.cut(to)
+        super().cut(to)
         self.safe_offset = min(self.safe_offset, to)
-        self.forget_received()
 
     # Reading
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, Unavailable
-from ternmq.core.process import release
+from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.wire.frame import Frame
@@ -70,7 +70,7 @@ class RoleSwitch:
         self._route = role.route
         self._welcome = Welcome(
             protocol=PROTOCOL_VERSION,
-            version=release(),
+            version=VERSION,
             role=self._said,
             node=self._config.broker_group,
             broker_group=self._config.broker_group,

@@ -64,14 +64,20 @@ class LeaderService(Protocol):
         """Write what waits; the store stays open."""
 
 
+class FollowProgress(Protocol):
+    """How a replica follows, for what it says about itself."""
+
+    trouble: str
+    """Why it does not follow at present; empty while it does."""
+
+    def lag(self) -> int:
+        """Bytes of messages that the master has and this replica has not; -1: not known."""
+
+
 class FollowerService(Protocol):
     """What a replica does besides copying; it is the role that answers clients, too."""
 
     epoch: int
-    trouble: str
-    """Why it does not follow at present; empty while it does."""
-    lag: Callable[[], int]
-    """Bytes of messages that the master has and this replica has not; -1: not known."""
 
     def route(self, peer: Peer, frame: Frame) -> None: ...
 
@@ -120,8 +126,8 @@ class ReplicatedStore(Protocol):
     def serving(self, site: MemberContext, leader: Leader) -> LeaderService:
         """The parts of a master; all that is in the logs counts."""
 
-    def copying(self, site: MemberContext) -> FollowerService:
-        """The parts of a replica."""
+    def copying(self, site: MemberContext, progress: FollowProgress) -> FollowerService:
+        """The parts of a replica; how it follows is asked of `progress`."""
 
     def close(self) -> None:
         """Blocks."""

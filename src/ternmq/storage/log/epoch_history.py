@@ -4,25 +4,45 @@ Every change is on disk before it is acted upon: an epoch before its first recor
 table of a master before its bytes are. A cut is written down as an intent, done, and struck out; a
 start that finds an intent does the cut again before anything else reads the logs, and nothing was
 written in between. Marks that reach beyond a cut are lowered before the intent is written.
+
+A broker's two logs are messages and records (the pull log), a delay server's messages and decisions
+(the journal): `LogPair`.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ternmq.core.errors import Corrupt
+from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Diverged
 from ternmq.core.log import get_logger
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log import leader_epochs
 from ternmq.storage.log.leader_epochs import MESSAGES, PULLS, Epochs, Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 log = get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class LogPair:
+    """The two logs of one member."""
+
+    messages: ReplicatedLog[Any]
+    second: ReplicatedLog[Any]
+    name: str
+    """Of the second one in errors, as a word: records, decisions."""
+    key: str
+    """And in their details: pull, decision."""
+
+    def details(self, event: str, message: int, second: int) -> dict[str, int]:
+        return {f"message_{event}": message, f"{self.key}_{event}": second}
+
+
 class EpochHistory:
-    """Which master wrote which part of the message log and the pull log (of a delay server: the
-    decisions journal)."""
+    """Which master wrote which part of both logs."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -75,6 +95,48 @@ class EpochHistory:
     def cut_done(self) -> None:
         if self.epochs.message_cut is not None or self.epochs.pull_cut is not None:
             self._write(replace(self.epochs, message_cut=None, pull_cut=None))
+
+    def truncate(
+        self, logs: LogPair, message_to: int, second_to: int, *, before: Callable[[], None]
+    ) -> None:
+        """Cut both logs off here; blocks, while nothing is written. `before` lowers marks that
+        reach further. Raises `Diverged` and leaves everything as it is where that would touch what
+        is safe."""
+        messages, second = logs.messages, logs.second
+        safe = messages.safe_offset, second.safe_offset
+        if message_to < safe[0] or second_to < safe[1]:
+            details = logs.details("to", message_to, second_to) | logs.details("safe", *safe)
+            raise Diverged(
+                f"the master's history ends at {message_to} (messages) and {second_to} "
+                f"({logs.name}); {safe[0]} and {safe[1]} were acknowledged here, so it lacks some "
+                "of it. Nothing is deleted. Promote a member that has it, or move this directory "
+                "aside",
+                **details,
+            )
+        if message_to >= messages.end and second_to >= second.end:
+            messages.cut(messages.end)
+            second.cut(second.end)
+            return
+        log.warning(
+            "the logs are cut where the master's history differs",
+            **logs.details("from", messages.end, second.end),
+            **logs.details("to", message_to, second_to),
+        )
+        before()
+        self.cut(logs, message_to, second_to)
+
+    def cut(self, logs: LogPair, message_to: int, second_to: int) -> None:
+        """The same without asking whether it may be."""
+        try:
+            self.intend_cut(message_to, second_to)
+            logs.messages.cut(message_to)
+            logs.second.cut(second_to)
+            self.cut_done()
+        except (DiskFull, DiskFailed) as error:
+            # The intent may be on disk: what is written from here on would be cut off with it.
+            logs.messages.fail("a cut was not finished", error)
+            logs.second.fail("a cut was not finished", error)
+            raise
 
     def _write(self, epochs: Epochs) -> None:
         self._disk.write_atomic(self._path, leader_epochs.encode(epochs))

@@ -46,7 +46,7 @@ from ternmq.storage.files.disk import Buffer
 from ternmq.storage.index.index import MessageIndex
 from ternmq.storage.log import recovery
 from ternmq.storage.log.append import Append, Ending, StagedBatches
-from ternmq.storage.log.replica_input import Received
+from ternmq.storage.log.replica_input import Record
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
@@ -92,7 +92,7 @@ def _as_it_is(error: Corrupt) -> TernError:
     return error
 
 
-class MessageLog(ReplicatedLog):
+class MessageLog(ReplicatedLog[StagedBatches]):
     """Appends and reads batches."""
 
     def __init__(
@@ -115,7 +115,6 @@ class MessageLog(ReplicatedLog):
         self._config = config
         self._sync_each = config.flush == "sync"
         self.stored_at_ms = 0  # Of the last batch; the next one's is never less.
-        self._in_flight: StagedBatches | None = None
         self._suffix = Suffix(source)
         self._synced_at = clock.monotonic()
         self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
@@ -132,8 +131,7 @@ class MessageLog(ReplicatedLog):
 
     def stage(self, appends: list[Append]) -> StagedBatches:
         """Give every batch its place; memory only. Raises `DiskFailed` once the log has failed."""
-        assert self._in_flight is None, "commit or abandon the group before"
-        plan = self._log.plan()
+        plan = self._plan()
         assert self.safe_offset == plan.end, "the suffix has to be safe first"
         place = plan.place
         ends: dict[int, int] = {}
@@ -210,11 +208,9 @@ class MessageLog(ReplicatedLog):
 
     def commit(self, staged: StagedBatches) -> None:
         """The written group is safe: make it visible."""
-        assert self._in_flight is staged
-        assert staged.written
+        self._landed(staged)
         self._derive(staged.appends, staged.ends, staged.plan.rolls, staged.plan.end)
         self.stored_at_ms = staged.stored_at_ms
-        self._in_flight = None
 
     def _derive(
         self, appends: list[Append], ends: dict[int, int], rolls: list[int], end: int
@@ -235,12 +231,6 @@ class MessageLog(ReplicatedLog):
         if self._index is not None:
             self._index.add(appends, bytes(records), end)
         self.safe_offset = end
-
-    def abandon(self, staged: StagedBatches) -> None:
-        """Forget a group whose write failed, or that was never written."""
-        assert self._in_flight is staged
-        assert not staged.written, "what is written must be committed"
-        self._in_flight = None
 
     def sync(self) -> None:
         """Put everything written on disk; blocks. An error is final."""
@@ -287,26 +277,11 @@ class MessageLog(ReplicatedLog):
 
     # Replication
 
-    def receive(self, offset: int, data: Buffer) -> None:
-        """Check bytes of the master and add them to what `take` gives; memory only. They follow on
-        `received_end`; what they end with need not be whole. Raises `ProtocolError`, `Corrupt`."""
-        assert self._in_flight is None, "a master does not receive"
-        self._suffix.hold(self._receiving.add(offset, data))
+    def _hold(self, records: list[Record]) -> None:
+        self._suffix.hold(records)
 
-    def write_received(self, received: Received, *, sync: bool) -> None:
-        """Put what was received on disk, or with `sync=False` into the operating system; blocks.
-        When this raises, none of it is there and `forget_received` has to follow."""
-        plan = self._log.plan()
-        assert received.start == self._log.end
-        for _, batch in received.records:
-            plan.place(batch)
-        self._write(plan, sync=sync)
-        received.written = True
-
-    def forget_received(self) -> None:
-        """Drop what was received and not written: the log goes on at `end`; memory only."""
-        self._receiving.reset(self._log.end)
-        self._suffix.cut(self._log.end)
+    def _let_go(self, end: int) -> None:
+        self._suffix.cut(end)
 
     def advance(self, to: int) -> list[Append]:
         """Make visible what is written below `to`, at most a piece of it; returns that. To be
@@ -338,12 +313,8 @@ class MessageLog(ReplicatedLog):
         return found
 
     def cut(self, to: int) -> None:
-        """Cut off the suffix from `to` on; blocks. Use `Store.truncate`, which can be redone."""
         assert to >= self.safe_offset
-        self._in_flight = None  # Written or not, it is of the past.
-        if to < self._log.end:
-            self._log.cut(to)
-        self.forget_received()
+        super().cut(to)
 
     # Reading
 

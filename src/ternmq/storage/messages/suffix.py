@@ -10,7 +10,7 @@ On the loop; a piece is small enough for that, and was written or scanned a shor
 
 from collections import deque
 
-from ternmq.batch.check import check_incoming
+from ternmq.batch.check import describe_stored
 from ternmq.batch.half import CONTROL, NO_SEQUENCE, read_decision, read_info
 from ternmq.batch.layout import (
     FIXED_SIZE,
@@ -18,7 +18,6 @@ from ternmq.batch.layout import (
     PRODUCER_CRC_AT,
     STAMP,
     STAMP_START,
-    STORED_SIZE_MAX,
 )
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
@@ -123,7 +122,7 @@ def append_of(offset: int, batch: memoryview) -> Append:
         )
         return append
     try:
-        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=half)
+        incoming = describe_stored(batch, half=half)
     except (ProtocolError, TooLarge):
         if half:
             raise

@@ -23,9 +23,8 @@ from typing import NamedTuple
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.recovery import Gap, Visit, scan
-from ternmq.storage.log.replica_input import Received
+from ternmq.storage.log.replica_input import Record
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.log.write_plan import WritePlan
@@ -78,7 +77,7 @@ Damaged = Callable[[list[Gap], list[int]], None]
 """Told of bytes that cannot be read, and of groups that have records but none that makes them."""
 
 
-class PullLog(ReplicatedLog):
+class PullLog(ReplicatedLog[StagedPulls]):
     """Appends and replays pull records."""
 
     def __init__(
@@ -101,7 +100,6 @@ class PullLog(ReplicatedLog):
         self._damaged = damaged
         self._survey: Survey | None = None
         self._counted = False  # Is all of `_needed` known?
-        self._in_flight: StagedPulls | None = None
         self._synced_at = clock.monotonic()
         self._needed: dict[int, dict[int, int]] = {}
         self._waiting: deque[Needed] = deque()  # Of the suffix.
@@ -110,8 +108,7 @@ class PullLog(ReplicatedLog):
 
     def stage(self, records: list[PullRecord]) -> StagedPulls:
         """Give records their offsets; memory only."""
-        assert self._in_flight is None, "commit or abandon the group before"
-        plan = self._log.plan()
+        plan = self._plan()
         durable_to = self._log.synced
         offsets: list[int] = []
         for record in records:
@@ -133,21 +130,14 @@ class PullLog(ReplicatedLog):
 
     def commit(self, staged: StagedPulls, *, safe: bool = True) -> None:
         """With `safe=False` it is only written: `advance` says when the members have it."""
-        assert self._in_flight is staged
-        assert staged.written
+        self._landed(staged)
         self._survey = None  # No longer all there is.
         for offset, record in zip(staged.offsets, staged.records, strict=True):
             if record.kind in _TELLING:
                 needed = Needed(offset, record.kind, record.group_id, record.lane_id)
                 self._waiting.append(needed)
-        self._in_flight = None
         if safe:
             self.advance(staged.plan.end)
-
-    def abandon(self, staged: StagedPulls) -> None:
-        assert self._in_flight is staged
-        assert not staged.written, "what is written must be committed"
-        self._in_flight = None
 
     def sync(self) -> None:
         self._synced_at = self._clock.monotonic()
@@ -162,26 +152,15 @@ class PullLog(ReplicatedLog):
 
     # Replication
 
-    def receive(self, offset: int, data: Buffer) -> None:
-        """Check bytes of the master and add them to what `take` gives; see the message log."""
-        assert self._in_flight is None, "a master does not receive"
-        self._waiting += _telling(self._receiving.add(offset, data))
+    def _hold(self, records: list[Record]) -> None:
+        self._waiting += _telling(records)
 
-    def write_received(self, received: Received, *, sync: bool) -> None:
-        """Put what was received on disk; blocks. When this raises, none of it is there and
-        `forget_received` has to follow."""
-        plan = self._log.plan()
-        assert received.start == self._log.end
-        for _, record in received.records:
-            plan.place(record)
+    def _write(self, plan: WritePlan, *, sync: bool) -> None:
         self._survey = None
-        self._log.write(plan, sync=sync)
-        received.written = True
+        super()._write(plan, sync=sync)
 
-    def forget_received(self) -> None:
-        """Drop what was received and not written: the log goes on at `end`; memory only."""
-        self._receiving.reset(self._log.end)
-        while self._waiting and self._waiting[-1].offset >= self._log.end:
+    def _let_go(self, end: int) -> None:
+        while self._waiting and self._waiting[-1].offset >= end:
             self._waiting.pop()
 
     def advance(self, to: int) -> None:
@@ -192,12 +171,9 @@ class PullLog(ReplicatedLog):
         self.safe_offset = max(self.safe_offset, to)
 
     def cut(self, to: int) -> None:
-        """Cut off the suffix from `to` on; blocks. Use `Store.truncate`, which can be redone."""
         assert to >= self.safe_offset
-        self._in_flight = self._survey = None
-        if to < self._log.end:
-            self._log.cut(to)
-        self.forget_received()
+        self._survey = None
+        super().cut(to)
 
     def take_stock(self) -> None:
         """Find out what groups need without replaying them; blocks."""
@@ -325,7 +301,7 @@ class PullLog(ReplicatedLog):
 _TELLING = (int(PullKind.GROUP_MADE), int(PullKind.SNAPSHOT), int(PullKind.GROUP_DELETED))
 
 
-def _telling(records: list[tuple[int, memoryview]]) -> list[Needed]:
+def _telling(records: list[Record]) -> list[Needed]:
     found: list[Needed] = []
     for offset, data in records:
         fields = FIELDS.unpack_from(data, FRAME.size)

@@ -7,8 +7,8 @@ import pytest
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.settle import (
     DeadRows,
-    Settlement,
     SettleMoment,
+    SettleResult,
     check_outcomes,
     settle,
 )
@@ -25,14 +25,14 @@ NOW, NOW_MS = 500, 1_700_000_000_000
 MOMENT = SettleMoment(NOW, lambda: NOW_MS, 0.5, lambda lease: lease >> LEASE_GROUP_BITS <= 9)
 
 
-def settled(consumer: ConsumerSession, *done: Done) -> Settlement:
+def settled(consumer: ConsumerSession, *done: Done) -> SettleResult:
     found = settle(consumer, done, MOMENT)
     for group in consumer.groups:
         group.lane.ledger()
     return found
 
 
-def kinds(found: Settlement, group: ConsumerGroup) -> list[PullKind]:
+def kinds(found: SettleResult, group: ConsumerGroup) -> list[PullKind]:
     return [event.kind for event in found.events.get(group, [])]
 
 
