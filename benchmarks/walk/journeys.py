@@ -7,19 +7,20 @@ silence; what it calls is background in all others.
 
 import asyncio
 import itertools
+import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import ternmq
 import ternmq.testing
-from benchmarks.peers.process import free_ports
 from benchmarks.walk.trace import Trace, Tree
 from benchmarks.walk.tracer import Tracer
 from ternmq.core.clock import SystemClock
 from ternmq.core.config import build
+from ternmq.core.errors import BadConfig
 from ternmq.node.broker_process import serving_broker_alone
 from ternmq.node.meta_process import serving_meta_alone
 
@@ -29,6 +30,7 @@ DELAY_S = 0.3
 FIRED_S = 1.2
 WARM = 5
 LOOKS_MAX = 300
+PORT_TRIES_MAX = 20
 BODY = b"x" * 100
 
 Step = Callable[[], Awaitable[object]]
@@ -178,13 +180,46 @@ async def pair() -> AsyncIterator[str]:
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-walk-")))
-        config = build({"data_dir": folder / "meta", "ports": free_ports(3)[0]})
-        url = await stack.enter_async_context(serving_meta_alone(config, clock=clock))
+
+        def meta(ports: int) -> AbstractAsyncContextManager[str]:
+            config = build({"data_dir": folder / "meta", "ports": ports})
+            return serving_meta_alone(config, clock=clock)
+
+        url = await started(stack, meta)
         for name in ("one", "two"):
-            config = build({"data_dir": folder / name, "ports": free_ports(3)[0]})
-            await stack.enter_async_context(serving_broker_alone(config, url, clock=clock))
+
+            def broker(ports: int, name: str = name) -> AbstractAsyncContextManager[str]:
+                config = build({"data_dir": folder / name, "ports": ports})
+                return serving_broker_alone(config, url, clock=clock)
+
+            await started(stack, broker)
         await both_in_sync(url)
         yield url
+
+
+async def started(
+    stack: AsyncExitStack, serving: Callable[[int], AbstractAsyncContextManager[str]]
+) -> str:
+    """Start a server on ports that are free, until another process was not faster."""
+    for _ in range(PORT_TRIES_MAX):
+        try:
+            return await stack.enter_async_context(serving(neighbouring_ports()))
+        except* BadConfig:
+            pass  # Taken meanwhile; a server says so from within its task group.
+    raise BadConfig("no free ports")
+
+
+def neighbouring_ports() -> int:
+    """The first of two ports that are free: a broker listens on the second."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 async def both_in_sync(url: str) -> None:

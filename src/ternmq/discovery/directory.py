@@ -126,7 +126,7 @@ class StandingsDirectory(Protocol):
         kind: BrokerGroupKind = "realtime",
     ) -> Standing:
         """Asked by the master of that epoch that knows that version. Raises `Conflict`, which
-        carries the standing (`wire.standing.standing_of`)."""
+        carries the standing (`standing_of`)."""
 
     async def leave_in_sync(
         self,
