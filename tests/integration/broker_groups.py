@@ -30,8 +30,8 @@ class Several:
         await stack.enter_async_context(serving_broker_alone(config, self.url, clock=SystemClock()))
         self._running[name] = stack
         async with connect(self.url) as mq:
-            while name not in mq.links.masters():
-                await mq.links.refresh()
+            while name not in mq.cluster.masters():
+                await mq.cluster.refresh()
 
     async def stop(self, name: str) -> None:
         await self._running.pop(name).aclose()

@@ -96,7 +96,7 @@ def answers_for_what_a_failed_sync_left_out(patch: Patch) -> None:
     async def settle(intake: ReplicaWriter) -> None:
         while True:
             await intake.alone(lambda: None)
-            if not intake._busy:
+            if not intake.busy:
                 return
 
     patch.setattr(ReplicaWriter, "settle", settle)

@@ -37,6 +37,7 @@ from ternmq.storage.store import Store
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from ternmq.wire.frame import Frame
+from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfEnd
 from ternmq.wire.numbers import Command
 from tests.simulation.transaction_model import Half, Model, Place, Told
@@ -93,7 +94,7 @@ class Life:
             slots=cast(Any, None),
         )
         self.check_back = CheckBack(
-            transactions=self.transactions,
+            half_batches=self.transactions,
             halves=self.store.halves,
             fetcher=cast(Any, Shelf(self.store)),
             directory=names,
@@ -203,7 +204,7 @@ class Life:
         self.clock.turn(self.random.choice((1, 7, 31, 300, 700)))
         peer = cast(Any, self.producer)
         if self.random.random() < 0.7:
-            self.check_back.here(peer)
+            self.check_back.here(peer, Empty())
         else:
             self.check_back.lost(peer)
         if not self.ticking:

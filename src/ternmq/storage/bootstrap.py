@@ -1,4 +1,4 @@
-"""What an empty replica needs where its master's logs do not begin at their first byte any more.
+"""What an empty replica starts from when its master's logs no longer begin at their first byte.
 
 Retention removes the oldest segments, and with them what they told: which sequences were given out,
 what producers had sent, how transactions ended. The master keeps that in its files `floor`,
@@ -20,18 +20,18 @@ import struct
 from pathlib import Path
 
 import msgspec
-from crc32c import crc32c
 
 from ternmq.core.errors import AlreadyExists, Corrupt
 from ternmq.storage.files import checkpoint as checkpoint_file
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.paths import Paths
+from ternmq.storage.files.sealed import check_version, seal, unseal
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 MAGIC = b"BASE"
 VERSION = 1
-HEADER = struct.Struct("<4sII4x")
+HEADER = struct.Struct("<I4x")
 
 
 class BootstrapState(msgspec.Struct, array_like=True, kw_only=True):
@@ -49,19 +49,15 @@ _decoder = msgspec.msgpack.Decoder(BootstrapState)
 
 
 def encode(state: BootstrapState) -> bytes:
-    body = struct.pack("<I4x", VERSION) + _encoder.encode(state)
-    return MAGIC + struct.pack("<I", crc32c(body)) + body
+    return seal(MAGIC, HEADER.pack(VERSION) + _encoder.encode(state))
 
 
 def decode(content: bytes) -> BootstrapState:
     """Raises `Corrupt` when this is not a whole base."""
-    if len(content) < HEADER.size:
-        raise Corrupt("the base of a log is too short")
-    magic, crc, version = HEADER.unpack_from(content)
-    if magic != MAGIC or version != VERSION or crc != crc32c(memoryview(content)[8:]):
-        raise Corrupt("the base of a log does not match its checksum")
+    body = unseal(content, MAGIC, "the base of a log", body_min=HEADER.size)
+    check_version(HEADER.unpack_from(body)[0], VERSION, "the base of a log")
     try:
-        return _decoder.decode(memoryview(content)[HEADER.size :])
+        return _decoder.decode(body[HEADER.size :])
     except msgspec.MsgspecError as error:
         raise Corrupt(f"the base of a log cannot be read: {error}") from error
 

@@ -31,7 +31,7 @@ async def test_a_repeat_is_recognised_before_anything_is_refused(
     )
     async with node() as url, ternmq.connect(url, app="shop") as mq:
         await mq.admin.create_topic("t")
-        connection = await mq.links.broker("main").get()
+        connection = await mq.cluster.broker("main").get()
         await connection.call(Command.PUBLISH, first)
         await mq.admin.set_topic("t", **settings)
 
@@ -49,7 +49,7 @@ async def test_a_batch_in_order_is_not_stored_behind_a_later_one_of_its_producer
         for number in range(2)
     )
     async with node() as url, ternmq.connect(url, app="shop") as mq:
-        connection = await mq.links.broker("main").get()
+        connection = await mq.cluster.broker("main").get()
         await connection.call(Command.PUBLISH, second)
         with pytest.raises(SequenceTooOld):
             await connection.call(Command.PUBLISH, first)

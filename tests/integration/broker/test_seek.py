@@ -13,11 +13,11 @@ async def test_a_broker_tells_where_so_many_bytes_end() -> None:
     async with node() as url, ternmq.connect(url, app="test") as mq:
         for _ in range(10):
             await mq.send_many("orders", [os.urandom(1_000) for _ in range(10)])
-        link = mq.links.broker((await mq.links.some_masters())[0])
+        link = mq.cluster.broker((await mq.cluster.some_masters())[0])
 
         async def ask(first: int, size: int) -> Sought:
             seek = Seek(topic="orders", start=Start(at="sequence", value=first), size=size)
-            return await mq.links.ask(link, Command.SEEK, seek, Sought)
+            return await mq.cluster.ask(link, Command.SEEK, seek, Sought)
 
         some, one, all_ = await ask(0, 35_000), await ask(0, 1), await ask(5, 10**9)
 

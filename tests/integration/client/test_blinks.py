@@ -10,7 +10,7 @@ from tests.waiting import until
 
 def cut(mq: ternmq.Client) -> None:
     """Cut the client's connections to brokers, as a bad network would."""
-    for link in mq.links._servers.values():
+    for link in mq.cluster._servers.values():
         if link.connection is not None:
             link.connection.abort()
 

@@ -41,7 +41,7 @@ async def test_a_limit_of_a_starting_consumer_binds_its_lanes_and_not_when_it_co
             assert lines["private"].dead == 1
 
             await mq.admin.set_group("orders", "g", attempts_max=5)
-            links = mq.links
+            links = mq.cluster
             link = links.broker((await links.some_masters())[0])
             assert link.connection is not None
             link.connection.abort()

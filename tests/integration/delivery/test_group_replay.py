@@ -100,13 +100,13 @@ async def test_a_replay_needs_a_group_that_is_there_and_a_filter_that_parses(mq:
 async def test_one_step_of_a_replay_runs_at_a_time(mq: Any) -> None:
     await mq.send_many("orders", [b"x"] * 1000)
     await mq.admin.create_group("orders", "g", ternmq.Start(at="latest"))
-    link = mq.links.broker((await mq.links.some_masters())[0])
+    link = mq.cluster.broker((await mq.cluster.some_masters())[0])
     step = GroupReplay(
         topic="orders", into="g", first=0, end=1000, replay=Replay(topic="t", into="g").name
     )
 
     both = await asyncio.gather(
-        *(mq.links.ask(link, Command.GROUP_REPLAY, step, GroupReplayed) for _ in range(2)),
+        *(mq.cluster.ask(link, Command.GROUP_REPLAY, step, GroupReplayed) for _ in range(2)),
         return_exceptions=True,
     )
 

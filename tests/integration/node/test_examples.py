@@ -1,6 +1,7 @@
 """Every file in examples/ runs against a real node, shows what it promises, and cleans up (D8)."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -153,6 +154,21 @@ def test_the_programs_in_the_readme_run(node: Node) -> None:
     assert "reserving for o-1" in run_program(stopping, node).stdout
     lines = tern("ledger", "order.paid", "stock", "--json", url=node.url).json()
     assert [line["acked"] for line in lines] == [1]
+
+
+def test_the_tour_of_the_readme_shows_what_it_says(node: Node) -> None:
+    """Every `$ tern …` of the page, in order; how long it took may differ."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\$ tern (.+)\n((?:(?!\$|```|\n).+\n)+)", text, re.MULTILINE)
+
+    assert len(steps) >= 3
+    for command, shown in steps:
+        ran = tern(*shlex.split(command), url=node.url)
+        assert without_times(ran.out + ran.err) == without_times(shown), command
+
+
+def without_times(text: str) -> list[str]:
+    return [re.sub(r"\d+\.\d\d s$", "… s", line).rstrip() for line in text.splitlines()]
 
 
 def run_program(code: str, node: Node) -> "subprocess.CompletedProcess[str]":

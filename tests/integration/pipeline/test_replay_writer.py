@@ -70,7 +70,7 @@ async def test_other_rows_under_the_same_numbers_are_refused(mq: Any) -> None:
 
 
 async def test_a_dry_run_checks_and_makes_nothing(mq: Any) -> None:
-    group = (await mq.links.some_masters())[0]
+    group = (await mq.cluster.some_masters())[0]
     wanted = ReplayOpen(topic="orders", replay="r", source="main", dry_run=True)
 
     assert await ReplayWriter(mq, group, wanted).open() == 0

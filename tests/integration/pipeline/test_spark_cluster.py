@@ -95,7 +95,7 @@ def test_a_query_reads_from_a_replica_what_the_master_says_is_there(
     here = cluster(pair.url)
     pieces = here.read(place, 0, 5_000, [], replica=True)
     assert sum(envelope.batch.count for piece in pieces for envelope in piece) == 5_000
-    link = here.client.links.reader(GROUP)
+    link = here.client.cluster.reader(GROUP)
     assert link.connection is not None and link.connection.address.endswith(f":{replica.port + 1}")
 
 

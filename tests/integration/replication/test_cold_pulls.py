@@ -50,7 +50,7 @@ async def test_a_backlog_costs_the_master_no_reading_and_outlives_the_replica(
         again = await _consume(mq, "half", COUNT, when=(COUNT // 3, replica.kill))
         assert {number for number in again if number >= 0} == NUMBERS
         assert read_size(ports[master.port]) - before[master.port] > of_replica / 3
-        assert mq.links.broker(GROUP).connection is not None
+        assert mq.cluster.broker(GROUP).connection is not None
 
 
 def _restart(pair: Pair) -> dict[int, int]:

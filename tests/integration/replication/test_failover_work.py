@@ -30,7 +30,7 @@ async def publish(mq: ternmq.Client, batch: bytes) -> tuple[int, bool]:
     """Bytes as they are, until somebody answers: the first sequence, and whether it was known."""
 
     async def ask() -> bytearray:
-        connection = await mq.links.broker(GROUP).get()
+        connection = await mq.cluster.broker(GROUP).get()
         return await connection.call(Command.PUBLISH, batch)
 
     answer = await until(ask, seconds=30, ignoring=ternmq.Unavailable)

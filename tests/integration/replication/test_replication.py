@@ -20,7 +20,7 @@ def refusing(broker: BrokerServer) -> int:
 
 
 def is_replica(mq: ternmq.Client, address: str) -> bool:
-    routes = mq.links.routes()
+    routes = mq.cluster.routes()
     return any((route.role, route.address) == ("replica", address) for route in routes)
 
 
@@ -66,7 +66,7 @@ async def test_without_its_replica_a_master_takes_no_messages_until_it_is_back(
         await until(lambda: is_replica(mq, address), "a route to the replica")
         read = [message.body async for message in mq.read("orders", from_="replica")]
         assert read == [b"both", b"open"]
-        connection = mq.links.reader(GROUP).connection
+        connection = mq.cluster.reader(GROUP).connection
         assert connection is not None
         assert connection.address == address
         await mq.send("other", b"taken")

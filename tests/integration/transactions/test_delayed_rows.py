@@ -172,7 +172,7 @@ async def test_the_checkpoint_knows_too_how_far_it_is(tmp_path: Path, clock: Tur
         wal=SimpleNamespace(producers=ProducerTable()),
     )
     part: Any = None
-    taker = CommittedTaker("main", links=part, directory=part, acceptor=part, store=store)
+    taker = CommittedTaker("main", cluster=part, directory=part, acceptor=part, store=store)
     assert taker.position(producer) == 2
 
 

@@ -27,8 +27,8 @@ messages = st.builds(
     properties=st.none() | st.dictionaries(names.filter(bool), values, max_size=4),
     order_key=st.none() | names,
     priority=st.integers(0, 255),
-    expire_at_ms=st.none() | st.integers(0, 2**50),
-    born_at_ms=st.integers(0, 2**50),
+    expire_at_ms=st.none() | st.integers(0, 2**47),
+    born_at_ms=st.integers(0, 2**47),
     explicit_id=st.none() | st.binary(min_size=1, max_size=40),
 )
 encodings = st.sampled_from(list(Encoding))

@@ -12,9 +12,11 @@ from ternmq.core.units import HOUR_MS
 from ternmq.delay.dispatching.collect import BODIES_SIZE, Collected, collect
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths
-from ternmq.delay.store.store import Deciding, DelayStore
-from ternmq.delay.timing.engine import Engine, Work
+from ternmq.delay.store.hour_owners import FollowingStore
+from ternmq.delay.store.journal import Deciding
+from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import look_ahead_ms
+from ternmq.delay.timing.work import Work
 from ternmq.storage.log.append import Append
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import SimulatedDisk
@@ -38,7 +40,7 @@ class Bench:
         self.start()
 
     def start(self) -> None:
-        self.store = DelayStore.open(
+        self.following = FollowingStore.open(
             self.disk,
             DelayPaths(Path("/delay")),
             clock=self.clock,
@@ -47,12 +49,14 @@ class Bench:
             min_free=0,
             suffix=self.suffix,
         )
+        self.store = self.following.store
         if not self.suffix:
             self.begin()
 
     def begin(self) -> None:
         """Serve what the store has; a member comes to lead before."""
-        self.engine = Engine(self.store, hour_ms=self.hour_ms, fragments=8)
+        self.leading = self.following.lead()
+        self.engine = Engine(self.leading, hour_ms=self.hour_ms, fragments=8)
         self.engine.tick(self.clock.now_ms(), self.clock.monotonic())  # Rates count from here.
 
     def kill(self) -> None:
@@ -81,15 +85,19 @@ class Bench:
 
     def prepare(self) -> None:
         """Schedule what was sent, load what is near."""
-        while self.engine.scheduled_to < self.store.wal.messages.safe_offset:
-            self.engine.scheduled(self.store.schedule(self.engine.near()))
+        self.schedule()
         ahead = look_ahead_ms(self.hour_ms)
-        while hour := self.engine.wanted(self.clock.now_ms() + ahead):
+        near = self.engine.near
+        while hour := near.wanted(self.clock.now_ms() + ahead):
             if hour.index is None:
-                book = hour.book or self.store.read_book(hour.start, hour.rows)
-                self.engine.begin_loading(hour, book)
+                near.begin(hour, hour.book or self.leading.read_book(hour.start, hour.rows))
             assert hour.index is not None
-            self.engine.loaded(hour, self.store.schedule_log.load(hour.start, hour.index.end))
+            near.loaded(hour, self.leading.load(hour.start, hour.index.end))
+
+    def schedule(self) -> None:
+        """Everything that is safe lies in its hours."""
+        while self.engine.hours.scheduled_to < self.store.messages.safe_offset:
+            self.engine.scheduled(self.leading.schedule(self.engine.near.starts()))
 
     def tick(self, seconds: float = 0.1) -> int:
         self.clock.turn(seconds)
@@ -144,10 +152,10 @@ class Bench:
     def checkpoint(self) -> None:
         for hour, gone in self.engine.leaving(self.clock.now_ms()):
             self.decide(hour, gone)
-        self.store.settle()
+        self.leading.settle()
         now = self.engine.snapshot(self.clock.now_ms())
         self.store.checkpoint(now)
-        self.engine.dropped(self.store.remove(now.dropping))
+        self.engine.hours.dropped(self.leading.remove(now.dropping))
 
     def ledger(self) -> tuple[int, int, int, int]:
         """accepted, pending, dispatched, cancelled of all topics."""

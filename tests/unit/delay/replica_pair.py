@@ -3,6 +3,7 @@
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.store.bootstrap import BootstrapFiles
 from ternmq.delay.store.bootstrap_install import BootstrapInstall
+from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.delay.store.journal import Journal
 from ternmq.delay.store.store import DelayStore
 from ternmq.storage.files.disk import Disk
@@ -16,32 +17,33 @@ def logs(store: DelayStore) -> tuple[Log, Log]:
     return store.messages, store.decisions
 
 
-def lead(store: DelayStore, epoch: int) -> None:
+def lead(following: FollowingStore, epoch: int) -> None:
     """Become a master that needs nobody else."""
+    store = following.store
     store.begin_epoch(epoch)
-    advance(store, store.messages.end, store.decisions.end)
-    store.catch_up()
+    advance(following, store.messages.end, store.decisions.end)
+    following.catch_up()
 
 
-def parting(master: DelayStore, replica: DelayStore) -> list[int]:
+def parting(master: DelayStore, replica: FollowingStore) -> list[int]:
     """Up to where both have the same of each log."""
     return [
         mine.end
         if mine.end == mine.start_offset
-        else common_end(replica.tables()[log], mine.end, master.tables()[log], theirs.end)
-        for log, (mine, theirs) in enumerate(zip(logs(replica), logs(master), strict=True))
+        else common_end(replica.store.tables()[log], mine.end, master.tables()[log], theirs.end)
+        for log, (mine, theirs) in enumerate(zip(logs(replica.store), logs(master), strict=True))
     ]
 
 
-def follow(master: DelayStore, replica: DelayStore) -> None:
+def follow(master: DelayStore, replica: FollowingStore) -> None:
     """Cut off what the master does not have, and take over its tables."""
-    replica.truncate(*parting(master, replica))
-    replica.adopt_epochs({log: list(table) for log, table in master.tables().items()})
+    replica.store.truncate(*parting(master, replica))
+    replica.store.adopt_epochs({log: list(table) for log, table in master.tables().items()})
 
 
-def stream(master: DelayStore, replica: DelayStore, *, size: int = 1 << 20) -> None:
+def stream(master: DelayStore, replica: FollowingStore, *, size: int = 1 << 20) -> None:
     """Everything the master has written, in pieces of `size` bytes that end anywhere."""
-    for ours, theirs in zip(logs(replica), logs(master), strict=True):
+    for ours, theirs in zip(logs(replica.store), logs(master), strict=True):
         while data := theirs.read_raw(ours.received_end, size):
             ours.receive(ours.received_end, data)
         received = ours.take()
@@ -49,33 +51,34 @@ def stream(master: DelayStore, replica: DelayStore, *, size: int = 1 << 20) -> N
             ours.write_received(received, sync=True)
 
 
-def advance(store: DelayStore, message_to: int, decision_to: int) -> None:
-    while store.messages.advance(message_to):
+def advance(following: FollowingStore, message_to: int, decision_to: int) -> None:
+    while following.store.messages.advance(message_to):
         pass
-    store.decisions.advance(decision_to)
+    following.store.decisions.advance(decision_to)
 
 
-def derive(store: DelayStore) -> None:
+def derive(following: FollowingStore) -> None:
     """What the thread of a replica does."""
-    while store.follow_some():
+    while following.follow_some():
         pass
 
 
-def copy(master: DelayStore, replica: DelayStore) -> None:
+def copy(master: DelayStore, replica: FollowingStore) -> None:
     """Until the replica has, and has made files of, everything that is safe on the master."""
     stream(master, replica)
     advance(replica, master.messages.safe_offset, master.decisions.safe_offset)
     derive(replica)
 
 
-def checkpoint(store: DelayStore) -> None:
+def checkpoint(following: FollowingStore) -> None:
     """As `Standby` does it."""
-    store.settle()
-    now = store.snapshot()
+    store = following.store
+    following.settle()
+    now = following.snapshot()
     store.checkpoint(now)
     if store.known is now:
-        store.dropping.difference_update(store.remove(now.dropping))
-        store.trim()
+        following.remove(now.dropping)
+        store.checkpoints.trim()
 
 
 def install(master: DelayStore, disk: Disk, paths: DelayPaths, *, piece: int = 1000) -> None:

@@ -171,9 +171,9 @@ async def test_what_a_server_says_anew_is_known_at_once(tmp_path: Path) -> None:
         led = await one.service.lead("main", member.id)
         async with registered([one.address], HELLO, route, member=member.id) as said:
             assert [each.role for each in one.routes.current().servers] == ["replica"]
-            said.say(epoch=led.epoch)
+            said.set_epoch(led.epoch)
             await until(lambda: one.routes.current().servers == [route])
-            said.say(epoch=0)
+            said.set_epoch(0)
             await until(lambda: one.routes.current().servers != [route])
         assert not one.service.liveness.may_be_alive(member.id), "it said goodbye"
 

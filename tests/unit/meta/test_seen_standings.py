@@ -35,9 +35,9 @@ async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_n
     async with serving_directory(
         lambda: SqlRegistry.open_sqlite(file), clock=TurnedClock()
     ) as service:
-        witness = SeenStandings(service, seen)
-        await witness.testify()
-        async with background(witness=witness.run):
+        seen_standings = SeenStandings(service, seen)
+        await seen_standings.check()
+        async with background(seen_standings=seen_standings.run):
             await service.join_group("main", "realtime", ONE)
             await service.join_group("main", "realtime", TWO)
             led = await service.lead("main", ONE.id)
@@ -56,11 +56,11 @@ async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_n
         lambda: SqlRegistry.open_sqlite(tmp_path / "old.db"), clock=TurnedClock()
     ) as service:
         assert service.standing("main") == both, "the copy is of before"
-        await SeenStandings(service, seen).testify()
+        await SeenStandings(service, seen).check()
         await service.join_group("main", "realtime", TWO, claim=claim(TWO, both))
         with pytest.raises(NotInSync, match="start one"):
             await service.lead("main", TWO.id)
         after = await service.join_group("main", "realtime", ONE, claim=claim(ONE, alone))
         assert (after.in_sync, after.claims) == ([ONE.id], [])
-        await SeenStandings(service, seen).testify()
+        await SeenStandings(service, seen).check()
         assert service.standing("main") == after, "once is enough"

@@ -71,7 +71,7 @@ class TurnedClock:
     async def turn(self, listener: Listener, seconds: float) -> None:
         """Let time pass, and wait until the server has looked."""
         self.seconds += seconds
-        await until(lambda: listener._house.now == self.seconds)
+        await until(lambda: listener._pool.now == self.seconds)
 
 
 @asynccontextmanager

@@ -8,12 +8,12 @@ import asyncio
 from typing import NamedTuple
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import TernError
+from ternmq.core.errors import NotMaster, TernError
 from ternmq.delay.formats.decision import Decision
 from ternmq.delay.store.journal import Deciding
-from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.timing.engine import Engine
-from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.commit_gate import Alone, CommitGate
+from ternmq.replication.group_commit import GroupCommit, ListTarget, Offer, Offered, Written
 from ternmq.wire.messages.replication import DECISIONS
 
 
@@ -23,46 +23,63 @@ class _Waiting(NamedTuple):
 
 
 class Decisions:
-    """The one way to decide about rows; it is the `delay.rounds.Way` of its rounds, too."""
-
-    number = DECISIONS
-    in_turn = False
+    """The one way to decide about rows."""
 
     def __init__(self, engine: Engine, clock: Clock, safety: CommitGate | None = None) -> None:
         self._engine = engine
-        self._journal = engine.store.decisions
-        self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.rounds: Rounds[_Waiting, list[_Waiting]] = Rounds("tern-delay-decide", self, safety)
+        self._target = _JournalTarget(engine, clock)
+        self.rounds = GroupCommit(
+            "the delay server", "tern-delay-decide", [self._target], safety or Alone()
+        )
 
     def put(self, hour: int, decision: Decision) -> "asyncio.Future[TernError | None]":
         """Write it; the result is None once it is applied, or why it is not."""
         told: asyncio.Future[TernError | None] = self._loop.create_future()
         self._engine.hours[hour].deciding += 1
-        self.rounds.put(_Waiting(Deciding(hour, decision), told))
+        self.rounds.put(self._target, _Waiting(Deciding(hour, decision), told))
         return told
 
     async def close(self) -> None:
         await self.rounds.close()
 
-    # -- as a way for rounds
 
-    def stage(self, items: list[_Waiting]) -> list[_Waiting]:
-        return items  # Packing takes time: it is done on the thread.
+class _JournalTarget(ListTarget[_Waiting]):
+    """The journal as a `CommitTarget`."""
 
-    def write(self, staged: list[_Waiting], passing: Pass) -> Written:
+    number = DECISIONS
+    in_turn = False
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        super().__init__()
+        self._engine = engine
+        self._journal = engine.store.decisions
+        self._clock = clock
+
+    def heeds(self, refusal: TernError) -> bool:
+        return isinstance(refusal, NotMaster)  # What is not written here is decided by another.
+
+    def stage(self, load: list[_Waiting]) -> list[_Waiting]:
+        return load  # Packing takes time: it is done on the thread.
+
+    def offered(self, staged: list[_Waiting]) -> None:
+        return None
+
+    def write(self, staged: list[_Waiting], offer: Offer) -> Written:
         journal = self._journal
         group = journal.stage(
-            [each.item for each in staged], scheduled=self._engine.store.scheduled_to, sync=False
+            [each.item for each in staged],
+            scheduled=self._engine.store.derivation.scheduled_to,
+            sync=False,
         )
-        passing(group.plan, group.sync)
+        offer(Offered(group.plan, group.sync))
         try:
             journal.write(group)
         except TernError:
             journal.abandon(group)
             raise
         journal.commit(group, safe=False)
-        return Written(group.plan.end, group.sync)
+        return Written(group.plan.end, waits=group.sync)
 
     def sync(self) -> None:
         self._journal.sync()
@@ -70,14 +87,20 @@ class Decisions:
     def durable(self) -> int:
         return self._journal.synced_offset
 
+    def written(self, load: list[_Waiting], staged: list[_Waiting]) -> None:
+        """Committed on the thread, as it was staged there."""
+
+    def abandon(self, staged: list[_Waiting]) -> None:
+        """Abandoned on the thread."""
+
     def advance(self, mark: int) -> None:
         self._journal.advance(mark)
 
     def finish(
-        self, items: list[_Waiting], staged: list[_Waiting] | None, error: TernError | None
+        self, load: list[_Waiting], staged: list[_Waiting] | None, error: TernError | None
     ) -> None:
         now_ms = self._clock.now_ms()
-        for item, told in items:
+        for item, told in load:
             item.error = item.error or error
             self._engine.hours[item.hour].deciding -= 1
             self._engine.decided(item, now_ms)

@@ -1,4 +1,4 @@
-"""The delay server's checkpoint: how far each file was on disk, and what has left for good.
+"""The checkpoint of a delay server: how far each file was on disk, and which hours are gone.
 
     at  size  field
      0     4  magic     b"DCKP"
@@ -10,15 +10,12 @@ went out long ago. Losing both costs that, time, and the counts of hours that ar
 message.
 """
 
-import struct
-
 import msgspec
-from crc32c import crc32c
 
 from ternmq.core.errors import Corrupt
+from ternmq.storage.files.sealed import check_version, seal, unseal
 
 MAGIC = b"DCKP"
-_FRAME = struct.Struct("<4sI")
 
 
 class KnownHour(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -77,22 +74,15 @@ class DelayCheckpoint(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 def encode(checkpoint: DelayCheckpoint) -> bytes:
-    body = msgspec.msgpack.encode(checkpoint)
-    return _FRAME.pack(MAGIC, crc32c(body)) + body
+    return seal(MAGIC, msgspec.msgpack.encode(checkpoint))
 
 
 def decode(content: bytes) -> DelayCheckpoint:
     """Raises `Corrupt` when this is not a whole checkpoint."""
-    if len(content) < _FRAME.size:
-        raise Corrupt("the delay checkpoint is too short")
-    magic, crc = _FRAME.unpack_from(content)
-    body = content[_FRAME.size :]
-    if magic != MAGIC or crc != crc32c(body):
-        raise Corrupt("the delay checkpoint does not match its checksum")
+    body = unseal(content, MAGIC, "the delay checkpoint")
     try:
         found = msgspec.msgpack.decode(body, type=DelayCheckpoint)
     except msgspec.MsgspecError as error:
         raise Corrupt(f"the delay checkpoint cannot be read: {error}") from error
-    if found.version != 1:
-        raise Corrupt(f"the delay checkpoint has version {found.version}, this is version 1")
+    check_version(found.version, 1, "the delay checkpoint")
     return found

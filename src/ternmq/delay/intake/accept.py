@@ -1,4 +1,4 @@
-"""Taking delayed messages from a producer: check, recognise repeats, store, answer when safe.
+"""PUBLISH of delayed messages: check, recognise repeats, store, answer when safe.
 
 Refused for good: a batch without due times, one due too far ahead, one too large to be sent on with
 what dispatching adds to it. A repeat is answered with the first one's receipt; a repeat of a batch
@@ -6,8 +6,8 @@ on its way to the disk waits for it. Due times in the past are fine: such rows g
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 
@@ -27,16 +27,16 @@ from ternmq.core.errors import (
 )
 from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
-from ternmq.delay.store.rounds import Pass, Rounds, Written
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.commit_gate import Alone, CommitGate
+from ternmq.replication.group_commit import GroupCommit
+from ternmq.replication.message_target import MessageTarget
+from ternmq.rpc.address import packed_ip
 from ternmq.rpc.peer import Peer
-from ternmq.storage.log.append import Append, StagedBatches
-from ternmq.storage.messages.message_log import MessageLog
+from ternmq.storage.log.append import Append
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
-from ternmq.wire.messages.replication import MESSAGES
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 
@@ -85,8 +85,11 @@ class Acceptor:
         self._on_safe = on_safe
         self._pending: dict[Key, PendingAccept] = {}
         self._making: set[asyncio.Task[None]] = set()
-        self.rounds: Rounds[PendingAccept, StagedBatches] = Rounds(
-            "tern-delay-wal", _Arriving(store.wal.messages, self._told), safety
+        self._target: MessageTarget[PendingAccept] = MessageTarget(
+            store.wal.messages, attrgetter("append"), self._told
+        )
+        self.rounds = GroupCommit(
+            "the delay server", "tern-delay-wal", [self._target], safety or Alone()
         )
 
     def publish(self, peer: Peer, frame: Frame) -> None:
@@ -165,9 +168,9 @@ class Acceptor:
             topic_id=topic.id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
-            client_ip=_packed_ip(peer.address[0]),
+            client_ip=packed_ip(peer.address[0]),
             client_port=peer.address[1],
-            server_ip=_packed_ip(peer.server_address[0]),
+            server_ip=packed_ip(peer.server_address[0]),
             server_port=peer.server_address[1],
             producer=incoming.producer,
             first_sequence=incoming.first_sequence,
@@ -176,7 +179,7 @@ class Acceptor:
         pending = PendingAccept(append, key, peer, frame.correlation)
         self._pending[key] = pending
         peer.hold(pending.size)
-        self.rounds.put(pending)
+        self.rounds.put(self._target, pending)
 
     async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
         """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return."""
@@ -196,7 +199,7 @@ class Acceptor:
         self._store.names[topic.id] = topic.name
         pending = PendingAccept(append, (incoming.producer, incoming.first_sequence), None)
         pending.done = asyncio.get_running_loop().create_future()
-        self.rounds.put(pending)
+        self.rounds.put(self._target, pending)
         await asyncio.shield(pending.done)
 
     async def topic_of(self, name: str) -> Topic | None:
@@ -236,46 +239,6 @@ class Acceptor:
         await self.rounds.close()
 
 
-class _Arriving:
-    """The message log as a way for rounds: `delay.rounds.Way`."""
-
-    number = MESSAGES
-    in_turn = True
-
-    def __init__(
-        self, messages: MessageLog, told: Callable[[list[PendingAccept], TernError | None], None]
-    ) -> None:
-        self._messages = messages
-        self._told = told
-
-    def stage(self, items: list[PendingAccept]) -> StagedBatches:
-        return self._messages.stage([item.append for item in items])
-
-    def write(self, staged: StagedBatches, passing: Pass) -> Written:
-        passing(staged.plan, True)
-        self._messages.write(staged)
-        return Written(staged.plan.end, sync=True)
-
-    def sync(self) -> None:
-        self._messages.sync()
-
-    def durable(self) -> int:
-        return self._messages.synced_offset
-
-    def advance(self, mark: int) -> None:
-        """Committing does it."""
-
-    def finish(
-        self, items: list[PendingAccept], staged: StagedBatches | None, error: TernError | None
-    ) -> None:
-        if staged is not None:
-            if error is None:
-                self._messages.commit(staged)
-            else:
-                self._messages.abandon(staged)
-        self._told(items, error)
-
-
 def _check_topic(
     topic: Topic, incoming: Incoming, peer: Peer, batch: bytearray | memoryview
 ) -> None:
@@ -295,12 +258,3 @@ def _check_topic(
                 f"a body of {largest} bytes; topic {topic.name!r} takes at most "
                 f"{settings.body_size_max}"
             )
-
-
-def _packed_ip(host: str) -> bytes:
-    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return bytes(16)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed

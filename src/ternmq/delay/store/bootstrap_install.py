@@ -1,6 +1,6 @@
-"""A base on its way to a replica: the manifest, the files, and how they become its directory.
+"""Writes the files of a base into the empty directory of a new replica.
 
-`BootstrapInstall` writes the files of a base (see `base_files`) into a folder `base/` of an empty
+`BootstrapInstall` writes the files of a base (see `bootstrap`) into a folder `base/` of an empty
 directory. `finish` syncs them, writes the manifest there as `complete`, and moves everything to its
 place; killed behind `complete` the next start goes on with it, killed before, it throws the folder
 away. Blocks.
@@ -11,21 +11,19 @@ away. Blocks.
      8     .  msgpack of `Manifest` (an array, fields in order)
 """
 
-import struct
 from typing import NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
 from ternmq.core.errors import AlreadyExists, Corrupt, ProtocolError
 from ternmq.delay.formats import checkpoint as checkpoint_file
 from ternmq.delay.formats.paths import DelayPaths, hour_name, hours_in
 from ternmq.storage.files.disk import Buffer, Disk, File, write_all
+from ternmq.storage.files.sealed import seal, unseal
 from ternmq.storage.log.segmented_log import SegmentedLog
 
 MAGIC = b"DBAS"
 SCHEDULE, DISPATCH = "schedule", "dispatch"
-_FRAME = struct.Struct("<4sI")
 
 
 class BaseFile(NamedTuple):
@@ -47,16 +45,12 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def encode(manifest: Manifest) -> bytes:
-    body = msgspec.msgpack.encode(manifest)
-    return _FRAME.pack(MAGIC, crc32c(body)) + body
+    return seal(MAGIC, msgspec.msgpack.encode(manifest))
 
 
 def decode(content: bytes) -> Manifest:
     """Raises `Corrupt` when this is not a whole manifest."""
-    magic, crc = _FRAME.unpack_from(content) if len(content) >= _FRAME.size else (b"", 0)
-    body = memoryview(content)[_FRAME.size :]
-    if magic != MAGIC or crc != crc32c(body):
-        raise Corrupt("the base of a delay server does not match its checksum")
+    body = unseal(content, MAGIC, "the base of a delay server")
     try:
         found = msgspec.msgpack.decode(body, type=Manifest)
     except msgspec.MsgspecError as error:

@@ -5,18 +5,21 @@ all of them, so a slow disk makes larger groups. A log is answered for when it i
 asked to be; with `from_memory` when it is written, and on disk soon after. What the master calls
 safe becomes visible as soon as it is written here.
 
-One writer thread; jobs that must be alone with the files (checkpoints, cuts) run there in between.
-The first error ends it: nothing is taken until `restart`.
+The writer thread and its turns are those of a server that leads (`replication.round_writer`); jobs
+that must be alone with the files (checkpoints, cuts) run there in between. The first error ends it:
+nothing is taken until `restart`.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.worker import Job, start_worker
+from ternmq.core.worker import Job
+from ternmq.replication.round_writer import RoundWriter
 from ternmq.rpc.buffers import Buffer
 from ternmq.storage.log.replica_input import Received
 from ternmq.wire.messages.replication import REPLICATE, REPLICATE_SYNC
@@ -66,16 +69,13 @@ class ReplicaWriter:
         self._from_memory = from_memory
         self._on_safe = on_safe
         self._loop = asyncio.get_running_loop()
-        self._writer = start_worker("tern-writer")
-        self._busy = False
+        self._writer = RoundWriter("tern-writer", self)
         self._ask_sync = dict.fromkeys(logs, False)
-        self._syncing: asyncio.TimerHandle | None = None
         self._safe = dict.fromkeys(logs, 0)
         self.starts = dict.fromkeys(logs, 0)
         """Where the master's logs begin."""
         self.told = dict.fromkeys(logs, 0)
         """How far they go, by its last word."""
-        self._jobs: list[tuple[Job, asyncio.Future[None]]] = []
         self._answer: Answer = _nobody
         self._life = 0  # What was written for one master is not answered to the next.
         self._failed: asyncio.Future[TernError] = self._loop.create_future()
@@ -88,7 +88,7 @@ class ReplicaWriter:
     @property
     def busy(self) -> bool:
         """The writer has something to do."""
-        return self._busy
+        return self._writer.busy
 
     def ends(self) -> dict[int, int]:
         return {number: target.end for number, target in self._logs.items()}
@@ -100,10 +100,8 @@ class ReplicaWriter:
 
     def restart(self, answer: Answer) -> None:
         """A master is followed from where the logs end."""
-        assert not self._busy, "wait until the writer is idle"
-        if self._syncing is not None:
-            self._syncing.cancel()
-            self._syncing = None
+        assert not self._writer.busy, "wait until the writer is idle"
+        self._writer.forget_sync()
         for target in self._logs.values():
             target.forget_received()
         self._safe = dict.fromkeys(self._logs, 0)
@@ -124,8 +122,7 @@ class ReplicaWriter:
         if len(payload) > REPLICATE.size:
             target.receive(offset, memoryview(payload)[REPLICATE.size :])
             self._ask_sync[number] |= bool(flags & REPLICATE_SYNC)
-        if not self._busy:
-            self._begin()
+        self._writer.begin()
 
     def give_up(self, error: TernError) -> None:
         """Something else here failed: nothing is taken any more."""
@@ -133,95 +130,64 @@ class ReplicaWriter:
 
     def alone(self, job: Job) -> asyncio.Future[None]:
         """Run a blocking job on the writer thread while nothing is written."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._jobs.append((job, future))
-        if not self._busy:
-            self._begin()
-        return future
+        return self._writer.alone(job)
 
     async def close(self) -> None:
-        if self._syncing is not None:
-            self._syncing.cancel()
-        await self.alone(lambda: None)
+        await self._writer.drain()
         await self._writer.close()
 
-    def _begin(self) -> None:
-        """Write what has come, or run a job, or else let count what is safe."""
-        if self._jobs:
-            job, future = self._jobs.pop(0)
-            self._busy = True
-            self._writer.put(lambda: self._run_alone(job, future))
-            return
-        groups: list[tuple[int, Received, bool]] = []
+    # -- as the writer's source
+
+    @property
+    def has_round(self) -> bool:
+        """What is not written by now is not answered for, so the master sends it again."""
+        return False
+
+    def next_round(self) -> "_ReplicaRound | None":
+        """Write what has come, or else let count what is safe."""
+        groups: list[_Group] = []
         if not self._failed.done():
             for number, target in self._logs.items():
                 received = target.take()
                 if received is not None:
                     sync = self._ask_sync[number] and not self._from_memory
-                    groups.append((number, received, sync))
+                    groups.append(_Group(number, target, received, sync))
                     self._ask_sync[number] = False
         if groups:
-            self._busy = True
-            self._writer.put(lambda: self._write(groups))
-        else:
-            self._advance()
+            return _ReplicaRound(self, self._writer, groups)
+        self._advance()
+        return None
+
+    # -- back on the loop
+
+    def wrote(self, groups: "list[_Group]", error: TernError | None) -> None:
+        """A round is written, or the first error that it met."""
+        if error is not None:
+            self._fail(error)
+            return
+        for number, _, received, sync in groups:
+            if sync or self._from_memory:
+                self._answer(number, received.end)
+            if not sync:
+                self._writer.sync_later(SYNC_S, self._sync, partial(self._synced, self._life))
+
+    def _synced(self, life: int, error: TernError | None) -> None:
+        """Nobody waits for these bytes; still they are answered for when they are on disk."""
+        if self._failed.done() or life != self._life:
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        for number, end in self.ends().items():
+            self._answer(number, end)
 
     # -- on the writer thread
-
-    def _write(self, groups: list[tuple[int, Received, bool]]) -> None:
-        error = None
-        for number, received, sync in groups:
-            write = partial(self._logs[number].write_received, received, sync=sync)
-            error = error or _try(write)
-        self._loop.call_soon_threadsafe(self._wrote, groups, error)
 
     def _sync(self) -> None:
         for target in self._logs.values():
             target.sync()
 
-    def _run_alone(self, job: Job, future: asyncio.Future[None]) -> None:
-        self._loop.call_soon_threadsafe(self._ran, future, _try(job))
-
-    # -- back on the loop
-
-    def _wrote(self, groups: list[tuple[int, Received, bool]], error: TernError | None) -> None:
-        self._busy = False
-        if error is not None:
-            self._fail(error)
-        else:
-            for number, received, sync in groups:
-                if sync or self._from_memory:
-                    self._answer(number, received.end)
-                if not sync and self._syncing is None:
-                    self._syncing = self._loop.call_later(SYNC_S, self._sync_soon)
-        self._begin()
-
-    def _sync_soon(self) -> None:
-        """Nobody waits for these bytes; still they are answered for when they are on disk."""
-        self._syncing = None
-        ends, life = self.ends(), self._life
-
-        def answer(done: asyncio.Future[None]) -> None:
-            if done.cancelled() or life != self._life:
-                return
-            error = done.exception()
-            if isinstance(error, TernError):
-                self._fail(error)
-            elif error is None:
-                for number, end in ends.items():
-                    self._answer(number, end)
-
-        if not self._failed.done():
-            self.settle().add_done_callback(answer)
-
-    def _ran(self, future: asyncio.Future[None], error: TernError | None) -> None:
-        self._busy = False
-        if not future.done():
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-        self._begin()
+    # -- what counts
 
     def _advance(self) -> None:
         """A piece of what counts by now; the rest in the next turn of the loop."""
@@ -237,11 +203,7 @@ class ReplicaWriter:
             self._fail(error)
             return
         if more:
-            self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        if not self._busy:
-            self._begin()
+            self._writer.kick()
 
     def _fail(self, error: TernError) -> None:
         if not self._failed.done():
@@ -249,15 +211,31 @@ class ReplicaWriter:
             self._failed.set_result(error)
 
 
-def _try(job: Job) -> TernError | None:
-    try:
-        job()
-    except TernError as error:
-        return error
-    except Exception as bug:
-        log.exception("writing failed by a bug")
-        return TernError(f"writing failed by a bug: {bug!r}")
-    return None
+class _Group(NamedTuple):
+    """What came of one log."""
+
+    number: int
+    target: ReplicaTarget
+    received: Received
+    sync: bool
+
+
+@dataclass(slots=True)
+class _ReplicaRound:
+    """One turn of the writer thread; `replication.round_writer.Round`."""
+
+    replica: ReplicaWriter
+    writer: RoundWriter
+    groups: list[_Group]
+    error: TernError | None = None
+
+    def write(self) -> None:
+        for _, target, received, sync in self.groups:
+            write = partial(target.write_received, received, sync=sync)
+            self.error = self.error or self.writer.attempt(write)
+
+    def finish(self) -> None:
+        self.replica.wrote(self.groups, self.error)
 
 
 def _nobody(log: int, end: int) -> None:

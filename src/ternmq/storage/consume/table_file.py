@@ -14,7 +14,7 @@ Little-endian. Written once, under another name, synced, renamed; never changed.
     48     8  first_stored_at_ms
     56     8  last_stored_at_ms
     64    16  spare          zero
-    80     .  entries, 48 bytes each, by topic id, then by sequence (see consume_entry)
+    80     .  entries, 48 bytes each, by topic id, then by sequence (see `entry`)
      .     .  index, 40 bytes per topic, by topic id:
               topic_id, first_entry, entry_count, first_sequence, end_sequence, u64 each
 
@@ -36,10 +36,10 @@ from ternmq.core.errors import Corrupt
 from ternmq.storage.consume.entry import ENTRY, ENTRY_SIZE, check_entries, seal_entries
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import temporary
+from ternmq.storage.files.sealed import FRAME, check_version, seal, unseal
 
 MAGIC = b"TTBL"
 VERSION = 1
-FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<IIQQQQqq16x")
 HEADER_SIZE = 80
 INDEX = np.dtype(
@@ -100,18 +100,13 @@ class Table:
         self.path = path
         file = self.open()
         header = file.pread(HEADER_SIZE, 0)
-        if len(header) < HEADER_SIZE:
-            raise Corrupt(f"{path.name} ends inside its header")
-        magic, crc = FRAME.unpack_from(header)
-        if magic != MAGIC or crc != crc32c(header[FRAME.size :]):
-            raise Corrupt(f"the header of {path.name} does not match its checksum")
-        fields = FIELDS.unpack_from(header, FRAME.size)
+        what = f"the header of {path.name}"
+        fields = FIELDS.unpack(unseal(header, MAGIC, what, body_min=FIELDS.size))
         version, self._index_crc, self.base, self.end, self.entry_count, self.topic_count = fields[
             :6
         ]
         self.first_stored_at_ms, self.last_stored_at_ms = fields[6:]
-        if version != VERSION:
-            raise Corrupt(f"{path.name} has version {version}, this is version {VERSION}")
+        check_version(version, VERSION, path.name)
         self.index_at = HEADER_SIZE + self.entry_count * ENTRY_SIZE
         if file.size != self.index_at + self.topic_count * INDEX.itemsize:
             raise Corrupt(f"{path.name} has {file.size} bytes; its header says something else")
@@ -161,7 +156,7 @@ def write_table(disk: Disk, path: Path, contents: Contents) -> None:
     fields = FIELDS.pack(
         VERSION, crc32c(packed_index), contents.base, contents.end, len(rows), len(index), *times
     )
-    header = FRAME.pack(MAGIC, crc32c(fields)) + fields
+    header = seal(MAGIC, fields)
     beside = temporary(path)
     file = disk.open(beside, create=True)
     try:

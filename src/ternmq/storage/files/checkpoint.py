@@ -22,13 +22,11 @@ Losing it costs time, not data: the logs are then read from where their own mark
 import struct
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from ternmq.core.errors import Corrupt
+from ternmq.storage.files.sealed import FRAME, seal, unseal
 
 MAGIC = b"CKPT"
 VERSION = 2
-FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<IIQQQQQq")
 SAFE = struct.Struct("<QQ")
 SIZES = {1: 64, 2: 80}
@@ -64,22 +62,18 @@ def encode(checkpoint: Checkpoint) -> bytes:
         checkpoint.pull_replay_from,
         checkpoint.stored_at_ms,
     ) + SAFE.pack(checkpoint.message_safe, checkpoint.pull_safe)
-    return FRAME.pack(MAGIC, crc32c(fields)) + fields
+    return seal(MAGIC, fields)
 
 
 def decode(content: bytes) -> Checkpoint:
     """Raises `Corrupt` when this is not a whole checkpoint."""
     if len(content) not in SIZES.values():
         raise Corrupt(f"the checkpoint file has {len(content)} bytes, not {SIZES[VERSION]}")
-    magic, crc = FRAME.unpack_from(content)
-    if magic != MAGIC or crc != crc32c(content[FRAME.size :]):
-        raise Corrupt("the checkpoint file does not match its checksum")
-    version, clean, epoch, message, consume, pull, replay, stored = FIELDS.unpack_from(
-        content, FRAME.size
-    )
+    body = unseal(content, MAGIC, "the checkpoint file")
+    version, clean, epoch, message, consume, pull, replay, stored = FIELDS.unpack_from(body)
     if SIZES.get(version) != len(content):
         raise Corrupt(f"the checkpoint file has version {version}, this is version {VERSION}")
-    safe = (message, pull) if version == 1 else SAFE.unpack_from(content, SIZES[1])
+    safe = (message, pull) if version == 1 else SAFE.unpack_from(body, FIELDS.size)
     return Checkpoint(
         clean=bool(clean),
         epoch=epoch,

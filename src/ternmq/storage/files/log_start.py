@@ -1,4 +1,4 @@
-"""The floor file: where the message log begins, and where every topic stood there.
+"""The log start: where the message log begins, and the sequence of every topic there.
 
 Retention removes the oldest segments. What they told about a topic, the sequences that were given
 out, must outlive them: a sequence is never given out twice. So before a segment goes, this file
@@ -19,13 +19,12 @@ A start that finds segments below `offset` was killed while removing them, and r
 import struct
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from ternmq.core.errors import Corrupt
+from ternmq.storage.files.sealed import seal, unseal
 
 MAGIC = b"FLOR"
 VERSION = 1
-HEADER = struct.Struct("<4sIIIQ")
+HEADER = struct.Struct("<IIQ")
 TOPIC = struct.Struct("<QQ")
 
 
@@ -40,17 +39,13 @@ class LogStart:
 
 def encode(floor: LogStart) -> bytes:
     topics = b"".join(TOPIC.pack(*item) for item in sorted(floor.ends.items()))
-    fields = HEADER.pack(MAGIC, 0, VERSION, len(floor.ends), floor.offset)[8:] + topics
-    return MAGIC + struct.pack("<I", crc32c(fields)) + fields
+    return seal(MAGIC, HEADER.pack(VERSION, len(floor.ends), floor.offset) + topics)
 
 
 def decode(content: bytes) -> LogStart:
     """Raises `Corrupt` when this is not a whole floor file."""
-    if len(content) < HEADER.size:
-        raise Corrupt("the floor file is too short")
-    magic, crc, version, count, offset = HEADER.unpack_from(content)
-    if magic != MAGIC or crc != crc32c(memoryview(content)[8:]):
-        raise Corrupt("the floor file does not match its checksum")
-    if version != VERSION or len(content) != HEADER.size + count * TOPIC.size:
+    body = unseal(content, MAGIC, "the floor file", body_min=HEADER.size)
+    version, count, offset = HEADER.unpack_from(body)
+    if version != VERSION or len(body) != HEADER.size + count * TOPIC.size:
         raise Corrupt(f"the floor file has version {version} and {len(content)} bytes")
-    return LogStart(offset, dict(TOPIC.iter_unpack(content[HEADER.size :])))
+    return LogStart(offset, dict(TOPIC.iter_unpack(body[HEADER.size :])))

@@ -1,4 +1,4 @@
-"""Who this data directory is in its broker group: the file `member`.
+"""The file `member`: the identity of this data directory in its broker group.
 
 The id is made once, with the directory, and never changes: an empty directory is a new member. With
 it goes the highest epoch that this member has accepted. Whoever has accepted epoch n + 1 never
@@ -22,20 +22,15 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.sealed import seal, unseal
 
 MAGIC = b"MEMB"
 VERSION = 2
-FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<II8sQ")
-SIZE = 32
 ID_SIZE = 8
 DAMAGED = 1
-
-assert FRAME.size + FIELDS.size == SIZE
 
 
 class MemberRecord(NamedTuple):
@@ -104,7 +99,7 @@ class MemberFile:
         self._replace(self._content._replace(damaged=damaged))
 
     def _replace(self, content: MemberRecord) -> None:
-        """Nobody acts on what is not known to be on disk."""
+        """Nothing acts on a record before it is known to be on disk."""
         if content != self._content:
             self._disk.write_atomic(self._path, encode(content))
             self._content = content
@@ -113,21 +108,21 @@ class MemberFile:
 def encode(content: MemberRecord) -> bytes:
     flags = DAMAGED if content.damaged else 0
     fields = FIELDS.pack(VERSION, flags, bytes.fromhex(content.id), content.accepted_epoch)
-    body = fields + content.record
-    return FRAME.pack(MAGIC, crc32c(body)) + body
+    return seal(MAGIC, fields + content.record)
 
 
 def decode(content: bytes, path: Path) -> MemberRecord:
     """Raises `Corrupt`: a guess could follow a master that is fenced off."""
-    magic, crc = FRAME.unpack_from(content) if len(content) >= SIZE else (b"", 0)
-    if magic != MAGIC or crc != crc32c(content[FRAME.size :]):
+    try:
+        body = unseal(content, MAGIC, str(path), body_min=FIELDS.size)
+    except Corrupt as error:
         raise Corrupt(
             f"{path} is damaged, so this server does not know which member of its group it is: "
             "move its data directory aside and start again, it comes back as a new member"
-        )
-    version, flags, id, accepted_epoch = FIELDS.unpack_from(content, FRAME.size)
+        ) from error
+    version, flags, id, accepted_epoch = FIELDS.unpack_from(body)
     if version not in (1, VERSION):
         raise Corrupt(
             f"{path} has version {version}, this is version {VERSION}: start that release"
         )
-    return MemberRecord(id.hex(), accepted_epoch, content[SIZE:], bool(flags & DAMAGED))
+    return MemberRecord(id.hex(), accepted_epoch, bytes(body[FIELDS.size :]), bool(flags & DAMAGED))

@@ -42,11 +42,11 @@ from numpy.typing import NDArray
 from ternmq.core.errors import Corrupt
 from ternmq.storage.files.disk import Disk, File, write_all
 from ternmq.storage.files.paths import temporary
+from ternmq.storage.files.sealed import FRAME, check_version, seal, unseal
 from ternmq.storage.index.rows import PLACE, RANGE, Hashes, IndexColumns, Rows
 
 MAGIC = b"TIDX"
 VERSION = 1
-FRAME = struct.Struct("<4sI")
 FIELDS = struct.Struct("<IIQQqqQQQQ16x")
 HEADER_SIZE = 96
 CHUNK_ROWS = 512
@@ -80,7 +80,7 @@ def write_index(
     guide = b"".join([*(_fences(rows).tobytes() for rows in columns), bloom])
     counts = [len(rows) for rows in columns]
     fields = FIELDS.pack(VERSION, crc32c(guide), *span, *times, *counts, len(bloom))
-    header = FRAME.pack(MAGIC, crc32c(fields)) + fields
+    header = seal(MAGIC, fields)
     beside = temporary(path)
     file = disk.open(beside, create=True)
     try:
@@ -149,14 +149,9 @@ class IndexFile:
         self.path = path
         file = self.open()
         header = file.pread(HEADER_SIZE, 0)
-        if len(header) < HEADER_SIZE:
-            raise Corrupt(f"{path.name} ends inside its header")
-        magic, crc = FRAME.unpack_from(header)
-        if magic != MAGIC or crc != crc32c(header[FRAME.size :]):
-            raise Corrupt(f"the header of {path.name} does not match its checksum")
-        fields = FIELDS.unpack_from(header, FRAME.size)
-        if fields[0] != VERSION:
-            raise Corrupt(f"{path.name} has version {fields[0]}, this is version {VERSION}")
+        what = f"the header of {path.name}"
+        fields = FIELDS.unpack(unseal(header, MAGIC, what, body_min=FIELDS.size))
+        check_version(fields[0], VERSION, path.name)
         self._guide_crc, self.base, self.end = fields[1:4]
         self.first_stored_at_ms, self.last_stored_at_ms = fields[4:6]
         self.counts: tuple[int, int, int] = fields[6:9]

@@ -1,4 +1,4 @@
-"""Who wrote which part of a log: for every epoch the offset where it began.
+"""Leader epochs of a log: for every epoch the offset where it began.
 
 An epoch is one leadership by one process start, so two logs that both have bytes of an epoch have
 the same bytes there and everywhere before, as far as both go. That makes it easy to say up to where
@@ -23,13 +23,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ternmq.core.errors import Corrupt
+from ternmq.storage.files.sealed import seal, unseal
 
 MAGIC = b"EPOC"
 VERSION = 1
-HEADER = struct.Struct("<4sIII")
+HEADER = struct.Struct("<II")
 LOG = struct.Struct("<QI4x")
 EPOCH = struct.Struct("<QQB7x")
 NO_CUT = 2**64 - 1
@@ -137,30 +136,27 @@ class Epochs:
 
 def encode(epochs: Epochs) -> bytes:
     logs = ((epochs.message_cut, epochs.messages), (epochs.pull_cut, epochs.pulls))
-    body = struct.pack("<II", VERSION, len(logs))
+    body = HEADER.pack(VERSION, len(logs))
     for cut, table in logs:
         body += LOG.pack(NO_CUT if cut is None else cut, len(table.epochs))
         body += b"".join(EPOCH.pack(*epoch) for epoch in table.epochs)
-    return MAGIC + struct.pack("<I", crc32c(body)) + body
+    return seal(MAGIC, body)
 
 
 def decode(content: bytes) -> Epochs:
     """Raises `Corrupt` when this is not a whole epochs file."""
-    if len(content) < HEADER.size:
-        raise Corrupt("the epochs file is too short")
-    magic, crc, version, logs = HEADER.unpack_from(content)
-    if magic != MAGIC or crc != crc32c(memoryview(content)[8:]):
-        raise Corrupt("the epochs file does not match its checksum")
+    body = unseal(content, MAGIC, "the epochs file", body_min=HEADER.size)
+    version, logs = HEADER.unpack_from(body)
     if version != VERSION or logs != 2:
         raise Corrupt(f"the epochs file has version {version}, this is version {VERSION}")
-    (message_cut, messages), at = _decode_log(content, HEADER.size)
-    (pull_cut, pulls), _ = _decode_log(content, at)
+    (message_cut, messages), at = _decode_log(body, HEADER.size)
+    (pull_cut, pulls), _ = _decode_log(body, at)
     return Epochs(messages=messages, pulls=pulls, message_cut=message_cut, pull_cut=pull_cut)
 
 
-def _decode_log(content: bytes, at: int) -> tuple[tuple[int | None, LeaderEpochs], int]:
-    cut, count = LOG.unpack_from(content, at)
+def _decode_log(body: memoryview, at: int) -> tuple[tuple[int | None, LeaderEpochs], int]:
+    cut, count = LOG.unpack_from(body, at)
     at += LOG.size
-    rows: Iterable[tuple[int, int, int]] = EPOCH.iter_unpack(content[at : at + count * EPOCH.size])
+    rows: Iterable[tuple[int, int, int]] = EPOCH.iter_unpack(body[at : at + count * EPOCH.size])
     table = LeaderEpochs(tuple(EpochStart(number, start, bool(own)) for number, start, own in rows))
     return (None if cut == NO_CUT else cut, table), at + count * EPOCH.size

@@ -27,19 +27,18 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
-from ternmq.core.errors import BadRequest, Corrupt
+from ternmq.core.errors import BadRequest
 from ternmq.core.ids import START_BITS
 from ternmq.core.log import get_logger
 from ternmq.storage.consume.entry import RECORD, Location
 from ternmq.storage.files.disk import Buffer
+from ternmq.storage.files.sealed import check_version, seal, unseal
 
 log = get_logger()
 
 MAGIC = b"PROD"
 VERSION = 1
-HEADER = struct.Struct("<4sIQII")
+HEADER = struct.Struct("<QII")
 PRODUCER = struct.Struct("<QQQqI4x")
 BATCH = struct.Struct("<QI4xQQq")  # first sequence, count, topic id, base sequence, stored at
 _MESSAGE_LOG = int(Location.MESSAGE_LOG)
@@ -204,28 +203,25 @@ class ProducerTable:
             batches = bytes(window.batches)  # One step of the interpreter: never half changed.
             count = len(batches) // BATCH.size
             parts += (PRODUCER.pack(start, random, window.floor, window.seen_at_ms, count), batches)
-        body = struct.pack("<QII", covers, len(items), VERSION) + b"".join(parts)
-        return MAGIC + struct.pack("<I", crc32c(body)) + body
+        return seal(MAGIC, HEADER.pack(covers, len(items), VERSION) + b"".join(parts))
 
     def restore(self, content: bytes) -> int:
         """Take a snapshot over; return the offset it covers. Raises `Corrupt`."""
-        if len(content) < HEADER.size:
-            raise Corrupt("the producers file is too short")
-        magic, crc, covers, count, version = HEADER.unpack_from(content)
-        if magic != MAGIC or version != VERSION or crc != crc32c(memoryview(content)[8:]):
-            raise Corrupt("the producers file does not match its checksum")
-        self._windows = dict(_unpack_windows(content, count))
+        body = unseal(content, MAGIC, "the producers file", body_min=HEADER.size)
+        covers, count, version = HEADER.unpack_from(body)
+        check_version(version, VERSION, "the producers file")
+        self._windows = dict(_unpack_windows(body, count))
         return int(covers)
 
 
-def _unpack_windows(content: bytes, count: int) -> Iterator[tuple[ProducerKey, _ProducerWindow]]:
+def _unpack_windows(body: memoryview, count: int) -> Iterator[tuple[ProducerKey, _ProducerWindow]]:
     at = HEADER.size
     for _ in range(count):
-        start, random, floor, seen_at_ms, batches = PRODUCER.unpack_from(content, at)
+        start, random, floor, seen_at_ms, batches = PRODUCER.unpack_from(body, at)
         at += PRODUCER.size
         window = _ProducerWindow()
         window.floor, window.seen_at_ms = floor, seen_at_ms
-        window.batches = bytearray(content[at : at + batches * BATCH.size])
+        window.batches = bytearray(body[at : at + batches * BATCH.size])
         window.firsts = array("Q", [batch[0] for batch in BATCH.iter_unpack(window.batches)])
         at += batches * BATCH.size
         yield (start, random), window

@@ -23,9 +23,8 @@ from collections.abc import Callable
 from typing import Literal
 
 import msgspec
-from crc32c import crc32c
 
-from ternmq.batch.check import check_incoming
+from ternmq.batch.check import describe_stored
 from ternmq.batch.half import (
     HalfDecision,
     HalfInfo,
@@ -34,13 +33,14 @@ from ternmq.batch.half import (
     read_decision,
     read_info,
 )
-from ternmq.batch.layout import STORED_SIZE_MAX, read_stamp
+from ternmq.batch.layout import read_stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.log import get_logger
 from ternmq.core.units import DAY_MS
 from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE, Location
 from ternmq.storage.files.disk import Buffer
+from ternmq.storage.files.sealed import check_version, seal, unseal
 from ternmq.storage.log.append import Append, Ending, HalfMark
 from ternmq.storage.messages.cross_segment_commits import CrossSegmentCommits, CrossSegmentState
 
@@ -48,7 +48,7 @@ log = get_logger()
 
 MAGIC = b"HALF"
 VERSION = 2
-HEADER = struct.Struct("<4sIQI4x")
+HEADER = struct.Struct("<QI4x")
 OUTCOMES_MAX = 200_000
 OUTCOMES_KEPT_MS = 3 * DAY_MS
 SNAPSHOT_AFTER = 10_000  # Changes; so a start looks at no more batches than that one by one.
@@ -247,7 +247,7 @@ class TransactionTable:
                 del self._names[name]
 
     def tidy(self) -> None:
-        """Where nobody watches, on a replica, keys of what has ended must not pile up."""
+        """On a replica, where no check runs, keys of ended transactions must not pile up."""
         if len(self.fresh) > 2 * len(self.open) + FRESH_MAX:
             self.fresh = deque(key for key in self.fresh if key in self.open)
 
@@ -261,19 +261,17 @@ class TransactionTable:
             outcomes=list(self.outcomes.items()),
             lent=self.lent.state(),
         )
-        body = struct.pack("<QI4x", covers, VERSION) + _encoder.encode(state)
         self.changes = 0
-        return MAGIC + struct.pack("<I", crc32c(body)) + body
+        return seal(MAGIC, HEADER.pack(covers, VERSION) + _encoder.encode(state))
 
     def restore(self, content: bytes) -> int:
         """Take a snapshot over; return the offset it covers. Raises `Corrupt`."""
-        if len(content) < HEADER.size:
-            raise Corrupt("the halves file is too short")
-        magic, crc, covers, version = HEADER.unpack_from(content)
-        if magic != MAGIC or version not in (1, VERSION) or crc != crc32c(memoryview(content)[8:]):
-            raise Corrupt("the halves file does not match its checksum")
+        body = unseal(content, MAGIC, "the halves file", body_min=HEADER.size)
+        covers, version = HEADER.unpack_from(body)
+        if version != 1:  # That one is read as it is.
+            check_version(version, VERSION, "the halves file")
         try:
-            state = _decoder.decode(memoryview(content)[HEADER.size :])
+            state = _decoder.decode(body[HEADER.size :])
         except msgspec.MsgspecError as error:
             raise Corrupt(f"the halves file cannot be read: {error}") from error
         self.open = {one.key: one for one in state.transactions}
@@ -306,7 +304,7 @@ class TransactionTable:
         if control:
             self.decide(read_decision(view), at_ms, offset=offset)
             return
-        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=True)
+        incoming = describe_stored(batch, half=True)
         half = PlacedHalf(
             offset=offset,
             size=len(batch),

@@ -27,6 +27,7 @@ class Others:
         self.alone = False
         self.marks = {MESSAGES: 0, PULLS: 0}
         self.ends = {MESSAGES: 0, PULLS: 0}
+        self.durable = {MESSAGES: 0, PULLS: 0}
         self.offered: list[tuple[int, int]] = []
         self.broken: list[TernError] = []
         self.moved: Callable[[], None] = lambda: None
@@ -35,7 +36,7 @@ class Others:
         self.offered.append((log, offset))
 
     def wrote(self, log: int, end: int, durable: int) -> None:
-        self.ends[log] = end
+        self.ends[log], self.durable[log] = end, durable
 
     def mark(self, log: int) -> int:
         return self.marks[log]
@@ -116,6 +117,33 @@ async def test_progress_goes_on_while_a_round_is_open(desk: Desk) -> None:
 
     assert desk.store.pulls.end > 0
     assert desk.store.pulls.safe_offset == 0, "a replica may not have it"
+
+
+async def test_a_publish_without_records_leaves_the_pull_log_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[object] = []
+    for step in ("stage", "write", "commit", "advance"):
+        monkeypatch.setattr(desk.store.pulls, step, lambda *said, **more: touched.append(said))
+    desk.others.alone = True
+    desk.others.marks[MESSAGES] = 2**63
+    append = desk.send()
+    await until(lambda: desk.told == [(append, None)], "an answer")
+
+    assert touched == [] and desk.others.offered == [(MESSAGES, 0)]
+
+
+async def test_old_progress_is_synced_though_no_more_comes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ternmq.replication.group_commit.SYNC_S", 0.02)
+    pulls = desk.store.pulls
+    desk.committer.progress(progress())
+    await desk.written(PULLS)
+    assert (pulls.synced_offset, desk.others.durable[PULLS]) == (0, 0)
+    await until(lambda: desk.others.durable[PULLS] == pulls.end, "a sync")
+
+    assert pulls.synced_offset == pulls.end > 0
 
 
 async def test_a_decision_is_told_when_the_replicas_have_it(desk: Desk) -> None:

@@ -109,8 +109,8 @@ async def test_a_batch_that_is_being_gathered_is_given_back_when_the_app_stops(
 
     await mq.send_many("orders", [b"x"] * 3)
     async with app:
-        [feed] = app._feeds
-        await until(lambda: feed._consumer._shown)
+        [handler_loop] = app._handler_loops
+        await until(lambda: handler_loop._consumer._shown)
 
     assert kinds(broker) == ["back"] * 3
 

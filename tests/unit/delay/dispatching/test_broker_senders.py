@@ -31,8 +31,8 @@ async def broker() -> AsyncIterator[FakeBroker]:
 @pytest.fixture
 async def line(broker: FakeBroker, clock: TurnedClock) -> AsyncIterator[BrokerSender]:
     brokers = BrokerSenders(broker.url, clock=clock)
-    await brokers._links.refresh()
-    made = brokers.line("main")
+    await brokers._cluster.refresh()
+    made = brokers.to("main")
     await made.probe()
     yield made
     await brokers.close()

@@ -70,7 +70,7 @@ def test_a_disk_that_cannot_read_costs_the_rows_and_not_the_server(
         raise DiskFailed("input/output error")
 
     monkeypatch.setattr(bench.store.schedule_files, "read", broken)
-    bench.store._kept = RecordCache(bench.store.schedule_files)
+    bench.store._records = RecordCache(bench.store.schedule_files)
     found = bench.collect(work)
 
     assert found.batch is None

@@ -56,22 +56,21 @@ def test_a_message_in_every_hour_of_two_years() -> None:
     bench.start()
     for first in range(0, HOURS, 4_000):
         bench.send([START_MS + (first + at) * HOUR_MS for at in range(min(4_000, HOURS - first))])
-    while bench.engine.scheduled_to < bench.store.wal.messages.safe_offset:
-        bench.engine.scheduled(bench.store.schedule(bench.engine.near()))
+    bench.schedule()
     assert len(bench.engine.hours) == HOURS
     now = bench.engine.snapshot(bench.clock.now_ms())
-    behind = bench.store.behind(now)
+    behind = bench.store.checkpoints.behind(now)
     assert len(behind) == HOURS
     for at in range(0, HOURS, SYNC_FILES):
         bench.store.schedule_files.sync_many(behind[at : at + SYNC_FILES])
-    assert bench.store.behind(now) == []
+    assert bench.store.checkpoints.behind(now) == []
     bench.store.checkpoint(now)
-    assert bench.engine.wanted(START_MS - 1) is None
+    assert bench.engine.near.wanted(START_MS - 1) is None
     disk.bytes_read = 0
 
     bench.kill()
 
-    assert len(bench.store.hours) == HOURS
+    assert len(bench.engine.hours) == HOURS
     assert disk.most_open <= OPEN_MAX
     wal = bench.store.wal.messages.safe_offset
     assert disk.bytes_read <= wal + 4_096, "only the message log, to know its producers"
@@ -121,7 +120,7 @@ def test_what_is_over_is_removed_hour_by_hour() -> None:
             bench.clock.turn(1)
             bench.checkpoint()
             bench.store.wal.producers_to = bench.store.known.scheduled
-            bench.store.trim()
+            bench.store.checkpoints.trim()
         over = (bench.clock.now_ms() - START_MS % HOUR_MS - START_MS) // HOUR_MS
         assert len(bench.disk.names(paths.schedule)) <= 12 - max(0, over - 1)
         assert len(bench.disk.names(paths.dispatch)) <= 3
@@ -175,7 +174,7 @@ def test_a_checkpoint_says_nothing_that_is_not_on_disk() -> None:
     bench.send([START_MS + 5 * HOUR_MS, START_MS + 9 * HOUR_MS])
     bench.prepare()
     store: DelayStore = bench.store
-    hours = store.behind(now)
+    hours = store.checkpoints.behind(now)
     assert len(hours) == 1
     store.checkpoint(now)
     bench.disk.crash(3)
@@ -183,4 +182,4 @@ def test_a_checkpoint_says_nothing_that_is_not_on_disk() -> None:
     bench.start()
 
     assert bench.ledger() == (5, 5, 0, 0)
-    assert sum(hour.rows for hour in bench.store.hours.values()) == 5
+    assert sum(hour.rows for hour in bench.engine.hours.values()) == 5

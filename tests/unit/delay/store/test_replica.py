@@ -10,15 +10,15 @@ import pytest
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import AlreadyExists, Diverged, ProtocolError
 from ternmq.core.units import HOUR_MS, MINUTE_MS
+from ternmq.delay.follower import Standby
 from ternmq.delay.formats import checkpoint as checkpoint_file
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.formats.paths import DelayPaths, hour_name
 from ternmq.delay.hours.hour import NEVER
 from ternmq.delay.store.bootstrap import BootstrapFiles
 from ternmq.delay.store.bootstrap_install import BootstrapInstall
+from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.delay.store.journal import Deciding
-from ternmq.delay.store.standby import Standby
-from ternmq.delay.store.store import DelayStore
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.unit.delay.builders import START_MS, Bench
 from tests.unit.delay.replica_pair import (
@@ -36,9 +36,9 @@ from tests.waiting import until
 PATHS = DelayPaths(Path("/delay"))
 
 
-def open_replica(bench: Bench, disk: SimulatedDisk, *, hour_ms: int = MINUTE_MS) -> DelayStore:
+def open_replica(bench: Bench, disk: SimulatedDisk, *, hour_ms: int = MINUTE_MS) -> FollowingStore:
     """Its own length of an hour is another one: it must not matter."""
-    return DelayStore.open(
+    return FollowingStore.open(
         disk,
         PATHS,
         clock=bench.clock,
@@ -51,12 +51,12 @@ def open_replica(bench: Bench, disk: SimulatedDisk, *, hour_ms: int = MINUTE_MS)
 
 def master() -> Bench:
     bench = Bench(suffix=True)
-    lead(bench.store, 1)
+    lead(bench.following, 1)
     bench.begin()
     return bench
 
 
-def pair() -> tuple[Bench, SimulatedDisk, DelayStore]:
+def pair() -> tuple[Bench, SimulatedDisk, FollowingStore]:
     bench, disk = master(), SimulatedDisk()
     replica = open_replica(bench, disk)
     follow(bench.store, replica)
@@ -66,7 +66,7 @@ def pair() -> tuple[Bench, SimulatedDisk, DelayStore]:
 def promoted(bench: Bench, disk: SimulatedDisk, epoch: int = 2) -> Bench:
     """The replica's directory, led by itself from now on."""
     other = Bench(suffix=True, disk=disk)
-    lead(other.store, epoch)
+    lead(other.following, epoch)
     other.clock.turn((bench.clock.now_ms() - other.clock.now_ms()) / 1000)
     other._sent = bench._sent
     other.begin()
@@ -94,10 +94,10 @@ def test_a_replica_has_the_same_hours_and_decisions_and_goes_on_where_the_master
     cancel(bench, START_MS, 2)
     copy(bench.store, replica)
 
-    bench.store.settle()
+    bench.leading.settle()
     assert content(disk, "dispatch") == content(bench.disk, "dispatch")
     assert replica.hours.keys() == bench.engine.hours.keys()
-    assert replica.schedule_log.hour_ms == HOUR_MS
+    assert replica.store.derivation.schedule_log.hour_ms == HOUR_MS
     other = promoted(bench, disk)
     assert other.ledger() == bench.ledger() == (5, 2, 2, 1)
     other.clock.turn(2 * 3600)
@@ -119,7 +119,7 @@ def test_an_intent_without_an_end_is_repeated_by_who_leads_next_and_only_by_its_
 
     other = promoted(bench, disk)
     other.prepare()
-    ((hour, again),) = other.engine.unresolved
+    ((hour, again),) = other.engine.near.unresolved
     assert (hour, again.offset, again.group) == (START_MS, intent.offset, "main")
     assert (again.producer, again.first_sequence) == (intent.producer, intent.first_sequence)
     assert again.rows.tolist() == intent.rows.tolist()
@@ -132,7 +132,7 @@ def test_nothing_is_made_of_what_is_not_safe_and_it_can_be_cut_off() -> None:
     bench.send([START_MS + 100, START_MS + 60_000])
     bench.prepare()
     copy(bench.store, replica)
-    before = replica.messages.end, replica.decisions.end
+    before = replica.store.messages.end, replica.store.decisions.end
     bench.tick(0.5)
     bench.send([START_MS + 300])
     assert bench.send_out() == [START_MS + 100]
@@ -140,13 +140,13 @@ def test_nothing_is_made_of_what_is_not_safe_and_it_can_be_cut_off() -> None:
     derive(replica)
     checkpoint(replica)
 
-    assert (replica.scheduled_to, replica.derived_to) == before
+    assert (replica.store.derivation.scheduled_to, replica.store.derivation.derived_to) == before
     replica = open_replica(bench, disk)
-    assert (replica.messages.safe_offset, replica.decisions.safe_offset) == before
-    assert replica.messages.end > before[0]
-    replica.truncate(*before)
+    assert (replica.store.messages.safe_offset, replica.store.decisions.safe_offset) == before
+    assert replica.store.messages.end > before[0]
+    replica.store.truncate(*before)
     replica = open_replica(bench, disk)
-    assert (replica.messages.end, replica.decisions.end) == before
+    assert (replica.store.messages.end, replica.store.decisions.end) == before
     other = promoted(bench, disk)
     other.prepare()
     other.tick()
@@ -159,12 +159,12 @@ def test_what_is_safe_is_never_cut_off() -> None:
     bench.send([START_MS + 100])
     copy(bench.store, replica)
     with pytest.raises(Diverged, match="acknowledged here"):
-        replica.truncate(0, replica.decisions.end)
+        replica.store.truncate(0, replica.store.decisions.end)
     checkpoint(replica)
     replica = open_replica(bench, disk)
     with pytest.raises(Diverged):
-        replica.truncate(replica.messages.end, 0)
-    assert replica.messages.end == bench.store.messages.end
+        replica.store.truncate(replica.store.messages.end, 0)
+    assert replica.store.messages.end == bench.store.messages.end
 
 
 def test_what_lies_in_the_files_of_hours_is_safe_also_when_the_checkpoint_is_older() -> None:
@@ -176,11 +176,11 @@ def test_what_lies_in_the_files_of_hours_is_safe_also_when_the_checkpoint_is_old
     bench.send_out()
     bench.store.decisions.sync()
     copy(bench.store, replica)
-    safe = replica.messages.safe_offset, replica.decisions.safe_offset
+    safe = replica.store.messages.safe_offset, replica.store.decisions.safe_offset
     disk.restart()
 
     replica = open_replica(bench, disk)
-    assert (replica.messages.safe_offset, replica.decisions.safe_offset) == safe
+    assert (replica.store.messages.safe_offset, replica.store.decisions.safe_offset) == safe
 
 
 def test_a_decision_waits_for_the_messages_it_is_about() -> None:
@@ -190,18 +190,18 @@ def test_a_decision_waits_for_the_messages_it_is_about() -> None:
     bench.tick(0.5)
     bench.send_out()
     bench.store.decisions.sync()
-    data = bench.store.decisions.read_raw(replica.decisions.end, 1 << 20)
-    replica.decisions.receive(replica.decisions.end, data)
-    received = replica.decisions.take()
+    data = bench.store.decisions.read_raw(replica.store.decisions.end, 1 << 20)
+    replica.store.decisions.receive(replica.store.decisions.end, data)
+    received = replica.store.decisions.take()
     assert received is not None
-    replica.decisions.write_received(received, sync=True)
-    replica.decisions.advance(replica.decisions.end)
+    replica.store.decisions.write_received(received, sync=True)
+    replica.store.decisions.advance(replica.store.decisions.end)
     derive(replica)
-    assert not replica.dispatch_files.ends
-    assert replica.derived_to < replica.decisions.safe_offset
+    assert not replica.store.dispatch_files.ends
+    assert replica.store.derivation.derived_to < replica.store.decisions.safe_offset
     copy(bench.store, replica)
-    assert replica.dispatch_files.ends == {START_MS: 184}
-    assert replica.derived_to == replica.decisions.safe_offset
+    assert replica.store.dispatch_files.ends == {START_MS: 184}
+    assert replica.store.derivation.derived_to == replica.store.decisions.safe_offset
 
 
 def test_a_member_that_leads_without_the_messages_forgets_what_was_decided_about_them() -> None:
@@ -211,7 +211,7 @@ def test_a_member_that_leads_without_the_messages_forgets_what_was_decided_about
     bench.prepare()
     bench.tick(0.5)
     bench.send_out()
-    ours = replica.decisions
+    ours = replica.store.decisions
     ours.receive(ours.end, bench.store.decisions.read_raw(ours.end, 1 << 20))
     received = ours.take()
     assert received is not None
@@ -239,11 +239,11 @@ def test_an_hour_that_is_over_goes_on_all_members_and_never_gets_a_row_again() -
     assert not replica.hours
     checkpoint(replica)
     checkpoint(replica)
-    assert not replica.schedule_files.found()
-    assert not replica.dispatch_files.found()
+    assert not replica.store.schedule_files.found()
+    assert not replica.store.dispatch_files.found()
 
     other = Bench(suffix=True, disk=disk)
-    lead(other.store, 2)
+    lead(other.following, 2)
     other.begin()
     assert other.clock.now_ms() < START_MS + HOUR_MS, "its clock is behind"
     other._sent = bench._sent
@@ -258,7 +258,7 @@ def test_the_length_of_an_hour_is_that_of_who_leads_from_where_on_it_leads() -> 
     bench.send([START_MS + 90_000])
     copy(bench.store, replica)
     other = Bench(suffix=True, disk=disk, hour_ms=MINUTE_MS)
-    lead(other.store, 2)
+    lead(other.following, 2)
     other.begin()
     other._sent = 1
     other.send([START_MS + 90_000])
@@ -267,7 +267,7 @@ def test_the_length_of_an_hour_is_that_of_who_leads_from_where_on_it_leads() -> 
 
     begun = bench.store.decisions.end
     bench.kill()
-    old = bench.store
+    old = bench.following
     follow(other.store, old)
     stream(other.store, old)
     advance(old, other.store.messages.safe_offset, begun)
@@ -319,7 +319,7 @@ def test_an_abandoned_decision_leaves_no_gap() -> None:
     assert item.error is None
     bench.kill()
     assert bench.ledger() == (2, 1, 0, 1)
-    assert not bench.store.undecided
+    assert not bench.store.derivation.undecided
 
 
 def trimmed() -> Bench:
@@ -341,9 +341,9 @@ def test_a_base_brings_what_the_logs_do_not_have_any_more() -> None:
     install(bench.store, disk, PATHS)
     replica = open_replica(bench, disk)
 
-    assert replica.report.sound
-    assert replica.messages.start_offset == bench.store.known.scheduled > 0
-    assert replica.decisions.start_offset == bench.store.known.decided_to > 0
+    assert replica.store.report.sound
+    assert replica.store.messages.start_offset == bench.store.known.scheduled > 0
+    assert replica.store.decisions.start_offset == bench.store.known.decided_to > 0
     follow(bench.store, replica)
     copy(bench.store, replica)
     other = promoted(bench, disk)
@@ -393,9 +393,9 @@ def test_a_power_cut_while_a_base_is_installed_leaves_all_of_it_or_nothing(steps
         disk.crash(steps)
     disk.faults.clear()
     replica = open_replica(bench, disk)
-    assert replica.report.sound
+    assert replica.store.report.sound
     if not replica.hours:
-        assert replica.messages.start_offset == replica.messages.end == 0
+        assert replica.store.messages.start_offset == replica.store.messages.end == 0
         install(bench.store, disk, PATHS)
         replica = open_replica(bench, disk)
     follow(bench.store, replica)
@@ -430,16 +430,16 @@ async def test_a_standby_makes_files_of_what_is_safe_and_leaves_a_checkpoint() -
     standby = Standby(replica, clock=SystemClock(), checkpoint_interval_s=1000)
     running = asyncio.create_task(standby.run())
     stream(bench.store, replica)
-    advance(replica, replica.messages.end, replica.decisions.end)
+    advance(replica, replica.store.messages.end, replica.store.decisions.end)
     standby.wake()
-    await until(lambda: replica.derived_to >= replica.decisions.end)
+    await until(lambda: replica.store.derivation.derived_to >= replica.store.decisions.end)
     running.cancel()
     await asyncio.wait([running])
     await standby.close()
 
     known = checkpoint_file.decode(disk.read(PATHS.checkpoint))
-    assert (known.clean, known.scheduled) == (True, replica.messages.end)
-    assert known.decided_to == known.decision_safe == replica.decisions.end
+    assert (known.clean, known.scheduled) == (True, replica.store.messages.end)
+    assert known.decided_to == known.decision_safe == replica.store.decisions.end
     assert promoted(bench, disk).ledger() == (2, 1, 1, 0)
 
 
@@ -452,10 +452,10 @@ async def test_a_standby_whose_journal_is_damaged_gives_up() -> None:
     bench.store.decisions.sync()
     stream(bench.store, replica)
     disk.flip(Path("/delay/decisions") / f"{0:020d}.log", 200)
-    advance(replica, replica.messages.end, replica.decisions.end)
+    advance(replica, replica.store.messages.end, replica.store.decisions.end)
     standby = Standby(replica, clock=SystemClock(), checkpoint_interval_s=1000)
     running = asyncio.create_task(standby.run())
-    failed = await until(lambda: replica.failed)
+    failed = await until(lambda: replica.store.failed)
     running.cancel()
     await asyncio.wait([running])
     await standby.close()
@@ -465,7 +465,7 @@ async def test_a_standby_whose_journal_is_damaged_gives_up() -> None:
 def test_a_longer_hour_does_not_begin_where_a_shorter_one_is_gone() -> None:
     """Its files may still be there on one member, and be removed on another."""
     bench = Bench(suffix=True, hour_ms=MINUTE_MS)
-    lead(bench.store, 1)
+    lead(bench.following, 1)
     bench.begin()
     disk = SimulatedDisk()
     replica = open_replica(bench, disk)
@@ -478,10 +478,10 @@ def test_a_longer_hour_does_not_begin_where_a_shorter_one_is_gone() -> None:
     for _ in range(3):
         bench.checkpoint()
     copy(bench.store, replica)
-    assert replica.dropping == {START_MS}
+    assert replica.hours.dropping == {START_MS}
 
     other = Bench(suffix=True, disk=disk)
-    lead(other.store, 2)
+    lead(other.following, 2)
     other.begin()
     other._sent = bench._sent
     other.send([START_MS + 1_000])
@@ -492,6 +492,6 @@ def test_a_longer_hour_does_not_begin_where_a_shorter_one_is_gone() -> None:
     other.tick(1)
     assert other.send_out() == [START_MS + 1_000]
     bench.kill()
-    follow(other.store, bench.store)
-    copy(other.store, bench.store)
-    assert list(bench.store.hours) == [hour.start]
+    follow(other.store, bench.following)
+    copy(other.store, bench.following)
+    assert list(bench.following.hours) == [hour.start]

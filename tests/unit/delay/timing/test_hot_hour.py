@@ -15,8 +15,8 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import HOUR_MS, MIB
 from ternmq.delay.formats.paths import DelayPaths
+from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.delay.store.schedule_log import LOAD_SIZE, RECORDS_MAX
-from ternmq.delay.store.store import DelayStore
 from ternmq.delay.timing import wheel as wheel_module
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.wheel import RUN_ROWS_MAX, Wheel
@@ -37,7 +37,7 @@ class Hot:
     def __init__(self, directory: Path) -> None:
         self.clock = TurnedClock(START_MS)
         self.chance = np.random.default_rng(1)
-        self.store = DelayStore.open(
+        following = FollowingStore.open(
             RealDisk(),
             DelayPaths(directory),
             clock=self.clock,
@@ -45,7 +45,9 @@ class Hot:
             segment_size=2**28,
             min_free=0,
         )
-        self.engine = Engine(self.store, hour_ms=HOUR_MS, fragments=8)
+        self.leading = following.lead()
+        self.store = following.store
+        self.engine = Engine(self.leading, hour_ms=HOUR_MS, fragments=8)
         self._sent = 0
 
     def send(self, dues: np.ndarray, times: int = 1) -> None:
@@ -72,8 +74,8 @@ class Hot:
         messages.commit(staged)
 
     def schedule(self) -> None:
-        while self.engine.scheduled_to < self.store.wal.messages.safe_offset:
-            self.engine.scheduled(self.store.schedule(self.engine.near()))
+        while self.engine.hours.scheduled_to < self.store.wal.messages.safe_offset:
+            self.engine.scheduled(self.leading.schedule(self.engine.near.starts()))
 
     def fill(self, rows: int) -> int:
         """So many rows at random within the hour after the next; returns its start."""
@@ -89,28 +91,28 @@ def _check(directory: Path, rows: int) -> None:
     start = hot.fill(rows)
     hot.send(START_MS + 60_000 + np.arange(3_000) * 100)  # In each tick one is due.
     hot.schedule()
-    engine, store = hot.engine, hot.store
-    soon = engine.wanted(START_MS + 30 * 60_000)
+    engine, leading = hot.engine, hot.leading
+    soon = engine.near.wanted(START_MS + 30 * 60_000)
     assert soon is not None
     assert soon.start != start, "nothing of the hot hour is due soon"
-    engine.begin_loading(soon, store.read_book(soon.start, soon.rows))
+    engine.near.begin(soon, leading.read_book(soon.start, soon.rows))
     while not soon.loaded:
         assert soon.index is not None
-        engine.loaded(soon, store.schedule_log.load(soon.start, soon.index.end))
+        engine.near.loaded(soon, leading.load(soon.start, soon.index.end))
     hot.clock.turn(60.0 - 0.1)
     engine.tick(hot.clock.now_ms(), hot.clock.monotonic())
 
     hour = engine.hours[start]
     tracemalloc.start()
-    engine.begin_loading(hour, store.read_book(hour.start, hour.rows))
+    engine.near.begin(hour, leading.read_book(hour.start, hour.rows))
     steps = 0
     while not hour.loaded:
         assert hour.index is not None
-        step = store.schedule_log.load(hour.start, hour.index.end)
+        step = leading.load(hour.start, hour.index.end)
         assert len(step.entries) <= RECORDS_MAX
         assert step.upto - hour.index.end <= LOAD_SIZE
         assert len(step.rows) <= STEP_ROWS_MAX
-        engine.loaded(hour, step)
+        engine.near.loaded(hour, step)
         steps += 1
         if steps <= 2_900:
             hot.clock.turn(0.1)
@@ -126,7 +128,7 @@ def _check(directory: Path, rows: int) -> None:
     row_bytes = 12 + 1 + 12  # On the wheel, its state, the hash of an id that stands alone.
     assert kept <= row_bytes * rows + 40 * records + 4 * MIB, "bytes that a pending row takes"
     assert peak <= kept + WORK_MEMORY
-    store.close()
+    hot.store.close()
 
 
 def test_a_hot_hour_loads_in_steps_and_ticks_go_on(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_slots_that_two_meta_servers_move_at_once_are_all_moved(
 
     def move(where: Registry, first: int) -> None:
         for slot in range(first, first + 10, 2):
-            place(where, PlaceChange(action="move", group="west", slots=[slot]))
+            place(where, PlaceChange(action="move", broker_group="west", slots=[slot]))
 
     with ThreadPoolExecutor(2) as pool:
         for moving in [pool.submit(move, registry, 0), pool.submit(move, other, 10)]:

@@ -26,10 +26,10 @@ async def meta(opener: Opener, clock: TurnedClock | None = None) -> AsyncIterato
 async def standing_at(service: MetaDirectory, version: int) -> Standing:
     async with asyncio.timeout(10):
         while True:
-            held, since = service.standing("main"), service.version
+            held, since = service.standing("main"), service.news.version
             if held is not None and held.version >= version:
                 return held
-            await service.wait_for_news(since, 10)
+            await service.news.wait(since, 10)
 
 
 def pass_time(service: MetaDirectory, clock: TurnedClock, seconds: float) -> None:
