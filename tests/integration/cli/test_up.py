@@ -21,6 +21,12 @@ from tests.integration.processes import (
 from tests.waiting import wait_until
 
 
+@pytest.fixture(autouse=True)
+def as_for_people(node_factory: NodeFactory) -> None:
+    """Nodes of these tests start with all their imports, not out of the fork server."""
+    node_factory.forked = False
+
+
 def test_one_ready_line_and_nothing_else_goes_to_stdout(node: Node) -> None:
     tern("send", "hello", "first", url=node.url)
 

@@ -75,7 +75,7 @@ async def test_kill_9_while_the_log_is_replayed(node_factory: NodeFactory) -> No
         sent = await mq.send_many(TOPIC, bodies, at=at)
         assert not sent.failures
     node.kill()
-    for pause in (0.45, 0.65):
+    for pause in (0.1, 0.25):
         node.launch()
         await asyncio.sleep(pause)  # Somewhere between the first byte read and the ready line.
         os.kill(node.process.pid, signal.SIGKILL)
