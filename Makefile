@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 MARKDOWN_TESTS := tests/tidy/test_documents.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-long check bench sim docs clean test-tools
+.PHONY: help install up test test-long check sync bench sim fuzz docs clean test-tools
 .SILENT:
 
 help: ## List the verbs
@@ -51,26 +51,45 @@ $(VENV)/.installed-bench: pyproject.toml | $(VENV)/.installed-dev
 up: $(VENV)/.installed ## Start the all-in-one node; Ctrl-C stops it (ARGS="--ports 7800" to pass flags)
 	exec $(BIN)/tern up $(ARGS)
 
+# Tests start a thousand processes. Where the environment forbids bytecode, each would compile all of
+# the sources once more: a third of the time of a start. So it is kept, but not in the tree.
+ifdef PYTHONDONTWRITEBYTECODE
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-long: export PYTHONPYCACHEPREFIX := $(CURDIR)/.pytest_cache/bytecode
+endif
+
+# `check` has run the tidy ones.
 test: check test-tools ## Check, then run every test that is not marked long
-	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile --ignore tests/tidy $(ARGS)
 
 test-long: install test-tools ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 check: install ## Format, lint, types, layers, and the rules the repository has for itself
+	$(BIN)/python scripts/make_sync.py --check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
 
+sync: install ## Write the blocking client, src/ternmq/sync, from src/ternmq/client
+	$(BIN)/python scripts/make_sync.py
+
 # Peers that cannot be had here are named and left out.
 bench: $(VENV)/.installed-bench ## Measure beside the peers; results go to benchmarks/results
 	$(BIN)/python -m benchmarks.peers.install || true
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
+.PHONY: walk
+walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--only publish")
+	$(BIN)/python -m benchmarks.walk $(ARGS)
+
 sim: install ## Run the cluster simulation with more seeds (SEEDS=100000, ARGS="--first 5000")
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
+
+fuzz: install ## Attack a node with hostile requests and batches (ARGS="--seconds 3600 --first 5000")
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 docs: install ## Check the links in every markdown file
 	$(BIN)/python -m pytest $(MARKDOWN_TESTS)
@@ -78,7 +97,7 @@ docs: install ## Check the links in every markdown file
 clean: ## Remove what make made; never touches tern-data
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  .import_linter_cache .grimp_cache src/*.egg-info
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Fault injection needs strace; outbox, inbox and registries are tested on real database servers,
 # which tests start themselves: the packages must not start any. Not being root is no failure: the

@@ -25,8 +25,8 @@ from typing import Any
 
 import ternmq
 from benchmarks.machine import describe
+from tests.integration.broker_pair import GROUP, QUICK, Pair, make_pair
 from tests.integration.processes import NodeFactory, tern
-from tests.integration.replicated import GROUP, QUICK, Pair, make_pair
 
 EACH_S = 0.005
 SETTLED_S = 1.0

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import ternmq
+from tests.integration.broker_pair import Pair, make_pair
 from tests.integration.processes import NodeFactory
-from tests.integration.replicated import Pair, make_pair
 
 BODY = b"x" * 100
 BATCH = 200

@@ -61,10 +61,11 @@ from ternmq.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from ternmq.core.process import VERSION
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.topics import TopicSettings
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Admin",

@@ -10,7 +10,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.envelope import ALONE, WHOLE, pack_envelope, read_envelopes, read_errors
 from ternmq.batch.layout import Encoding, check_whole
 from ternmq.batch.view import BatchView
-from tests.unit.batch.making import a_batch, rows_of
+from tests.unit.batch.builders import a_batch, rows_of
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from tests.integration.processes import free_ports
+from tests.waiting import wait_until
 
 START_SECONDS_MAX = 60.0
 KINDS = ("sqlite", "postgresql", "mariadb")
@@ -160,15 +160,18 @@ class Server:
                 stderr=log,
                 cwd=self.home,
             )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                with self._admin() as engine, engine.connect():
-                    return
-            except OperationalError:
-                assert time.monotonic() < deadline, (self.home / "log").read_text()[-4_000:]
-                assert self._process.poll() is None, (self.home / "log").read_text()[-4_000:]
-                time.sleep(0.05)
+        wait_until(
+            self._answers,
+            f"the database, see {self.home / 'log'}",
+            seconds=START_SECONDS_MAX,
+            ignoring=OperationalError,
+        )
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.home / "log").read_text()[-4_000:]
+        with self._admin() as engine, engine.connect():
+            return True
 
     def kill(self) -> None:
         """SIGKILL: what was committed comes back at the next start."""

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.integration.processes import Node, wait_until
+from tests.integration.processes import Node
+from tests.waiting import wait_until
 
 WRITES = "pwritev,pwritev2"
 ATTACH_SECONDS_MAX = 20.0

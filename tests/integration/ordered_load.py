@@ -16,13 +16,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import ternmq
 from tests.integration.processes import clean_environment
+from tests.waiting import until
 
 KEYS = 16
 ROOT = Path(__file__).parents[2]
@@ -104,11 +104,11 @@ class OrderedLoad:
         await self._handled(self.count() + rows, seconds)
 
     async def _handled(self, wanted: int, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while (count := self.count()) < wanted:
+        def enough() -> bool:
             self._alive()
-            assert time.monotonic() < deadline, f"{count} of {wanted} handled: {self._said()}"
-            await asyncio.sleep(0.1)
+            return self.count() >= wanted
+
+        await until(enough, f"{wanted} handled", seconds=seconds, every=0.1)
 
     def _alive(self) -> None:
         for process in [*self._producers, *self._consumers]:

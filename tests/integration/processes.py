@@ -10,17 +10,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.integration.fork_server import ForkedProcess, fork_server
 from tests.integration.namespaces import Place
+from tests.waiting import wait_until
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
-POLL_S = 0.01
+COMMAND_SECONDS_MAX = 60.0
 COMMAND = (sys.executable, "-m", "ternmq.cli.main")
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -42,14 +45,6 @@ def free_ports(count: int = 3) -> int:
     raise AssertionError(f"no {count} free ports in a row were found")
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.0) -> None:
-    """Wait for a condition, never for luck."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        time.sleep(POLL_S)
-
-
 @dataclass(slots=True, kw_only=True)
 class Node:
     """One `tern up`; can be killed, stopped and started again on the same data and ports."""
@@ -61,16 +56,18 @@ class Node:
     environment: Mapping[str, str] | None = None
     prefix: Sequence[str] = ()
     """What runs the node, for example strace with its options."""
+    forked: bool = True
+    """Else it starts as it does for people, with all its imports."""
     host: str = "127.0.0.1"
     starts: int = 0
-    _process: "subprocess.Popen[bytes] | None" = None
+    _process: "subprocess.Popen[bytes] | ForkedProcess | None" = None
 
     @property
     def url(self) -> str:
         return f"tern://{self.host}:{self.port}"
 
     @property
-    def process(self) -> "subprocess.Popen[bytes]":
+    def process(self) -> "subprocess.Popen[bytes] | ForkedProcess":
         assert self._process is not None, "the node was never started"
         return self._process
 
@@ -89,14 +86,27 @@ class Node:
         """Start it without waiting for anything."""
         assert not self.running, "the node is already running"
         self.starts += 1
-        with self._stdout_path.open("wb") as out, self._stderr_path.open("wb") as err:
-            self._process = subprocess.Popen(
-                [*self.prefix, *COMMAND, *self.command(), *self.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=clean_environment(self.environment),
-            )
+        arguments = [*self.command(), *self.arguments]
+        environment = clean_environment(self.environment)
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            self._stdout_path.open("wb") as out,
+            self._stderr_path.open("wb") as err,
+        ):
+            if self.forked and not self.prefix:
+                self._process = fork_server().start(
+                    arguments,
+                    environment=environment,
+                    descriptors=(nothing.fileno(), out.fileno(), err.fileno()),
+                )
+            else:
+                self._process = subprocess.Popen(
+                    [*self.prefix, *COMMAND, *arguments],
+                    stdin=nothing,
+                    stdout=out,
+                    stderr=err,
+                    env=environment,
+                )
 
     def command(self) -> list[str]:
         """Which `tern` command it is."""
@@ -222,6 +232,8 @@ class NodeFactory:
     """Makes nodes in one temp folder and looks after them until the test ends."""
 
     def __init__(self, folder: Path) -> None:
+        self.forked = True
+        """See `Node.forked`."""
         self._folder = folder
         self._made: list[Node] = []
 
@@ -249,6 +261,7 @@ class NodeFactory:
             arguments=extra,
             environment=environment,
             prefix=prefix,
+            forked=self.forked,
         )
         self._made.append(node)
         if start:
@@ -374,19 +387,27 @@ class Ran:
 def tern(*arguments: str, url: str | None = None, stdin: bytes = b"", code: int | None = 0) -> Ran:
     """Run a `tern` command to its end; `code=None` takes any exit code."""
     environment = clean_environment({"TERN_URL": url} if url is not None else None)
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=60,
-        env=environment,
-        check=False,
-    )
-    ran = Ran(
-        code=done.returncode,
-        out=done.stdout.decode("utf-8", "replace"),
-        err=done.stderr.decode("utf-8", "replace"),
-    )
+    with ExitStack() as stack:
+        typed, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        typed.write(stdin)
+        typed.seek(0)
+        process = fork_server().start(
+            arguments,
+            environment=environment,
+            descriptors=(typed.fileno(), out.fileno(), err.fileno()),
+        )
+        try:
+            ended = process.wait(COMMAND_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        out.seek(0)
+        err.seek(0)
+        ran = Ran(
+            code=ended,
+            out=out.read().decode("utf-8", "replace"),
+            err=err.read().decode("utf-8", "replace"),
+        )
     assert code is None or ran.code == code, ran
     assert TRACEBACK not in ran.err, ran.err
     return ran

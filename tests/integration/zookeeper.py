@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.processes import free_ports
+from tests.waiting import wait_until
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 START_SECONDS_MAX = 60.0
@@ -53,13 +53,11 @@ class ZooKeeper:
                 stderr=log,
                 cwd=self.home,
             )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._answers():
-            assert time.monotonic() < deadline, (self.home / "log").read_text()[-4_000:]
-            assert self._process.poll() is None, (self.home / "log").read_text()[-4_000:]
-            time.sleep(0.05)
+        wait_until(self._answers, f"ZooKeeper, see {self.home / 'log'}", seconds=START_SECONDS_MAX)
 
     def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.home / "log").read_text()[-4_000:]
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as asked:
                 asked.sendall(b"ruok")

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ternmq.broker import leader
+from ternmq.broker import role
 from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.broker_process import serving_broker_alone
@@ -207,11 +207,11 @@ class Cluster:
 def segments_of(batches: int) -> Iterator[None]:
     """Logs of brokers begin a new file after so many batches; no setting goes as low."""
     small = partial(StorageConfig, segment_batches_max=batches, pull_segment_size=64 * 1024)
-    setattr(leader, "StorageConfig", small)  # noqa: B010
+    setattr(role, "StorageConfig", small)  # noqa: B010
     try:
         yield
     finally:
-        setattr(leader, "StorageConfig", StorageConfig)  # noqa: B010
+        setattr(role, "StorageConfig", StorageConfig)  # noqa: B010
 
 
 def simulate(seed: int, tell: Callable[[str], None] | None = None, **wanted: Any) -> Outcome:

@@ -12,22 +12,22 @@ from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from ternmq.delay.formats.decision import Decision
 from ternmq.delay.store.bootstrap import BootstrapFiles
 from ternmq.delay.store.bootstrap_install import BootstrapInstall
+from ternmq.delay.store.hour_owners import FollowingStore, LeadingStore
 from ternmq.delay.store.journal import Deciding
-from ternmq.delay.store.store import DelayStore
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from tests.simulation.test_delay_crashes import Killed, Life
-from tests.unit.delay.following import advance, checkpoint, derive, follow, logs, parting, stream
+from tests.unit.delay.replica_pair import advance, checkpoint, derive, follow, logs, parting, stream
 
 SEGMENT_SIZE = 4096
 
 
 class Member:
-    """One data directory, and the store on it while it follows."""
+    """One data directory, and the store on it while it follows (`replica`)."""
 
     def __init__(self, random: Random) -> None:
         self.disk = SimulatedDisk()
         self.hour_ms = random.choice((MINUTE_MS, HOUR_MS, DAY_MS))
-        self.store: DelayStore | None = None
+        self.replica: FollowingStore | None = None
         self.follows = 0
         """The epoch whose master it follows."""
 
@@ -43,27 +43,30 @@ class GroupLife(Life):
         self.epoch = 0
         self.bases = 0
         self.promotions = 0
+        self.candidate: FollowingStore | None = None
+        """Is about to lead."""
         super().__init__(seed)
 
     # Leading
 
-    def open(self) -> DelayStore:
+    def open(self) -> LeadingStore:
         member = self.members[self.master]
         self.disk, self.hour_ms = member.disk, member.hour_ms
-        store = self.open_member(member)
+        self.candidate = following = self.open_member(member)
+        self.store = store = following.store
         self.epoch += 1
         store.begin_epoch(self.epoch)
-        self.store = store
         for number in sorted(self.in_sync - {self.master}):
             # Whoever is required has it all before anything counts, or is required no more.
             self.mend(number)
-        advance(store, store.messages.end, store.decisions.end)
-        store.catch_up()
-        self.hour_ms = store.schedule_log.hour_ms
-        return store
+        advance(following, store.messages.end, store.decisions.end)
+        leading = following.lead()
+        self.candidate = None
+        self.hour_ms = store.derivation.schedule_log.hour_ms
+        return leading
 
-    def open_member(self, member: Member) -> DelayStore:
-        return DelayStore.open(
+    def open_member(self, member: Member) -> FollowingStore:
+        return FollowingStore.open(
             member.disk,
             self.paths,
             clock=self.clock,
@@ -91,10 +94,10 @@ class GroupLife(Life):
         """The old master is out of the set, so that it comes back as a replica."""
         self.promotions += 1
         self.in_sync.discard(self.master)
-        self.members[self.master].store = None
+        self.members[self.master].replica = None
         self.master = number
         member = self.members[number]
-        member.store = None
+        member.replica = None
         member.disk.restart()
         self.disk = member.disk
         self.clock.jump(self.random.choice((-3_600, 0, 0, 3_600)))
@@ -104,7 +107,7 @@ class GroupLife(Life):
 
     def down(self, number: int) -> None:
         """A replica that is not there; whoever leads goes on without it."""
-        self.members[number].store = None
+        self.members[number].replica = None
         self.members[number].disk.crash(self.random.randrange(2**32))
         self.in_sync.discard(number)
 
@@ -114,12 +117,12 @@ class GroupLife(Life):
         if self.unlucky(0.3):
             member.disk.faults.cut_power(self.random.randint(1, 40))
         try:
-            if member.store is None:
+            if member.replica is None:
                 member.disk.restart()
-                member.store = self.open_member(member)
-                assert member.store.report.sound
+                member.replica = self.open_member(member)
+                assert member.replica.store.report.sound
                 member.follows = 0
-            if member.follows != self.epoch or self.too_old(member.store):
+            if member.follows != self.epoch or self.too_old(member.replica):
                 self.follow(member)
             self.copy(member)
             self.in_sync.add(number)
@@ -128,32 +131,32 @@ class GroupLife(Life):
         member.disk.faults.clear()
 
     def follow(self, member: Member) -> None:
-        store = member.store
-        assert store is not None
-        empty = all(log.end == log.start_offset == 0 for log in logs(store))
+        replica = member.replica
+        assert replica is not None
+        empty = all(log.end == log.start_offset == 0 for log in logs(replica.store))
         if (
-            self.too_old(store)
+            self.too_old(replica)
             or (empty and self.random.random() < 0.5)
             or self.random.random() < 0.03
         ):
-            store = self.begin_anew(member)
-        follow(self.store, store)
+            replica = self.begin_anew(member)
+        follow(self.store, replica)
         member.follows = self.epoch
 
-    def too_old(self, replica: DelayStore) -> bool:
+    def too_old(self, replica: FollowingStore) -> bool:
         """The master has trimmed what comes next."""
         ends = zip(parting(self.store, replica), logs(self.store), strict=True)
         return any(end < theirs.start_offset for end, theirs in ends)
 
-    def begin_anew(self, member: Member) -> DelayStore:
+    def begin_anew(self, member: Member) -> FollowingStore:
         """An empty directory and a base."""
         self.bases += 1
-        member.store = None
+        member.replica = None
         faults = member.disk.faults
         member.disk = SimulatedDisk()
         member.disk.faults = faults
         if self.store.known.hour_ms == 0:
-            checkpoint(self.store)
+            self.first_checkpoint()
         base = BootstrapFiles(self.store)
         try:
             while True:
@@ -166,18 +169,30 @@ class GroupLife(Life):
                 except PowerCut:
                     member.disk.crash(self.random.randrange(2**32))
                     member.disk.faults.clear()
-                    member.store = self.open_member(member)
-                    if member.store.known.hour_ms:
+                    member.replica = self.open_member(member)
+                    if member.replica.store.known.hour_ms:
                         break  # It was finished by the start.
         finally:
             base.close()
-        member.store = self.open_member(member)
-        assert member.store.report.sound
-        return member.store
+        member.replica = self.open_member(member)
+        assert member.replica.store.report.sound
+        return member.replica
+
+    def first_checkpoint(self) -> None:
+        """Of the master, which may be about to lead, or lead already."""
+        if self.candidate is not None:
+            checkpoint(self.candidate)
+            return
+        self.leading.settle()
+        now = self.store.checkpoints.snapshot(self.engine.hours)
+        self.store.checkpoint(now)
+        if self.store.known is now:
+            self.engine.hours.dropped(self.leading.remove(now.dropping))
+            self.store.checkpoints.trim()
 
     def copy(self, member: Member) -> None:
-        assert member.store is not None
-        stream(self.store, member.store, size=self.random.choice((300, 5_000, 1 << 20)))
+        assert member.replica is not None
+        stream(self.store, member.replica, size=self.random.choice((300, 5_000, 1 << 20)))
 
     def make_safe(self) -> None:
         """Every member in sync has it, or is out of the set before anything counts."""
@@ -188,7 +203,7 @@ class GroupLife(Life):
             if self.unlucky(0.05):
                 member.disk.faults.cut_power(self.random.randint(1, 6))
             try:
-                assert member.store is not None
+                assert member.replica is not None
                 assert member.follows == self.epoch
                 self.copy(member)
             except (PowerCut, DiskFull, DiskFailed):
@@ -202,7 +217,7 @@ class GroupLife(Life):
     def decide(self, hour: int, decision: Decision) -> TernError | None:
         item, journal = Deciding(hour, decision), self.store.decisions
         try:
-            staged = journal.stage([item], scheduled=self.store.scheduled_to, sync=True)
+            staged = journal.stage([item], scheduled=self.store.derivation.scheduled_to, sync=True)
         except TernError as error:
             item.error = error
         else:
@@ -230,26 +245,27 @@ class GroupLife(Life):
             self.mend(number)
         elif chance < 0.05:
             self.down(number)
-        elif member.store is not None and member.follows == self.epoch:
+        elif member.replica is not None and member.follows == self.epoch:
             if self.random.random() < 0.1:
                 member.disk.faults.cut_power(self.random.randint(1, 25))
             try:
                 if self.random.random() < 0.7:
                     safe = self.store.messages.safe_offset, self.store.decisions.safe_offset
-                    advance(member.store, *safe)
+                    advance(member.replica, *safe)
                 if self.random.random() < 0.6:
-                    derive(member.store)
-                    self.check_same(member.store)
+                    derive(member.replica)
+                    self.check_same(member.replica)
                 if self.random.random() < 0.3:
-                    checkpoint(member.store)
+                    checkpoint(member.replica)
             except (PowerCut, DiskFull, DiskFailed):
                 self.down(number)
             member.disk.faults.clear()
 
-    def check_same(self, replica: DelayStore) -> None:
+    def check_same(self, replica: FollowingStore) -> None:
         """Both have made the same of the same logs."""
-        scheduled, decided = self.engine.scheduled_to, self.store.decisions.safe_offset
-        if (replica.scheduled_to, replica.derived_to) == (scheduled, decided):
+        scheduled, decided = self.engine.hours.scheduled_to, self.store.decisions.safe_offset
+        files = replica.store.derivation
+        if (files.scheduled_to, files.derived_to) == (scheduled, decided):
             ours = {start: hour.rows for start, hour in replica.hours.items()}
             assert ours == {start: hour.rows for start, hour in self.engine.hours.items()}
 
@@ -263,15 +279,15 @@ class GroupLife(Life):
             member.disk.faults.clear()
             while number not in self.in_sync:
                 self.mend(number)
-            assert member.store is not None
-            advance(member.store, self.store.messages.end, self.store.decisions.end)
-            derive(member.store)
-            assert not member.store.hours
-            assert not member.store.undecided
-            checkpoint(member.store)
-            checkpoint(member.store)
-            assert not member.store.schedule_files.found()
-            assert not member.store.dispatch_files.found()
+            assert member.replica is not None
+            advance(member.replica, self.store.messages.end, self.store.decisions.end)
+            derive(member.replica)
+            assert not member.replica.hours
+            assert not member.replica.store.derivation.undecided
+            checkpoint(member.replica)
+            checkpoint(member.replica)
+            assert not member.replica.store.schedule_files.found()
+            assert not member.replica.store.dispatch_files.found()
         before = self.engine.ledger()
         others = sorted(self.in_sync - {self.master})
         self.promote(self.random.choice(others))

@@ -9,23 +9,28 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.envelope import read_envelopes
-from ternmq.broker.groups.groups import ConsumerGroup
-from ternmq.broker.leader import BrokerParts, open_store
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.leader import BrokerMember, BrokerParts
+from ternmq.broker.role import open_store
 from ternmq.core.config import build
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
 from ternmq.discovery.directory import InUse
 from ternmq.meta.placement import changed
+from ternmq.replication.commit_gate import Alone
+from ternmq.rpc.address import packed_endpoints
 from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.publish import PUBLISHED
 from ternmq.wire.messages.pull import DELIVERED, Ack, Acked, Done, Join, Joined, Pull
+from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
@@ -91,8 +96,9 @@ class Caller:
 
     def __init__(self, session: bytes) -> None:
         self.hello = Hello(protocol=PROTOCOL_VERSION, app="machine", version="0", session=session)
-        self.attachments: dict[str, Any] = {}
+        self.state: object | None = None
         self.address = self.server_address = ("machine", 1)
+        self.endpoints = packed_endpoints(self.address, self.server_address)
         self.closed = False
         self._number = 0
         self._asked: dict[int, asyncio.Future[bytes]] = {}
@@ -183,7 +189,15 @@ class World:
     async def open(self) -> None:
         epoch = await self.names.new_epoch("b")
         store = open_store(self.config, epoch, self.clock, self.disk)
-        self._parts = BrokerParts(self.config, store, self.names, self.clock, self.disk)
+        member = BrokerMember(
+            id="",
+            gate=Alone(),
+            listener=cast(Any, None),
+            url="",
+            drainable=SimpleNamespace(standing=Standing(broker_group="b")),
+            cold_below=lambda: None,
+        )
+        self._parts = BrokerParts(self.config, store, self.names, self.clock, self.disk, member)
         self.names.on_topic_deleted(self.parts.topic_deleted)
         self.names.on_topic_changed(self.parts.admin.topic_changed)
         await self.parts.start(frozenset())
@@ -213,13 +227,13 @@ class World:
     async def settle(self) -> None:
         """Let everything happen that was begun."""
         await self.parts.router.finish()
-        await self.parts.settler.finish()
+        await self.parts.ack_handler.finish()
         await asyncio.sleep(0)
 
     async def tick(self) -> None:
         now = self.parts.groups.now()
         for group in list(self.parts.groups.due(now)):
-            self.parts.upkeep._tick(group, now)
+            self.parts.timers._tick(group, now)
         await self.settle()
 
     # -- asking

@@ -20,7 +20,7 @@ from ternmq.storage.log.leader_epochs import common_end
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.unit.storage.making import DATA, Maker, TurnedClock, open_store
+from tests.unit.storage.builders import DATA, Maker, TurnedClock, open_store
 
 TOPICS = (1, 2, 7)
 GROUPS = (5, 6)

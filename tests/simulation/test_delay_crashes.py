@@ -29,7 +29,9 @@ from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.hours.decision_book import CANCELLED, PENDING
 from ternmq.delay.hours.hour import NEVER, Hour
 from ternmq.delay.operations.listing import search
-from ternmq.delay.store.store import Deciding, DelayStore
+from ternmq.delay.store.hour_owners import FollowingStore, LeadingStore
+from ternmq.delay.store.journal import Deciding
+from ternmq.delay.store.store import DelayStore
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.scheduler import look_ahead_ms
 from ternmq.storage.log.append import Append
@@ -64,6 +66,7 @@ class Life:
         self.lives = 0
         self.calm = False
         """Nothing fails any more."""
+        self.leading: LeadingStore
         self.store: DelayStore
         self.engine: Engine
         self.start()
@@ -75,7 +78,8 @@ class Life:
             try:
                 if self.random.random() < 0.2:
                     self.disk.faults.cut_power(self.random.randint(1, 12))
-                self.store = self.open()
+                self.leading = self.open()
+                self.store = self.leading.store
                 self.disk.faults.clear()
                 break
             except PowerCut:
@@ -83,7 +87,7 @@ class Life:
             except TernError:
                 self.disk.restart()
         assert self.store.report.sound
-        self.engine = Engine(self.store, hour_ms=self.hour_ms, fragments=4)
+        self.engine = Engine(self.leading, hour_ms=self.hour_ms, fragments=4)
         self.lives += 1
         self.sender = ProducerId(durable_start(self.lives), 99)
         self.sequence = 0
@@ -91,8 +95,8 @@ class Life:
         self.model.restarted(self.store.wal.producers)
         self.check()
 
-    def open(self) -> DelayStore:
-        return DelayStore.open(
+    def open(self) -> LeadingStore:
+        following = FollowingStore.open(
             self.disk,
             self.paths,
             clock=self.clock,
@@ -100,6 +104,7 @@ class Life:
             segment_size=2**22,
             min_free=0,
         )
+        return following.lead()
 
     def end(self, *, power: bool) -> None:
         if power:
@@ -116,7 +121,7 @@ class Life:
         lines = self.engine.ledger().values()
         assert sum(line.accepted for line in lines) == accepted
         assert all(line.pending >= 0 for line in lines)
-        if self.engine.scheduled_to == self.store.wal.messages.safe_offset:
+        if self.engine.hours.scheduled_to == self.store.wal.messages.safe_offset:
             pending = sum(hour.pending for hour in self.engine.hours.values())
             assert sum(line.pending for line in lines) == pending
         assert accepted >= self.model.accepted
@@ -232,7 +237,7 @@ class Life:
     def run(self) -> None:
         """Everything that waits: scheduling, loading, ticks, dispatch."""
         self.schedule()
-        while hour := self.engine.wanted(self.clock.now_ms() + look_ahead_ms(self.hour_ms)):
+        while hour := self.engine.near.wanted(self.clock.now_ms() + look_ahead_ms(self.hour_ms)):
             self.load(hour)
             if self.store.failed is not None:
                 return
@@ -243,26 +248,26 @@ class Life:
             while self.dispatch():
                 pass
         if self.random.random() < 0.2:
-            self.engine.unload(self.clock.now_ms() + 2 * look_ahead_ms(self.hour_ms))
+            self.engine.near.unload(self.clock.now_ms() + 2 * look_ahead_ms(self.hour_ms))
 
     def schedule(self) -> None:
-        while self.engine.scheduled_to < self.store.wal.messages.safe_offset:
-            step = self.store.schedule(self.engine.near())
+        while self.engine.hours.scheduled_to < self.store.wal.messages.safe_offset:
+            step = self.leading.schedule(self.engine.near.starts())
             self.engine.scheduled(step)
             if self.store.failed is not None:
                 return
 
     def load(self, hour: Hour) -> None:
-        book = hour.book or self.store.read_book(hour.start, hour.rows)
+        book = hour.book or self.leading.read_book(hour.start, hour.rows)
         if hour.index is None:
-            self.engine.begin_loading(hour, book)
+            self.engine.near.begin(hour, book)
         while not hour.loaded:
             assert hour.index is not None
             try:
-                step = self.store.schedule_log.load(hour.start, hour.index.end)
+                step = self.leading.load(hour.start, hour.index.end)
             except DiskFailed:
                 return
-            self.engine.loaded(hour, step)
+            self.engine.near.loaded(hour, step)
 
     def decide(self, hour: int, decision: Decision) -> TernError | None:
         item = Deciding(hour, decision)
@@ -275,9 +280,9 @@ class Life:
         if self.store.failed is not None:
             return False
         repeats, self.unanswered = self.unanswered, []
-        for hour, intent in [*repeats, *self.engine.unresolved]:
+        for hour, intent in [*repeats, *self.engine.near.unresolved]:
             self.repeat(hour, intent)
-        self.engine.unresolved.clear()
+        self.engine.near.unresolved.clear()
         up = [group for group in self.groups if group.up]
         work = self.engine.next_work(self.clock.now_ms()) if up else None
         if work is None:
@@ -335,14 +340,14 @@ class Life:
             return
         if chance < 0.05 and not group.knows(batch):
             if chance < 0.03:
-                self.engine.parked.refused(intent.topic_id, self.clock.monotonic())
+                self.engine.paused.refused(intent.topic_id, self.clock.monotonic())
             if self.decide(
                 hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset)
             ):
                 self.unanswered.append((hour, intent))
             return
         group.publish(batch)
-        self.engine.parked.taken(intent.topic_id)
+        self.engine.paused.taken(intent.topic_id)
         self.maybe_killed()
         if chance < 0.15:
             self.unanswered.append((hour, intent))  # The answer got lost.
@@ -362,9 +367,9 @@ class Life:
         self.schedule()
         for hour in list(self.engine.hours.values()):
             for row in search(self.store, hour.start, hour.length, message.id).rows:
-                self.engine.requested.add(hour.start)
+                self.engine.near.requested.add(hour.start)
                 self.load(hour)
-                self.engine.requested.clear()
+                self.engine.near.requested.clear()
                 if hour.loaded:
                     self.change_row(hour, row.row, row.due_ms, row.topic_id, message)
                 return
@@ -403,12 +408,12 @@ class Life:
         for start, gone in self.engine.leaving(self.clock.now_ms()):
             self.decide(start, gone)
         try:
-            self.store.settle()
+            self.leading.settle()
             now = self.engine.snapshot(self.clock.now_ms())
             self.store.checkpoint(now)
             if self.store.known is now:
-                self.engine.dropped(self.store.remove(now.dropping))
-                self.store.trim()
+                self.engine.hours.dropped(self.leading.remove(now.dropping))
+                self.store.checkpoints.trim()
         except (DiskFull, DiskFailed):
             pass
 

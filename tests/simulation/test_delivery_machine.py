@@ -178,7 +178,7 @@ class Delivery(RuleBasedStateMachine):
     def _lose(self, consumer: Consumer) -> None:
         async def lose() -> None:
             consumer.peer.closed = True
-            self.world.parts.members.lost(consumer.peer)  # type: ignore[arg-type]
+            self.world.parts.consumers.lost(consumer.peer)  # type: ignore[arg-type]
 
         self.world.run(lose())
 
@@ -225,7 +225,7 @@ class Delivery(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.world.run(self.world.parts.upkeep.checkpoint())
+        self.world.run(self.world.parts.timers.checkpoint())
 
     def _forget(self, book: Book) -> None:
         book.due.clear()
@@ -306,7 +306,7 @@ class Delivery(RuleBasedStateMachine):
             return
         out: set[str] = set()
         held = [piece for lease in group.lane.leases.values() for piece in lease.rows]
-        for first, end, _ in [*held, *group.lane.dying]:
+        for first, end, _ in [*held, *group.lane.moving]:
             for sequence in range(first, end):
                 key = self.stored[sequence][0]
                 assert key is None or key not in out, f"two of {key} are out"

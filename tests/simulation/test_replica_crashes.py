@@ -22,7 +22,7 @@ from ternmq.storage.log.leader_epochs import common_end
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from tests.simulation.replica_group import TOPICS, Down, Group, Member, same
-from tests.unit.storage.making import DATA, TurnedClock, open_store
+from tests.unit.storage.builders import DATA, TurnedClock, open_store
 
 STEPS = 120
 

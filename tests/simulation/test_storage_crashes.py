@@ -24,7 +24,7 @@ from ternmq.storage.log.append import Append
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.unit.storage.making import Maker, TurnedClock, open_store
+from tests.unit.storage.builders import Maker, TurnedClock, open_store
 
 STEPS = 60
 TOPICS = (1, 2, 7)

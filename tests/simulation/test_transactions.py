@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,108 +31,21 @@ from ternmq.core.clock import Clock
 from ternmq.core.errors import Fenced, TernError, TransactionEnded, TransactionNotFound
 from ternmq.core.ids import ProducerId
 from ternmq.storage.config import StorageConfig
-from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.storage.log.append import Append
 from ternmq.storage.messages.transactions import TransactionOutcome
 from ternmq.storage.store import Store
 from ternmq.testing import TurnedClock
 from ternmq.testing.disk import PowerCut, SimulatedDisk
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.topics import Topic
-from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfCheck, HalfEnd
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.transactions import Action, DetachedEnd, HalfEnd
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import unpack
 from tests.simulation.transaction_model import Half, Model, Place, Told
+from tests.simulation.transaction_parts import TOPICS, Door, Names, Producer, Rounds, Shelf
 
 STEPS = 90
-TOPICS = {
-    name: Topic(id=number, name=name, created_at_ms=0) for number, name in enumerate("abc", 1)
-}
 CHECKS_MAX = 3
 PARKED_MS, EXPIRES_MS = 600_000, 1_200_000
-
-
-class Names:
-    """Topics and directory of a broker."""
-
-    def topics(self) -> list[Topic]:
-        return list(TOPICS.values())
-
-    def topic(self, name: str) -> Topic | None:
-        return TOPICS.get(name)
-
-    async def get_or_create(self, name: str) -> Topic:
-        return TOPICS[name]
-
-
-class Door:
-    """A publisher that lets everything in."""
-
-    def admit(self, *_: object) -> None: ...
-
-    def turn_away(self, *_: object) -> None: ...
-
-    def to_append(self, _: object, batch: bytearray, incoming: Any, topic_id: int) -> Append:
-        return Append(
-            batch=batch,
-            topic_id=topic_id,
-            count=incoming.row_count,
-            received_at_ms=1,
-            tag_bloom=incoming.tag_bloom,
-            producer=incoming.producer,
-            first_sequence=incoming.first_sequence,
-            searchable=incoming.searchable,
-        )
-
-
-class Rounds:
-    """The committer: what waits goes to the disk when the test says so."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.waiting: list[tuple[Append, Any]] = []
-
-    def append(self, append: Append, told: Any) -> None:
-        self.waiting.append((append, told))
-
-    def run(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        if not waiting:
-            return
-        messages = self.store.messages
-        error: TernError | None = None
-        staged = messages.stage([append for append, _ in waiting])
-        try:
-            messages.write(staged)
-        except TernError as failed:
-            messages.abandon(staged)
-            error = failed
-        else:
-            messages.commit(staged)
-        for append, told in waiting:
-            told(append, error)
-
-
-class Shelf:
-    """A fetcher without threads."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def now(self, entries: list[ConsumeEntry]) -> list[bytes]:
-        return [self._store.messages.read(entry.offset, entry.size) for entry in entries]
-
-
-class Producer:
-    """A live client of the application: a `Peer` that is asked."""
-
-    def __init__(self) -> None:
-        self.hello = SimpleNamespace(app="shop")
-        self.questions: list[HalfCheck] = []
-
-    def push(self, command: int, payload: bytes) -> None:
-        assert command == Command.CHECK
-        self.questions.append(unpack(payload, HalfCheck))
 
 
 class Life:
@@ -182,7 +94,7 @@ class Life:
             slots=cast(Any, None),
         )
         self.check_back = CheckBack(
-            transactions=self.transactions,
+            half_batches=self.transactions,
             halves=self.store.halves,
             fetcher=cast(Any, Shelf(self.store)),
             directory=names,
@@ -292,7 +204,7 @@ class Life:
         self.clock.turn(self.random.choice((1, 7, 31, 300, 700)))
         peer = cast(Any, self.producer)
         if self.random.random() < 0.7:
-            self.check_back.here(peer)
+            self.check_back.here(peer, Empty())
         else:
             self.check_back.lost(peer)
         if not self.ticking:

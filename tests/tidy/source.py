@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "ternmq"
-PYTHON_FOLDERS = ("src", "tests", "benchmarks", "examples")
+PYTHON_FOLDERS = ("src", "tests", "benchmarks", "examples", "scripts")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

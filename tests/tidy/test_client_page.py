@@ -8,7 +8,7 @@ import ternmq
 from ternmq.client.app.subscriber import SubscriberOptions
 from ternmq.client.client import Client
 from ternmq.client.config import ConnectOptions
-from ternmq.client.consuming.consumer import ConsumerOptions
+from ternmq.client.consuming.subscription_plan import ConsumerOptions
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
@@ -19,7 +19,7 @@ from tests.tidy.source import ROOT
 
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?:&nbsp;)*`(\w+)` \| `(\w+)` \| (yes|no) \|", re.MULTILINE)
-UNNAMED = {"config", "links", "parts", "sender", "traced"} | {
+UNNAMED = {"config", "cluster", "parts", "sender", "traced"} | {
     "stored",
     "finish",
 }  # Not for applications.
@@ -50,7 +50,7 @@ def test_every_option_is_on_the_page(options: type) -> None:
     ids=lambda kind: kind.__name__,
 )
 def test_every_public_name_is_on_the_page(kind: type) -> None:
-    names = {name for name in vars(kind) if not name.startswith("_")} - UNNAMED
+    names = {name for name in dir(kind) if not name.startswith("_")} - UNNAMED
     missing = [name for name in sorted(names) if not re.search(rf"\b{name}\b", PAGE)]
 
     assert not missing

@@ -1,6 +1,8 @@
 """`ternmq.sync` has what the client has: every public name, the same parameters (design 11)."""
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +17,12 @@ from ternmq.client.reading.broadcast import Broadcast
 from ternmq.client.reading.reader import Reader
 from ternmq.client.transactions.detached import Detached
 from ternmq.client.transactions.transaction import Transaction
+from tests.tidy.source import ROOT
 
 INSIDE = "what other parts of the client use, not applications"
 WITHOUT_TWIN = {
     "Client.config": INSIDE,
-    "Client.links": INSIDE,
+    "Client.cluster": INSIDE,
     "Client.sender": INSIDE,
     "Consumer.arrived": INSIDE,
     "Consumer.unshown": INSIDE,
@@ -93,3 +96,14 @@ def test_names_without_a_twin_are_there() -> None:
     known = {f"{kind.__name__}.{name}" for kind, _ in TWINS for name, _ in public(kind)}
 
     assert set(WITHOUT_TWIN) <= known
+
+
+def test_generated_twins_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "make_sync.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert not done.returncode, done.stderr

@@ -4,15 +4,24 @@ import ast
 import io
 import re
 import tokenize
+import tomllib
+from collections import Counter
 
-from tests.tidy.source import Module, modules, settled
+from tests.tidy.source import PACKAGE, ROOT, Module, modules, settled
 
 BANNED_MODULE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
 LEFT_FOR_LATER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 BARE_NOQA = re.compile(r"#\s*noqa(?!:)", re.IGNORECASE)
 
+PURE_CLAIM = re.compile(r"\bPure\b|; pure\b")
+
 VAGUE_NAMES: set[str] = set()
+NAMED_TWICE: set[str] = set()
+"""One word per idea: a class name means one thing in all of src/ternmq. The classes of `sync` have
+the names of the classes they wrap."""
+PURE_BY_WORD_ONLY: set[str] = set()
+"""They say that they are pure, and no contract in pyproject.toml holds them to it yet."""
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -32,6 +41,44 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     ]
 
     assert not settled(vague, allowed=VAGUE_NAMES)
+
+
+def test_a_class_name_is_defined_once() -> None:
+    names = Counter(
+        node.name
+        for module in modules()
+        if module.shipped and module.path.relative_to(PACKAGE).parts[0] != "sync"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    )
+
+    assert not settled([name for name, count in names.items() if count > 1], allowed=NAMED_TWICE)
+
+
+def test_what_says_that_it_is_pure_is_held_to_it() -> None:
+    """By a contract of import-linter whose id has the word `pure` in it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    held = tuple(
+        name
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if "pure" in contract["id"]
+        for name in contract["source_modules"]
+    )
+    only_said = [
+        name
+        for module in modules()
+        if module.shipped and PURE_CLAIM.search(ast.get_docstring(module.tree) or "")
+        for name in [dotted(module)]
+        if not any(name == one or name.startswith(f"{one}.") for one in held)
+    ]
+
+    assert not settled(only_said, allowed=PURE_BY_WORD_ONLY)
+
+
+def dotted(module: Module) -> str:
+    """As imports name it."""
+    parts = module.path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
 
 
 def test_nothing_is_left_for_later_in_a_comment() -> None:

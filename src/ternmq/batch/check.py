@@ -1,4 +1,4 @@
-"""What a broker checks before it stores a producer's batch.
+"""Checks a producer's batch before it is stored.
 
 After this, every size and offset inside the batch is known to fit, so that cutting, indexing and
 reading it later cannot run off its end. Bodies are never decompressed here: only the claims of the
@@ -7,13 +7,16 @@ many: this runs for every batch that arrives.
 """
 
 import itertools
+import struct
 from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
+from ternmq.batch.column_rules import Parts, check_columns
 from ternmq.batch.compression import CHUNK
 from ternmq.batch.layout import (
+    BASE_BORN_AT,
     BATCH_SIZE_MAX,
     BODY_SIZE_MAX,
     BUFFERS_MAX,
@@ -26,6 +29,7 @@ from ternmq.batch.layout import (
     PRODUCER,
     PRODUCER_CRC_AT,
     ROWS_MAX,
+    STORED_SIZE_MAX,
     VERSION,
     Attribute,
     Column,
@@ -54,6 +58,7 @@ _COMPRESSED = (int(Encoding.ZSTD), int(Encoding.LZ4))
 _ALLOWED = Attribute.MERGED | Attribute.EXPIRES | Attribute.RELATIVE | Attribute.IN_ORDER
 _FORBIDDEN = 0xFFFFFFFF & ~int(_ALLOWED)
 _HALF = int(Attribute.HALF)
+_BORN = struct.Struct("<q")
 _OFFSET_PARTS = {
     _OFFSETS: _DATA,
     int(ColumnPart.NAME_OFFSETS): int(ColumnPart.NAME_DATA),
@@ -61,7 +66,6 @@ _OFFSET_PARTS = {
     _WORD_OFFSETS: _WORD_DATA,
 }
 _VALUE_SIZES = {int(Type.INT64): 8, int(Type.UINT8): 1, int(Type.DICTIONARY): 4}
-_Parts = dict[tuple[int, int], tuple[int, int, int, int]]
 
 
 class Incoming(NamedTuple):
@@ -92,16 +96,27 @@ def check_incoming(
 
     With `half` it must be a half batch, else it must not be one.
     """
-    size = len(batch)
-    if size < FIXED_SIZE + DIRECTORY_ENTRY_SIZE:
-        raise ProtocolError(f"{size} bytes cannot be a batch")
-    if size > size_max:
-        raise TooLarge(f"a batch of {size} bytes; the limit is {size_max}")
-    magic, version, header_size, batch_size, _ = FRAMING.unpack_from(batch)
-    if magic != MAGIC or batch_size != size or size % 8:
-        raise ProtocolError("the batch's magic or size is wrong")
-    if version != VERSION:
-        raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
+    incoming, parts = _describe(batch, size_max=size_max, half=half)
+    check_columns(batch, parts, half=half)
+    (born,) = _BORN.unpack_from(batch, BASE_BORN_AT)
+    if not 0 <= born <= DUE_MAX_MS:
+        raise ProtocolError(f"the time at which rows were made must be 0 to {DUE_MAX_MS}")
+    return incoming
+
+
+def describe_stored(batch: bytearray | memoryview, *, half: bool = False) -> Incoming:
+    """The same facts of a batch that is stored already: by us, or by the master of a replica.
+
+    Its columns are not judged again. Releases before 0.2 stored what `check_incoming` refuses now,
+    and a start or a replica that refused it would never end; each reader copes with it.
+    """
+    return _describe(batch, size_max=STORED_SIZE_MAX, half=half)[0]
+
+
+def _describe(
+    batch: bytearray | memoryview, *, size_max: int, half: bool
+) -> tuple[Incoming, Parts]:
+    header_size = _check_framing(batch, size_max)
     (
         crc,
         attributes,
@@ -133,37 +148,64 @@ def check_incoming(
         raise ProtocolError("the producer id or sequence has too many bits")
     names_end = align8(FIXED_SIZE + topic_size + app_size)
     directory_end = names_end + DIRECTORY_ENTRY_SIZE * buffer_count
-    if not 0 < buffer_count <= BUFFERS_MAX or directory_end > header_size or header_size > size:
+    if (
+        not 0 < buffer_count <= BUFFERS_MAX
+        or directory_end > header_size
+        or header_size > len(batch)
+    ):
         raise ProtocolError("the buffer directory does not fit")
     parts = _read_directory(batch, names_end, directory_end, header_size)
-    _check_columns(batch, parts, count, body_size)
-    try:
-        names = bytes(batch[FIXED_SIZE : FIXED_SIZE + topic_size + app_size])
-        topic, app = names[:topic_size].decode(), names[topic_size:].decode()
-    except UnicodeDecodeError:
-        raise ProtocolError("the topic or application name is not UTF-8") from None
+    _check_sizes(batch, parts, count, body_size)
+    topic, app = _names(batch, topic_size, app_size)
     bloom, priority = _summary(batch, parts)
     delayed = _check_due(batch, parts, relative=bool(attributes & _RELATIVE))
     producer = (start, random)
     searchable = (_KEY, _DATA) in parts or (_EXPLICIT_ID, _DATA) in parts
     ordered = (_ORDER_KEY, _DATA) in parts
-    return Incoming(
-        topic,
-        app,
-        count,
-        body_size,
-        producer,
-        first_sequence,
-        bloom,
-        priority,
-        delayed,
-        searchable,
-        ordered,
-        bool(attributes & _IN_ORDER),
+    return (
+        Incoming(
+            topic,
+            app,
+            count,
+            body_size,
+            producer,
+            first_sequence,
+            bloom,
+            priority,
+            delayed,
+            searchable,
+            ordered,
+            bool(attributes & _IN_ORDER),
+        ),
+        parts,
     )
 
 
-def _check_due(batch: bytearray | memoryview, parts: _Parts, *, relative: bool) -> bool:
+def _check_framing(batch: bytearray | memoryview, size_max: int) -> int:
+    """Is it a batch of this version, as long as it says? Return the size of its header."""
+    size = len(batch)
+    if size < FIXED_SIZE + DIRECTORY_ENTRY_SIZE:
+        raise ProtocolError(f"{size} bytes cannot be a batch")
+    if size > size_max:
+        raise TooLarge(f"a batch of {size} bytes; the limit is {size_max}")
+    magic, version, header_size, batch_size, _ = FRAMING.unpack_from(batch)
+    if magic != MAGIC or batch_size != size or size % 8:
+        raise ProtocolError("the batch's magic or size is wrong")
+    if version != VERSION:
+        raise ProtocolError(f"batch version {version} is not known here; this is version {VERSION}")
+    return int(header_size)
+
+
+def _names(batch: bytearray | memoryview, topic_size: int, app_size: int) -> tuple[str, str]:
+    """The topic and the application."""
+    names = bytes(batch[FIXED_SIZE : FIXED_SIZE + topic_size + app_size])
+    try:
+        return names[:topic_size].decode(), names[topic_size:].decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("the topic or application name is not UTF-8") from None
+
+
+def _check_due(batch: bytearray | memoryview, parts: Parts, *, relative: bool) -> bool:
     """Does it have due times? Then every row has one, and they lie within what a date can be."""
     place = parts.get((_DUE, _VALUES))
     if place is None:
@@ -185,8 +227,8 @@ def tag_bit(tag: bytes) -> int:
     return (1 << (hashed & 63)) | (1 << ((hashed >> 8) & 63))
 
 
-def _read_directory(batch: bytearray | memoryview, at: int, end: int, header_size: int) -> _Parts:
-    parts: _Parts = {}
+def _read_directory(batch: bytearray | memoryview, at: int, end: int, header_size: int) -> Parts:
+    parts: Parts = {}
     size = len(batch)
     for column, part, kind, encoding, offset, length in DIRECTORY.iter_unpack(
         memoryview(batch)[at:end]
@@ -199,9 +241,7 @@ def _read_directory(batch: bytearray | memoryview, at: int, end: int, header_siz
     return parts
 
 
-def _check_columns(
-    batch: bytearray | memoryview, parts: _Parts, count: int, body_size: int
-) -> None:
+def _check_sizes(batch: bytearray | memoryview, parts: Parts, count: int, body_size: int) -> None:
     if (_BODY, _OFFSETS) not in parts or (_BODY, _DATA) not in parts:
         raise ProtocolError("the batch has no body column")
     for (column, part), (offset, size, encoding, kind) in parts.items():
@@ -229,7 +269,7 @@ def _check_columns(
             _check_bodies(batch, parts, size, encoding, count, body_size)
 
 
-def _row_count(parts: _Parts, column: int, part: int, count: int, size: int) -> int:
+def _row_count(parts: Parts, column: int, part: int, count: int, size: int) -> int:
     if part == _OFFSETS:
         return count
     if part == _WORD_OFFSETS:
@@ -258,7 +298,7 @@ def _check_offsets(batch: bytearray | memoryview, offset: int, size: int, rows: 
 
 def _check_bodies(
     batch: bytearray | memoryview,
-    parts: _Parts,
+    parts: Parts,
     size: int,
     encoding: int,
     count: int,
@@ -287,7 +327,7 @@ def _check_bodies(
         raise ProtocolError("the chunk table does not cover the bodies")
 
 
-def _summary(batch: bytearray | memoryview, parts: _Parts) -> tuple[int, int]:
+def _summary(batch: bytearray | memoryview, parts: Parts) -> tuple[int, int]:
     """What the consume log keeps of a batch: a bloom of its tags and its highest priority."""
     bloom = priority = 0
     words = parts.get((_TAG, _WORD_DATA))

@@ -1,4 +1,4 @@
-"""Compressing the body column in row-aligned chunks, and reading it back safely.
+"""Compresses the body column in row-aligned chunks, and reads it back safely.
 
 Bodies are compressed by the producer, once. A chunk covers whole rows and at most `CHUNK_SIZE` raw
 bytes (a single larger row stands alone), so a broker can hand out part of a batch by copying

@@ -1,4 +1,4 @@
-"""When the rows of a delayed batch are due, as one array of times. Pure numpy, no row by row."""
+"""When the rows of a delayed batch are due, as one array of times. By numpy, never row by row."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Making a batch from messages.
+"""Encodes messages into a batch.
 
 `encode_bodies` is the fast path: bodies only, no Python per message beyond `len` and `join`, both
 in C. `encode_messages` adds the columns that at least one message uses. Rows keep their order;
@@ -174,7 +174,7 @@ def encode_messages(
 def encode_columns(
     columns: Columns, *, origin: Origin, first_sequence: int, transaction: bytes
 ) -> bytearray:
-    """A half batch of buffers that somebody has laid out as the batch wants them."""
+    """A half batch of buffers that already have the layout of a batch."""
     pieces = [*columns.pieces, Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction)]
     attributes = columns.attributes | int(Attribute.HALF)
     batch = assemble(

@@ -1,4 +1,4 @@
-"""Reading a batch: a lazy view of its columns.
+"""A lazy view of the columns of a batch.
 
 Creating a view reads the fixed header and the directory and nothing else. Columns are read when
 asked for and then kept. A broker has checked what it stored (`batch.check`), but a view still
@@ -160,7 +160,7 @@ class BatchView:
         return self._text(Column.KEY)[row]  # type: ignore[no-any-return]
 
     def origin_app(self, row: int) -> str:
-        """Who sent this row first; another than `app` where a batch was made of others' rows."""
+        """The application that sent this row first; not always `app` in a merged batch."""
         origin = self._text(Column.ORIGIN_APP)[row]
         return self.app if origin is None else origin
 

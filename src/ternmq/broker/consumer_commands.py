@@ -2,9 +2,9 @@
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.large_acks import SLICE
-from ternmq.broker.delivery.consumers import Consumers, members_of
+from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerSession, client_state
 from ternmq.core.errors import BadRequest
 from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
@@ -20,40 +20,42 @@ _ONE_WAY = int(Flag.ONE_WAY)
 
 
 class ConsumerCommands:
-    """Finds the member that a frame speaks for and hands it to the part that acts."""
+    """Finds the consumer that a frame speaks for and hands it to the part that acts."""
 
-    def __init__(self, *, members: Consumers, deliverer: PullHandler, settler: AckHandler) -> None:
-        self._members = members
-        self._deliverer = deliverer
-        self._settler = settler
-        self.join = members.join
+    def __init__(
+        self, *, consumers: Consumers, pull_handler: PullHandler, ack_handler: AckHandler
+    ) -> None:
+        self._consumers = consumers
+        self._pull_handler = pull_handler
+        self._ack_handler = ack_handler
+        self.join = consumers.join
 
     def pull(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Pull)
-        member = _member(peer, request.subscription)
+        consumer = _consumer(peer, request.subscription)
         if request.done:
-            self._settler.settle(member, request.done)
+            self._ack_handler.settle(consumer, request.done)
             _rest(peer, len(request.done))
-        self._deliverer.pull(member, frame.correlation, request)
+        self._pull_handler.pull(consumer, frame.correlation, request)
 
     def ack(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Ack)
-        member = _member(peer, request.subscription)
+        consumer = _consumer(peer, request.subscription)
         if len(request.done) > SLICE:
-            self._settler.settle_much(peer, frame, member, request.done)
+            self._ack_handler.settle_much(peer, frame, consumer, request.done)
         elif frame.flags & _ONE_WAY:
-            self._settler.settle(member, request.done)
+            self._ack_handler.settle(consumer, request.done)
         else:
-            self._settler.answer(peer, frame.correlation, member, request.done)
+            self._ack_handler.answer(peer, frame.correlation, consumer, request.done)
 
     def renew(self, peer: Peer, request: Renew) -> Record:
-        return self._members.renew(_member(peer, request.subscription), request)
+        return self._consumers.renew(_consumer(peer, request.subscription), request)
 
     def leave(self, peer: Peer, request: Leave) -> Record:
-        member = members_of(peer).get(request.subscription)
-        if member is not None:
-            self._settler.leaves(member)
-            self._members.leave(peer, member)
+        consumer = client_state(peer).consumers.get(request.subscription)
+        if consumer is not None:
+            self._ack_handler.leaves(consumer)
+            self._consumers.leave(peer, consumer)
         return Empty()
 
 
@@ -63,8 +65,8 @@ def _rest(peer: Peer, verdicts: int) -> None:
         peer.rest(verdicts * REST_PER_VERDICT_S)
 
 
-def _member(peer: Peer, subscription: int) -> ConsumerSession:
-    member = members_of(peer).get(subscription)
-    if member is None:
+def _consumer(peer: Peer, subscription: int) -> ConsumerSession:
+    consumer = client_state(peer).consumers.get(subscription)
+    if consumer is None:
         raise BadRequest(f"subscription {subscription} is not of this connection; join first")
-    return member
+    return consumer

@@ -1,33 +1,30 @@
-"""What a broker that follows does besides copying: answers READ and who it is, keeps files small.
+"""A broker that follows, besides copying: it answers READ, SEEK and STATUS, and keeps files small.
 
 What the master calls safe is visible here. What the master removed is removed here too.
 """
 
 import asyncio
-import os
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.operations.status import ServerStatus
 from ternmq.broker.topics import TopicNames
+from ternmq.broker.visibility import FollowerVisibility
 from ternmq.core.errors import NotMaster, TernError
 from ternmq.core.log import get_logger
-from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
-from ternmq.rpc.address import join_address
+from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.prometheus import server_figures
 from ternmq.storage.files.set_aside import asides
-from ternmq.storage.log.append import Append, committed
 from ternmq.storage.store import Store
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.read import Read, Seek
+from ternmq.wire.messages.read import Seek
 from ternmq.wire.messages.replication import MESSAGES
 from ternmq.wire.messages.stats import Status, StatusQuery, TopicStatus
 from ternmq.wire.numbers import Command
@@ -43,37 +40,44 @@ class BrokerFollower:
 
     epoch = 0
 
-    def __init__(self, site: MemberContext, store: Store) -> None:
-        self._site = site
+    def __init__(self, context: MemberContext, store: Store, progress: FollowProgress) -> None:
+        self._context = context
+        self._progress = progress
         self._store = store
         self._fetcher = Fetcher(store.messages)
-        self._reader = ReadHandler(consume=store.consume, fetcher=self._fetcher)
-        self._topics = TopicNames(site.directory, auto_create=False, body_size_max=1)
-        self._answering = PendingRequests()
-        self._started_at_ms = site.clock.now_ms()
-        self.lag: Callable[[], int] = lambda: -1
-        """Bytes of messages that the master has and this replica has not; -1: not known."""
-        self.trouble = "not following yet"
-        """Why it does not follow at present; empty while it does."""
+        self._topics = TopicNames(context.directory, auto_create=False, body_size_max=1)
+        self._read_handler = ReadHandler(
+            consume=store.consume, fetcher=self._fetcher, topics=self._topics
+        )
+        self._visibility = FollowerVisibility(
+            fetcher=self._fetcher, read_handler=self._read_handler
+        )
+        self._pending_requests = PendingRequests()
+        self._server = ServerStatus(
+            config=context.config,
+            clock=context.clock,
+            disk=context.disk,
+            store=store,
+            listener=context.listener,
+            member=context.me,
+            started_at_ms=context.clock.now_ms(),
+        )
         self._lacked = (-1, 0, 0)
         """Where the master's history parted from this one, where this one ended; how many rows were
         perhaps acknowledged here and are not there."""
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.READ:
-            request = unpack(frame.payload, Read)
-            topic = self._topics.get(request.topic)
-            self._topics.check_app(topic, peer)
-            self._reader.read(peer, frame.correlation, topic.id, request)
+            self._read_handler.handle(peer, frame)
         elif frame.command == Command.SEEK:
             seek = unpack(frame.payload, Seek)
-            self._answering.begin(peer, frame, self._reader.seek(self._topics, seek))
+            self._pending_requests.begin(peer, frame, self._read_handler.seek(seek))
         elif frame.command == Command.STATUS:
             query = unpack(frame.payload, StatusQuery)
             peer.answer(frame.command, frame.correlation, pack(self.status(query)))
         else:
             error = NotMaster(
-                f"this server is a replica of broker group {self._site.config.broker_group!r}: "
+                f"this server is a replica of broker group {self._context.config.broker_group!r}: "
                 "it answers reads only; ask for routes again"
             )
             if frame.command in (Command.FOLLOW, Command.HANDOVER):
@@ -86,44 +90,21 @@ class BrokerFollower:
     def on_safe(self, number: int, appends: Any) -> None:
         """More is safe, as the master says: readers may see it."""
         if number == MESSAGES:
-            found: list[Append] = appends
-            self._fetcher.remember(found)
-            grown = {append.topic_id for append in found if append.special is None}
-            for append in found:
-                if append.special is not None:
-                    grown |= {placed.topic_id for placed in committed(append.special)}
-            for topic_id in sorted(grown):
-                self._reader.grew(topic_id)
+            self._visibility.on_safe(appends)
 
     def status(self, query: StatusQuery) -> Status:
         """What this replica says about itself."""
-        config, store, clock = self._site.config, self._store, self._site.clock
-        listener = self._site.listener
-        free, size = self._site.disk.free(config.data_dir)
-        return Status(
-            node=config.broker_group,
-            role="broker",
-            state=f"replica: {self.trouble}" if self.trouble else self._well(),
-            address=join_address(*listener.address),
-            data_dir=str(config.data_dir.absolute()),
-            started_at_ms=self._started_at_ms,
-            now_ms=clock.now_ms(),
-            disk_free=free,
-            disk_size=size,
-            cpu_s=own_cpu_s(),
-            memory=own_memory(),
-            connections=len(listener.peers),
-            log_start=store.messages.start_offset,
-            log_end=store.messages.safe_offset,
+        trouble = self._progress.trouble
+        return self._server.status(
+            f"replica: {trouble}" if trouble else self._well(),
+            self._server.free(),
             topics=[self._topic_status(name) for name in query.topics],
-            epoch=self._site.member.accepted_epoch,
-            pid=os.getpid(),
-            member=self._site.me,
-            lag=self.lag(),
+            epoch=self._context.member.accepted_epoch,
+            lag=self._progress.lag(),
         )
 
     def _well(self) -> str:
-        kept = asides(self._site.disk, self._site.config.data_dir / "broker")
+        kept = asides(self._context.disk, self._context.config.data_dir / "broker")
         return f"ok, kept aside: {', '.join(kept)}" if kept else "ok"
 
     def _topic_status(self, name: str) -> TopicStatus:
@@ -138,7 +119,7 @@ class BrokerFollower:
             return
         found = stored.rows_from(cut_to)
         rows = sum(count for _, count in found.values())
-        acknowledged = not self._site.standing.waits or cut_to < stored.safe_offset
+        acknowledged = not self._context.standing.waits or cut_to < stored.safe_offset
         self._lacked = cut_to, stored.end, rows if acknowledged else 0
         (log.error if acknowledged else log.warning)(
             "the master that leads now lacks messages that are here",
@@ -153,21 +134,21 @@ class BrokerFollower:
         )
 
     async def scrape(self, out: Samples) -> None:
-        listener = self._site.listener
+        listener = self._context.listener
         server_figures(out, self.status(StatusQuery()), listener)
         out.add("tern_diverged_messages", self._lacked[2])
         out.add("tern_read_bytes_total", self._fetcher.read_size)
 
     @property
     def failed(self) -> TernError | None:
-        return None  # Its logs are all that it has; `intake` says what is wrong with them.
+        return None  # Its logs are all that it has; `ReplicaWriter` says what is wrong with them.
 
     def loops(self, intake: ReplicaWriter) -> Loops:
         return {"checkpoints": partial(self._run_checkpoints, intake), "index": self._run_index}
 
     async def _run_checkpoints(self, intake: ReplicaWriter) -> None:
         while True:
-            await asyncio.sleep(self._site.config.checkpoint_interval_ms / 1000)
+            await asyncio.sleep(self._context.config.checkpoint_interval_ms / 1000)
             try:
                 await intake.alone(self._store.checkpoint)
                 start = intake.starts[MESSAGES]
@@ -183,6 +164,6 @@ class BrokerFollower:
             await asyncio.sleep(INDEX_INTERVAL_S)
 
     async def close(self) -> None:
-        self._reader.stop()
-        await self._answering.finish()
+        self._read_handler.stop()
+        await self._pending_requests.finish()
         self._fetcher.close()

@@ -2,22 +2,23 @@
 
 Nothing but composition happens here. `start` replays the groups; `stop` tells clients, answers
 waiting pulls and gives leases back; `close` writes what waits. The store is opened and closed by
-whoever made them.
+`broker/role.py`.
 """
 
 import asyncio
-import os
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
-from ternmq.broker.delivery.consumers import Consumers
-from ternmq.broker.delivery.pull import PullHandler
+from ternmq.broker.delivery.consumers import Consumers, LeaseTimes
+from ternmq.broker.delivery.failure_texts import FailureTexts
+from ternmq.broker.delivery.pull import PullHandler, PullHooks
 from ternmq.broker.delivery.read import ReadHandler
-from ternmq.broker.groups.failure_notes import FailureTexts
 from ternmq.broker.groups.groups import ConsumerGroups
-from ternmq.broker.limits.send_limits import SendLimits
+from ternmq.broker.limits.send_limits import Drainable, SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
@@ -26,19 +27,18 @@ from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.maintenance.retention import RetainedLog, Retention, RetentionPlan
 from ternmq.broker.maintenance.timers import BrokerTimers
 from ternmq.broker.operations.admin import AdminCommands
-from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin
-from ternmq.broker.operations.deliveries import DeliveryRecords
+from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.group_replay import GroupReplays
-from ternmq.broker.operations.lookups import MessageLookup
-from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
-from ternmq.broker.operations.refused import RefusedAdmin
+from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
+from ternmq.broker.operations.prometheus import Scraper
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.operations.stats import BrokerStats
+from ternmq.broker.operations.status import LeaderStatus, ServerStatus
 from ternmq.broker.operations.stopped_keys import StoppedKeys
 from ternmq.broker.publishing.confirm import Confirmer
 from ternmq.broker.publishing.publish import Publisher
 from ternmq.broker.publishing.publish_once import OncePublisher
-from ternmq.broker.router import BrokerRouter, Operating
+from ternmq.broker.router import BrokerHandlers, BrokerRouter
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.broker.slots.slots import Slots
@@ -46,67 +46,45 @@ from ternmq.broker.topics import TopicNames
 from ternmq.broker.transactions.check_back import CheckBack, HalfSettings
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
+from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
-from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
-from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import CommitGate
-from ternmq.rpc.address import join_address
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
-from ternmq.storage.config import StorageConfig
+from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.log.append import committed
 from ternmq.storage.log.retention_rules import RetentionRules
-from ternmq.storage.messages.figures import log_figures
-from ternmq.storage.messages.message_log import Append
 from ternmq.storage.store import Store
-from ternmq.wire.messages.dead_letters import RefusedFind, RefusedHandle
-from ternmq.wire.messages.groups import GroupFind, GroupNamed
-from ternmq.wire.messages.hello import Empty, Notice
-from ternmq.wire.messages.order_keys import KeyResume, SlotsFind
-from ternmq.wire.messages.publish import Find
-from ternmq.wire.messages.stats import Status, StatusQuery, TopicFiguresFind
+from ternmq.wire.messages.hello import Notice
 from ternmq.wire.messages.topics import Topic
-from ternmq.wire.messages.transactions import DetachedEnd, HalfEnd, HalfFind
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 
 log = get_logger()
 
 STOP_WITHIN_S = 5.0
-LAST_WORDS_S = 0.5
+LAST_ACKS_S = 0.5
 """How long a stop waits for what consumers settle once they are told."""
-LOOK_S = 0.01
 UNNAMED = "%unknown."
 
 
-def open_store(
-    config: NodeConfig, epoch: int, clock: Clock, disk: Disk, suffix: bool = False
-) -> Store:
-    """Open and recover the data directory; blocking. With `suffix` only what is known to be safe
-    is visible."""
-    settings = StorageConfig(
-        flush=config.flush.value,
-        flush_interval_ms=config.flush_interval_ms,
-        flush_bytes=config.flush_bytes,
-        segment_size=config.segment_size,
-        min_free=config.disk_free_min,
-        full_percent=config.disk_full_percent,
-        pull_keep=config.delivery_records_keep,
-    )
-    return Store.open(
-        disk,
-        config.data_dir / "broker",
-        clock=clock,
-        epoch=epoch,
-        config=settings,
-        suffix=suffix,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerMember:
+    """The place of a broker in its broker group, as far as its parts need it."""
+
+    id: str
+    gate: CommitGate
+    listener: Listener
+    url: str
+    """The meta servers by which it finds other brokers; empty: it finds none."""
+    drainable: Drainable
+    """Says whether producers have to send to another broker group."""
+    cold_below: Callable[[], int | None]
+    """The offset below which bytes are left to replicas; None: nothing is."""
 
 
 def retention_plan(config: NodeConfig) -> RetentionPlan:
@@ -126,6 +104,16 @@ def retention_plan(config: NodeConfig) -> RetentionPlan:
     )
 
 
+def half_settings(config: NodeConfig) -> HalfSettings:
+    return HalfSettings(
+        first_check_ms=config.half_first_check_ms,
+        check_interval_ms=config.half_check_interval_ms,
+        checks_max=config.half_checks_max,
+        parked_ms=config.half_parked_ms,
+        expires_ms=config.half_expires_ms,
+    )
+
+
 class BrokerParts:
     """The parts of one broker, wired."""
 
@@ -136,229 +124,143 @@ class BrokerParts:
         directory: Directory,
         clock: Clock,
         disk: Disk,
-        *,
-        safety: CommitGate | None = None,
-        url: str = "",
+        member: BrokerMember,
     ) -> None:
-        self._config = config
-        self._disk = disk
-        self._clock = clock
-        self._directory = directory
-        self._started_at_ms = clock.now_ms()
-        self.listener: Listener | None = None
-        self.store = store
+        self._config, self._disk, self._clock = config, disk, clock
+        self._directory, self._member, self.store = directory, member, store
+        self.stuck_requests = StuckRequests(self._stuck)
+        # What everything stands on. Who is named in a lambda is made further down.
         self.fetcher = Fetcher(store.messages)
-        self.figures = TrafficCounters(clock.monotonic)
-        self.committer = Committer(store, on_safe=self._on_safe, safety=safety)
-        self.groups = ConsumerGroups(clock=clock, record=self.committer.progress)
+        self.traffic = TrafficCounters(clock.monotonic)
         self.topics = TopicNames(
             directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
         )
-        board = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
-        self.deliverer = PullHandler(
-            groups=self.groups,
-            consume=store.consume,
-            fetcher=self.fetcher,
-            throttle=ConsumeLimits(find=directory.topic, figures=self.figures, now=clock.monotonic),
-            board=board,
-            outlives=self.committer.outlives,
-            lease_ms=config.lease_ms,
+        self.committer = Committer(
+            store, on_safe=lambda appends: self._visibility.on_safe(appends), safety=member.gate
         )
-        self.slots = self._slots(url)
-        self.reader = ReadHandler(consume=store.consume, fetcher=self.fetcher)
-        self.members = Consumers(
-            groups=self.groups,
-            topics=self.topics,
-            directory=directory,
-            consume=store.consume,
-            committer=self.committer,
-            deliverer=self.deliverer,
+        self.groups = ConsumerGroups(
             clock=clock,
+            record=self.committer.progress,
+            on_settled=lambda group: self.confirmer.settled(group),
         )
-        self.members.lease_ms, self.members.grace_ms = config.lease_ms, config.session_grace_ms
-        writer = InternalProducer(
+        self._failure_texts = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
+        self._internal_producer = InternalProducer(
             consume=store.consume, fetcher=self.fetcher, committer=self.committer, clock=clock
         )
-        undertaker = DeadLetterWriter(
-            topics=self.topics,
-            groups=self.groups,
-            committer=self.committer,
-            clock=clock,
-            writer=writer,
-            board=board,
+        # Delivery.
+        self.pull_handler = self._make_pull_handler()
+        self.read_handler = ReadHandler(
+            consume=store.consume, fetcher=self.fetcher, topics=self.topics
         )
-        desk = ReviewQueue(groups=self.groups, members=self.members, committer=self.committer)
-        dead = DeadLetterAdmin(topics=self.topics, members=self.members, desk=desk, writer=writer)
-        copies = GroupReplays(
-            topics=self.topics,
-            groups=self.groups,
-            members=self.members,
-            consume=store.consume,
+        self.slots = self._make_slots()
+        self.consumers = self._make_consumers()
+        self.ack_handler = self._make_ack_handler()
+        self._visibility = LeaderVisibility(
             fetcher=self.fetcher,
-            writer=writer,
-            producers=store.producers,
+            slots=self.slots,
+            traffic=self.traffic,
+            pull_handler=self.pull_handler,
+            read_handler=self.read_handler,
         )
-        self.retention = self._retention(writer)
-        self.settler = AckHandler(
-            groups=self.groups, deliverer=self.deliverer, undertaker=undertaker
-        )
-        self.admin = AdminCommands(
+        # Publishing.
+        self._publisher = self._make_publisher()
+        self.confirmer = Confirmer(
             groups=self.groups,
             topics=self.topics,
-            members=self.members,
-            directory=directory,
-            consume=store.consume,
             committer=self.committer,
-            deliverer=self.deliverer,
+            stuck_requests=self.stuck_requests,
         )
-        self.router = self._router(dead, copies)
-        self._add_keys(writer, board)
-        self.confirmer = Confirmer(groups=self.groups, topics=self.topics, committer=self.committer)
-        self.router.add(Command.CONFIRM, self.confirmer.confirm)
-        self._watch(desk)
-        self._add_policies(RefusedAdmin(topics=self.topics, desk=desk, writer=writer))
-        self.upkeep = BrokerTimers(
-            groups=self.groups,
-            deliverer=self.deliverer,
-            settler=self.settler,
-            committer=self.committer,
-            store=store,
-            checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
-            flush_interval_s=config.flush_interval_ms / 1000,
+        self._half_batches = self._make_half_batches()
+        self.check_back = self._make_check_back()
+        # Operations and maintenance.
+        self._review_queue = ReviewQueue(
+            groups=self.groups, consumers=self.consumers, committer=self.committer
         )
-        self._safety = safety
-        self.member = ""
-        """Which member of its group this is."""
+        self.stats = self._make_stats()
+        self.admin = self._make_admin()
+        self.status = self._make_status()
+        self.router = BrokerRouter(self._handlers(), self.stuck_requests)
+        self.retention = self._make_retention()
+        self.timers = self._make_timers()
 
-    def _slots(self, url: str) -> Slots:
+    # -- making parts
+
+    def _stuck(self) -> str | None:
+        """What everything waits for: replicas that are away, mostly."""
+        refusal = self._member.gate.refusal
+        return refusal.message if refusal is not None else None
+
+    def _make_pull_handler(self) -> PullHandler:
+        return PullHandler(
+            groups=self.groups,
+            consume=self.store.consume,
+            fetcher=self.fetcher,
+            consume_limits=ConsumeLimits(
+                find=self._directory.topic, traffic=self.traffic, now=self._clock.monotonic
+            ),
+            failure_texts=self._failure_texts,
+            lease_ms=self._config.lease_ms,
+            hooks=PullHooks(
+                progress_durable=self.committer.outlives,
+                on_expired=lambda group, lease, rows: self.ack_handler.expire(group, lease, rows),
+                cold_below=self._member.cold_below,
+                held_slots=lambda group: self.slots.held(group),
+            ),
+        )
+
+    def _make_slots(self) -> Slots:
         return Slots(
             directory=self._directory,
             groups=self.groups,
             consume=self.store.consume,
-            neighbours=PeerBrokers(self._config.broker_group, url),
-            feed=self.deliverer.feed,
-            outlives=self.committer.outlives,
-            staged=OpenTransactionSlots(self.store.halves, self.fetcher),
+            peer_brokers=PeerBrokers(self._config.broker_group, self._member.url),
+            feed=self.pull_handler.feed,
+            progress_durable=self.committer.outlives,
+            open_transactions=OpenTransactionSlots(self.store.halves, self.fetcher),
         )
 
-    def _watch(self, desk: ReviewQueue) -> None:
-        """Who works out figures."""
-        self.observer = BrokerStats(
+    def _make_consumers(self) -> Consumers:
+        return Consumers(
             groups=self.groups,
             topics=self.topics,
-            consume=self.store.consume,
-            fetcher=self.fetcher,
-            deliverer=self.deliverer,
-            figures=self.figures,
-            desk=desk,
-        )
-        self.scraper = Scraper(
             directory=self._directory,
-            groups=self.groups,
             consume=self.store.consume,
-            figures=self.figures,
-            observer=self.observer,
-            desk=desk,
+            committer=self.committer,
+            pull_handler=self.pull_handler,
+            leases=LeaseTimes(
+                lease_ms=self._config.lease_ms, grace_ms=self._config.session_grace_ms
+            ),
         )
 
-    def _retention(self, writer: InternalProducer) -> Retention:
-        leaving = CopyForward(
+    def _make_ack_handler(self) -> AckHandler:
+        return AckHandler(
             groups=self.groups,
-            topics=self.topics,
-            members=self.members,
-            committer=self.committer,
-            writer=writer,
-        )
-        stored = RetainedLog(
-            store=self.store,
-            disk=self._disk,
-            fetcher=self.fetcher,
-            committer=self.committer,
-            taken=self.reader.taken,
-        )
-        return Retention(
-            retention_plan(self._config),
-            stored,
-            directory=self._directory,
-            groups=self.groups,
-            members=self.members,
-            leaving=leaving,
-            clock=self._clock,
+            pull_handler=self.pull_handler,
+            dead_letters=DeadLetterWriter(
+                topics=self.topics,
+                groups=self.groups,
+                committer=self.committer,
+                clock=self._clock,
+                internal_producer=self._internal_producer,
+                failure_texts=self._failure_texts,
+            ),
+            stuck_requests=self.stuck_requests,
         )
 
-    def _router(self, dead: DeadLetterAdmin, copies: GroupReplays) -> BrokerRouter:
-        publisher = Publisher(
+    def _make_publisher(self) -> Publisher:
+        return Publisher(
             topics=self.topics,
             committer=self.committer,
             producers=self.store.producers,
-            limits=SendLimits(self._directory.topic, self._clock.monotonic),
-            figures=self.figures,
+            limits=SendLimits(self._directory.topic, self._clock.monotonic, self._member.drainable),
+            traffic=self.traffic,
             slots=self.slots,
             clock=self._clock,
         )
-        self.publisher = publisher
-        deliveries = DeliveryRecords(
-            pulls=self.store.pulls, groups=self.groups, fetcher=self.fetcher
-        )
-        consuming = ConsumerCommands(
-            members=self.members, deliverer=self.deliverer, settler=self.settler
-        )
-        router = BrokerRouter(
-            publisher=publisher,
-            consuming=consuming,
-            reader=self.reader,
-            topics=self.topics,
-            operating=Operating(
-                admin=self.admin,
-                dead=dead,
-                copies=copies,
-                deliveries=deliveries,
-                status=self.status,
-            ),
-        )
-        search, fetcher = self.store.search, self.fetcher
-        once = OncePublisher(
-            publisher=publisher,
-            slots=self.slots,
-            topics=self.topics,
-            committer=self.committer,
-            search=search,
-            fetcher=fetcher,
-        )
-        finder = MessageLookup(search=search, fetcher=fetcher, directory=self._directory)
-        router.takes_batches(Command.PUBLISH_ONCE, once.publish)
-        router.answers(Command.FIND, Find, lambda _, request: finder.find(request))
-        router.answers(Command.SLOTS_OPEN, SlotsFind, lambda _, find: self.slots.open(find))
-        self._serve_transactions(router, publisher)
-        return router
 
-    def _add_keys(self, writer: InternalProducer, board: FailureTexts) -> None:
-        keys = StoppedKeys(
-            groups=self.groups,
-            topics=self.topics,
-            committer=self.committer,
-            deliverer=self.deliverer,
-            settler=self.settler,
-            writer=writer,
-            board=board,
-        )
-        self.router.answers(Command.GROUP_KEYS, GroupNamed, lambda _, r: keys.show(r))
-        self.router.answers(Command.KEY_RESUME, KeyResume, lambda _, r: keys.resume(r))
-
-    def _add_policies(self, refused: RefusedAdmin) -> None:
-        """The commands that show what limits do, and handle what they refused."""
-        answers, command, observer = self.router.answers, Command, self.observer
-        find = self.admin.find
-        answers(command.TOPIC_FIGURES, TopicFiguresFind, lambda _, what: observer.topics(what))
-        answers(command.GROUP_FIGURES, GroupFind, lambda _, what: observer.groups(find, what))
-        answers(command.REFUSED_OPEN, RefusedFind, lambda _, what: refused.open(what))
-        answers(command.REFUSED_RESEND, RefusedHandle, lambda _, what: refused.resend(what))
-        answers(command.REFUSED_DELETE, RefusedHandle, lambda _, what: refused.delete(what))
-
-    def _serve_transactions(self, router: BrokerRouter, publisher: Publisher) -> None:
-        config = self._config
-        transactions = HalfBatches(
-            publisher=publisher,
+    def _make_half_batches(self) -> HalfBatches:
+        return HalfBatches(
+            publisher=self._publisher,
             topics=self.topics,
             committer=self.committer,
             halves=self.store.halves,
@@ -366,34 +268,167 @@ class BrokerParts:
             clock=self._clock,
             slots=self.slots,
         )
-        self.check_back = CheckBack(
-            transactions=transactions,
+
+    def _make_check_back(self) -> CheckBack:
+        return CheckBack(
+            half_batches=self._half_batches,
             halves=self.store.halves,
             fetcher=self.fetcher,
             directory=self._directory,
             now_ms=self._clock.now_ms,
-            settings=HalfSettings(
-                first_check_ms=config.half_first_check_ms,
-                check_interval_ms=config.half_check_interval_ms,
-                checks_max=config.half_checks_max,
-                parked_ms=config.half_parked_ms,
-                expires_ms=config.half_expires_ms,
+            settings=half_settings(self._config),
+        )
+
+    def _make_stats(self) -> BrokerStats:
+        return BrokerStats(
+            groups=self.groups,
+            topics=self.topics,
+            consume=self.store.consume,
+            fetcher=self.fetcher,
+            pull_handler=self.pull_handler,
+            traffic=self.traffic,
+            review_queue=self._review_queue,
+        )
+
+    def _make_admin(self) -> AdminCommands:
+        return AdminCommands(
+            groups=self.groups,
+            topics=self.topics,
+            consumers=self.consumers,
+            directory=self._directory,
+            consume=self.store.consume,
+            committer=self.committer,
+            pull_handler=self.pull_handler,
+        )
+
+    def _make_status(self) -> LeaderStatus:
+        return LeaderStatus(
+            server=ServerStatus(
+                config=self._config,
+                clock=self._clock,
+                disk=self._disk,
+                store=self.store,
+                listener=self._member.listener,
+                member=self._member.id,
+                started_at_ms=self._clock.now_ms(),
+            ),
+            gate=self._member.gate,
+            committer=self.committer,
+            directory=self._directory,
+            admin=self.admin,
+            read_handler=self.read_handler,
+            fetcher=self.fetcher,
+            half_lines=self.check_back.lines,
+            scraper=Scraper(
+                directory=self._directory,
+                groups=self.groups,
+                consume=self.store.consume,
+                traffic=self.traffic,
+                stats=self.stats,
+                review_queue=self._review_queue,
             ),
         )
-        self.admin.halves = self.check_back.lines
-        unfenced = Unfenced(transactions, self.store.halves)
-        router.takes_batches(Command.HALF, transactions.stage)
-        router.answers(Command.HALF_END, HalfEnd, lambda _, end: transactions.end(end))
-        router.answers(
-            Command.DETACHED_END,
-            DetachedEnd,
-            lambda _, end: transactions.end_detached(end) if end.fenced else unfenced.end(end),
+
+    def _handlers(self) -> BrokerHandlers:
+        topics, groups, fetcher = self.topics, self.groups, self.fetcher
+        queue, producer = self._review_queue, self._internal_producer
+        store, search = self.store, self.store.search
+        return BrokerHandlers(
+            publisher=self._publisher,
+            once_publisher=OncePublisher(
+                publisher=self._publisher,
+                slots=self.slots,
+                topics=topics,
+                committer=self.committer,
+                search=search,
+                fetcher=fetcher,
+            ),
+            confirmer=self.confirmer,
+            half_batches=self._half_batches,
+            unfenced=Unfenced(self._half_batches, store.halves),
+            check_back=self.check_back,
+            consumer_commands=ConsumerCommands(
+                consumers=self.consumers,
+                pull_handler=self.pull_handler,
+                ack_handler=self.ack_handler,
+            ),
+            read_handler=self.read_handler,
+            slots=self.slots,
+            admin=self.admin,
+            stats=self.stats,
+            status=self.status,
+            dead_letter_commands=DeadLetterCommands(
+                topics=topics,
+                consumers=self.consumers,
+                review_queue=queue,
+                internal_producer=producer,
+            ),
+            refused_commands=RefusedCommands(
+                topics=topics, review_queue=queue, internal_producer=producer
+            ),
+            group_replays=GroupReplays(
+                topics=topics,
+                groups=groups,
+                consumers=self.consumers,
+                consume=store.consume,
+                fetcher=fetcher,
+                internal_producer=producer,
+                producers=store.producers,
+            ),
+            stopped_keys=self._make_stopped_keys(),
+            lookup=MessageLookup(search=search, fetcher=fetcher, directory=self._directory),
+            delivery_records=DeliveryRecords(pulls=store.pulls, groups=groups, fetcher=fetcher),
         )
-        router.says(Command.HALF_LIST, HalfFind, lambda _, find: self.check_back.find(find))
-        router.says(Command.CHECKER, Empty, lambda peer, _: self.check_back.here(peer))
+
+    def _make_stopped_keys(self) -> StoppedKeys:
+        return StoppedKeys(
+            groups=self.groups,
+            topics=self.topics,
+            committer=self.committer,
+            pull_handler=self.pull_handler,
+            ack_handler=self.ack_handler,
+            internal_producer=self._internal_producer,
+            failure_texts=self._failure_texts,
+        )
+
+    def _make_retention(self) -> Retention:
+        return Retention(
+            retention_plan(self._config),
+            RetainedLog(
+                store=self.store,
+                disk=self._disk,
+                fetcher=self.fetcher,
+                committer=self.committer,
+                taken=self.read_handler.taken,
+            ),
+            directory=self._directory,
+            groups=self.groups,
+            consumers=self.consumers,
+            copy_forward=CopyForward(
+                groups=self.groups,
+                topics=self.topics,
+                consumers=self.consumers,
+                committer=self.committer,
+                internal_producer=self._internal_producer,
+            ),
+            clock=self._clock,
+        )
+
+    def _make_timers(self) -> BrokerTimers:
+        return BrokerTimers(
+            groups=self.groups,
+            pull_handler=self.pull_handler,
+            ack_handler=self.ack_handler,
+            committer=self.committer,
+            store=self.store,
+            checkpoint_interval_s=self._config.checkpoint_interval_ms / 1000,
+            flush_interval_s=self._config.flush_interval_ms / 1000,
+        )
+
+    # -- the life of a leader
 
     async def start(self, unnamed: frozenset[int], *, promoted: bool = False) -> None:
-        """Replay the groups. After a promotion the consumers of the master before may still be at
+        """Replay the groups. After a promotion the consumers of the leader before may still be at
         work: what they hold waits as long as their leases, until it is known that a group is not
         ordered."""
         # A topic that the registry has lost is not a deleted one: its groups wait for its name.
@@ -402,7 +437,7 @@ class BrokerParts:
         grace_ms = self._config.session_grace_ms
         if promoted:
             grace_ms = max(grace_ms, self._config.lease_ms)
-        await self.upkeep.replay(names, grace_ms)
+        await self.timers.replay(names, grace_ms)
         await self.slots.start()
         for topic in self._directory.topics():
             if topic.settings.consume_paused:
@@ -410,37 +445,27 @@ class BrokerParts:
 
     async def stop(self, listener: Listener) -> None:
         """No new requests; clients are told; what is held is given back and written."""
-        self.router.stopping = True
+        self.router.stop()
         listener.stop_accepting()
         notice = pack(Notice(kind="stopping", text="the broker is stopping"))
         for peer in list(listener.peers):
             peer.push(Command.NOTICE, notice)
-        self.deliverer.stop()
-        self.reader.stop()
+        self.pull_handler.stop()
+        self.read_handler.stop()
         self.confirmer.stop()
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await self.router.finish()
-                await self._last_words()
-                await self.settler.finish()
+                await self.ack_handler.wait_for_last_acks(LAST_ACKS_S)
+                await self.ack_handler.finish()
         except TimeoutError:
             log.warning("requests cut off by stopping")
         for group in self.groups:
             self.groups.write(group, group.lane.release(None))
 
-    async def _last_words(self) -> None:
-        """Consumers that were told settle what they have done and give back what they have not
-        begun: nobody gets that twice. Those who are in the middle of something are not waited for.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + LAST_WORDS_S
-        busy = [group.lane for group in self.groups if group.members]
-        while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
-
     def lost(self, peer: Peer) -> None:
         """A client is gone."""
-        self.members.lost(peer)
+        self.consumers.lost(peer)
         self.check_back.lost(peer)
 
     async def close(self) -> None:
@@ -448,80 +473,7 @@ class BrokerParts:
         await self.slots.close()
         await self.committer.close()
 
-    def status(self, query: StatusQuery) -> Status:
-        """What this broker says about itself."""
-        free, size = self._disk.free(self._config.data_dir)
-        _, state = self.trouble(free, size)
-        address = join_address(*self.listener.address) if self.listener else ""
-        return Status(
-            node=self._config.broker_group,
-            role="broker",
-            state=state,
-            address=address,
-            data_dir=str(self._config.data_dir.absolute()),
-            started_at_ms=self._started_at_ms,
-            now_ms=self._clock.now_ms(),
-            disk_free=free,
-            disk_size=size,
-            cpu_s=own_cpu_s(),
-            memory=own_memory(),
-            connections=len(self.listener.peers) if self.listener else 0,
-            log_start=self.store.messages.start_offset,
-            log_end=self.store.messages.safe_offset,
-            topics=self.admin.topic_status(query.topics),
-            epoch=self.store.epoch,
-            pid=os.getpid(),
-            member=self.member,
-            untaken=self.reader.untaken(self._directory.topics()),
-        )
-
-    async def scrape(self, out: Samples) -> None:
-        """Everything that Prometheus is shown of this broker."""
-        status = self.status(StatusQuery())
-        trouble, _ = self.trouble(status.disk_free, status.disk_size)
-        assert self.listener is not None
-        server_figures(out, status, self.listener)
-        log_figures(out, status.role, self.store.messages)
-        out.add("tern_read_bytes_total", self.fetcher.read_size)
-        out.add("tern_diverged_messages", 0)
-        for alarm in TROUBLES:
-            out.add("tern_broker_alarms", alarm == trouble, alarm)
-        self.scraper.halves(out, self.admin.halves())
-        await self.scraper.topics(out)
-        await self.scraper.lanes(out)
-
-    def trouble(self, free: int, size: int) -> tuple[Trouble | None, str]:
-        """Why messages are refused: which alarm it is, and for people; or ok."""
-        failed = self.committer.failed or self.store.pulls.failed
-        if failed is not None:
-            return "store_failed", failed.message
-        if free < self.store.messages.reserved(size):
-            return "disk_full", f"disk almost full: {free} bytes free, messages are refused"
-        if self._safety is not None and self._safety.refusal is not None:
-            return "read_only", f"read-only: {self._safety.refusal.message}"
-        return None, "ok"
-
-    def _on_safe(self, appends: list[Append]) -> None:
-        """Batches became safe: now consumers may see them."""
-        self.fetcher.remember(appends)
-        grown: dict[int, list[int]] = {}
-        for append in appends:
-            if append.special is not None:
-                self.slots.committed()
-                for placed in committed(append.special):
-                    known = grown.setdefault(placed.topic_id, [0, 0, 0])
-                    known[0] = placed.sequence + placed.count
-                    known[1], known[2] = known[1] + placed.count, known[2] + placed.size
-                continue
-            end, size = append.base_sequence + append.count, len(append.batch)
-            known = grown.setdefault(append.topic_id, [0, 0, 0])
-            known[0], known[1], known[2] = end, known[1] + append.count, known[2] + size
-        for topic_id, (end, rows, size) in grown.items():
-            self.figures.stored(topic_id, rows, size)
-            self.deliverer.grew(topic_id, end)
-            self.reader.grew(topic_id)
-
     def topic_deleted(self, topic: Topic) -> None:
-        self.reader.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
-        self.figures.forget_topic(topic.id)
-        self.upkeep.spawn(self.admin.topic_deleted(topic))
+        self.read_handler.refuse(topic.id, TopicNotFound(f"topic {topic.name!r} was deleted"))
+        self.traffic.forget_topic(topic.id)
+        self.timers.spawn(self.admin.topic_deleted(topic))

@@ -5,10 +5,10 @@ server.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ternmq.broker.follower import BrokerFollower
-from ternmq.broker.leader import BrokerParts, open_store
+from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.core.clock import Clock
 from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
@@ -16,16 +16,18 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FrameRouter, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, FrameRouter, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
+from ternmq.storage.config import StorageConfig
 from ternmq.storage.files import checkpoint, unclean
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import MESSAGES, PULLS
@@ -33,7 +35,7 @@ from ternmq.wire.messages.standings import BrokerGroupKind
 
 
 class BrokerKind:
-    """What makes a member a broker: `replication.trade.Trade`."""
+    """What makes a member a broker: a `ServerKind` of replication."""
 
     kind: BrokerGroupKind = "realtime"
     role: ServerRole = "broker"
@@ -60,24 +62,23 @@ class BrokerKind:
     def note_forgetful(self, forgetful: bool) -> None:
         unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
 
-    def open(self, epoch: int, *, suffix: bool) -> "BrokerReplicatedStore":
-        return BrokerReplicatedStore(
-            open_store(self._config, epoch, self._clock, self._disk, suffix), self._url
-        )
+    def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "BrokerReplicatedStore":
+        store = open_store(self._config, epoch, self._clock, self._disk, suffix, on_corrupt)
+        return BrokerReplicatedStore(store, self._url)
 
-    async def begin_anew(self, site: MemberContext, base: bytes) -> None:
+    async def begin_anew(self, context: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, install_base, self._disk, self.home, base)
 
 
 class BrokerReplicatedStore:
-    """An open broker store: `replication.trade.Holding`."""
+    """An open broker store: a `ReplicatedStore` of replication."""
 
     def __init__(self, store: Store, url: str) -> None:
         self._store = store
         self._url = url
         self._unnamed: frozenset[int] = frozenset()
-        self._lacked: Callable[[int], None] = lambda cut_to: None
+        self._follower: BrokerFollower | None = None
         self.logs: Mapping[int, CopiedLog] = {MESSAGES: store.messages, PULLS: store.pulls}
         self.tables = store.tables
         self.begin_epoch = store.begin_epoch
@@ -89,16 +90,16 @@ class BrokerReplicatedStore:
         return self._store.report
 
     def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
-        if cuts[MESSAGES] < self._store.messages.end:
-            self._lacked(cuts[MESSAGES])
+        if cuts[MESSAGES] < self._store.messages.end and self._follower is not None:
+            self._follower.count_lacked(cuts[MESSAGES])
         self._store.truncate(cuts[MESSAGES], cuts[PULLS])
         self._store.adopt_epochs(tables)
 
-    async def reserve(self, site: MemberContext) -> int:
+    async def reserve(self, context: MemberContext) -> int:
         known = await asyncio.get_running_loop().run_in_executor(None, self._store.known)
-        self._unnamed = await site.directory.reserve(
+        self._unnamed = await context.directory.reserve(
             InUse(
-                broker_group=site.group,
+                broker_group=context.group,
                 topic_ids=known.topic_ids,
                 group_id=known.group_id,
                 epoch=known.epoch,
@@ -106,34 +107,29 @@ class BrokerReplicatedStore:
         )
         return known.epoch
 
-    def serving(self, site: MemberContext, leader: Leader) -> "BrokerLeader":
-        self._store.messages.judge = site.judge
-        parts = BrokerParts(
-            site.config,
-            self._store,
-            site.directory,
-            site.clock,
-            site.disk,
-            safety=leader,
+    def serving(self, context: MemberContext, leader: Leader) -> "BrokerLeader":
+        member = BrokerMember(
+            id=context.me,
+            gate=leader,
+            listener=context.listener,
             url=self._url,
+            drainable=context,
+            cold_below=lambda: _cold_below(context.config, self._store, leader),
         )
-        parts.publisher.draining = lambda: site.standing.draining
-        parts.settler.waits = parts.confirmer.waits = parts.router.waits
-        parts.router.waits.stuck = lambda: leader.refusal.message if leader.refusal else None
-        parts.deliverer.cold_below = lambda: _cold_below(site.config, self._store, leader)
-        parts.listener, parts.member = site.listener, site.me
-        site.topic_deleted, site.topic_changed = parts.topic_deleted, parts.admin.topic_changed
-        return BrokerLeader(parts, self._unnamed, promoted=site.promoted)
+        parts = BrokerParts(
+            context.config, self._store, context.directory, context.clock, context.disk, member
+        )
+        context.topic_deleted = parts.topic_deleted
+        context.topic_changed = parts.admin.topic_changed
+        return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
-    def copying(self, site: MemberContext) -> BrokerFollower:
-        self._store.messages.judge = site.judge
-        copying = BrokerFollower(site, self._store)
-        self._lacked = copying.count_lacked
-        return copying
+    def copying(self, context: MemberContext, progress: FollowProgress) -> BrokerFollower:
+        self._follower = BrokerFollower(context, self._store, progress)
+        return self._follower
 
 
 class BrokerLeader:
-    """A broker that leads: `replication.trade.Serving`."""
+    """A broker that leads: a `LeaderService` of replication."""
 
     def __init__(self, parts: BrokerParts, unnamed: frozenset[int], *, promoted: bool) -> None:
         self._parts = parts
@@ -150,28 +146,58 @@ class BrokerLeader:
     def loops(self) -> Loops:
         parts = self._parts
         return {
-            "upkeep": parts.upkeep.run,
-            "checkpoints": parts.upkeep.run_checkpoints,
-            "alarms": parts.observer.run_alarms,
-            "index": parts.upkeep.run_index,
-            "flush": parts.upkeep.run_flush,
+            "timers": parts.timers.run,
+            "checkpoints": parts.timers.run_checkpoints,
+            "alarms": parts.stats.run_alarms,
+            "index": parts.timers.run_index,
+            "flush": parts.timers.run_flush,
             "retention": parts.retention.run,
             "check-back": parts.check_back.run,
             "slots": parts.slots.run,
-            "waits": parts.router.waits.run,
+            "stuck-requests": parts.stuck_requests.run,
         }
 
     def lost(self, peer: Peer) -> None:
         self._parts.lost(peer)
 
     async def scrape(self, out: Samples) -> None:
-        await self._parts.scrape(out)
+        await self._parts.status.scrape(out)
 
     async def stop(self, listener: Listener) -> None:
         await self._parts.stop(listener)
 
     async def close(self) -> None:
         await self._parts.close()
+
+
+def open_store(
+    config: NodeConfig,
+    epoch: int,
+    clock: Clock,
+    disk: Disk,
+    suffix: bool = False,
+    on_corrupt: OnCorrupt | None = None,
+) -> Store:
+    """Open and recover the data directory; blocking. With `suffix` only what is known to be safe
+    is visible."""
+    settings = StorageConfig(
+        flush=config.flush.value,
+        flush_interval_ms=config.flush_interval_ms,
+        flush_bytes=config.flush_bytes,
+        segment_size=config.segment_size,
+        min_free=config.disk_free_min,
+        full_percent=config.disk_full_percent,
+        pull_keep=config.delivery_records_keep,
+    )
+    return Store.open(
+        disk,
+        config.data_dir / "broker",
+        clock=clock,
+        epoch=epoch,
+        config=settings,
+        suffix=suffix,
+        on_corrupt=on_corrupt,
+    )
 
 
 def _cold_below(config: NodeConfig, store: Store, leader: Leader) -> int | None:

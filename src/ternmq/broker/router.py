@@ -1,167 +1,203 @@
-"""From a frame to the part that handles it. A command is one line in one table.
+"""From a frame to the part that handles it: every command of a broker is a line in one table.
 
-PUBLISH, CONFIRM, PULL, ACK and READ are answered by their parts whenever they are ready; the other
-commands are asked rarely and answered by whatever their part returns. Never waits: what takes time
-becomes a task of `PendingRequests`, which counts against its peer's bound and is waited for at the
-end.
+PUBLISH, CONFIRM, PULL, ACK and READ get the frame and answer whenever they are ready. The other
+commands are asked rarely: they get the unpacked request, and what they return is the answer. Never
+waits: what takes time becomes a task of `PendingRequests`, which counts against its peer's bound
+and is waited for at the end. HELLO and PING are the connection's own (`rpc/peer.py`).
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.operations.admin import AdminCommands
-from ternmq.broker.operations.dead_letter_admin import DeadLetterAdmin
-from ternmq.broker.operations.deliveries import DeliveryRecords
+from ternmq.broker.operations.dead_letter_admin import DeadLetterCommands, RefusedCommands
 from ternmq.broker.operations.group_replay import GroupReplays
+from ternmq.broker.operations.lookups import DeliveryRecords, MessageLookup
+from ternmq.broker.operations.stats import BrokerStats
+from ternmq.broker.operations.status import LeaderStatus
+from ternmq.broker.operations.stopped_keys import StoppedKeys
+from ternmq.broker.publishing.confirm import Confirmer
 from ternmq.broker.publishing.publish import Publisher
-from ternmq.broker.topics import TopicNames
+from ternmq.broker.publishing.publish_once import OncePublisher
+from ternmq.broker.slots.slots import Slots
+from ternmq.broker.transactions.check_back import CheckBack
+from ternmq.broker.transactions.half_batches import HalfBatches
+from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.dead_letters import DeadFind, DeadHandle
-from ternmq.wire.messages.groups import GroupCreate, GroupFind, GroupNamed, GroupReset, GroupSet
+from ternmq.wire.messages import dead_letters, groups, order_keys, pull, read, transactions
+from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.limits import ConsumerPause
-from ternmq.wire.messages.pull import Join, Leave, Renew
-from ternmq.wire.messages.read import (
-    DeliveriesRead,
-    GroupReplay,
-    GroupRetry,
-    Read,
-    ReplayOpen,
-    Seek,
-)
-from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.messages.publish import Find
+from ternmq.wire.messages.stats import StatusQuery, TopicFiguresFind
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack, unpack
 
 _ONE_WAY = int(Flag.ONE_WAY)
-_LAST_WORDS = frozenset(
-    {int(Command.ACK), int(Command.RENEW), int(Command.LEAVE), int(Command.REPLICATED)}
+_WHILE_STOPPING = frozenset(
+    map(int, (Command.ACK, Command.RENEW, Command.LEAVE, Command.REPLICATED))
 )
-_MAY_BE_ONE_WAY = _LAST_WORDS
 """What is taken while the broker stops: consumers finish, nothing begins."""
+_MAY_BE_ONE_WAY = _WHILE_STOPPING
+_OF_THE_ROLE = frozenset({Command.FOLLOW, Command.REPLICATED, Command.HANDOVER})
+"""Answered by `replication/roles/leader_role.py`, which adds them when it begins to serve."""
 
-Hot = Callable[[Peer, Frame], None]
-Slow = Callable[[Peer, Any], Awaitable[Record]]
-TakesBatch = Callable[[Peer, Frame], Awaitable[Record]]
-Plain = Callable[[Peer, Any], Record]
+Handle = Callable[[Peer, Frame], None]
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operating:
-    """The parts that operators talk to."""
+class BrokerHandlers:
+    """The parts that commands go to."""
 
+    publisher: Publisher
+    once_publisher: OncePublisher
+    confirmer: Confirmer
+    half_batches: HalfBatches
+    unfenced: Unfenced
+    check_back: CheckBack
+    consumer_commands: ConsumerCommands
+    read_handler: ReadHandler
+    slots: Slots
     admin: AdminCommands
-    dead: DeadLetterAdmin
-    copies: GroupReplays
-    deliveries: DeliveryRecords
-    status: Callable[[StatusQuery], Status]
+    stats: BrokerStats
+    status: LeaderStatus
+    dead_letter_commands: DeadLetterCommands
+    refused_commands: RefusedCommands
+    group_replays: GroupReplays
+    stopped_keys: StoppedKeys
+    lookup: MessageLookup
+    delivery_records: DeliveryRecords
 
 
 class BrokerRouter:
-    """Frames in, parts called."""
+    """The commands of a broker that leads."""
 
-    def __init__(
-        self,
-        *,
-        publisher: Publisher,
-        consuming: ConsumerCommands,
-        reader: ReadHandler,
-        topics: TopicNames,
-        operating: Operating,
-    ) -> None:
-        admin, dead, copies = operating.admin, operating.dead, operating.copies
-        self._reader = reader
-        self._topics = topics
-        self.waits = StuckRequests()
-        self._answering = PendingRequests(self.waits)
-        self.stopping = False
-        self._hot: dict[int, Hot] = {
-            Command.PUBLISH: publisher.publish,
-            Command.PULL: consuming.pull,
-            Command.ACK: consuming.ack,
-            Command.READ: self._read,
-        }
-        self._plain: dict[int, tuple[type[Record], Plain]] = {
-            Command.RENEW: (Renew, consuming.renew),
-            Command.LEAVE: (Leave, consuming.leave),
-            Command.GROUP_LIST: (GroupFind, lambda _, request: admin.groups(request)),
-            Command.LEDGER: (GroupFind, lambda _, request: admin.ledger(request)),
-            Command.STATUS: (StatusQuery, lambda _, request: operating.status(request)),
-        }
-        self._slow: dict[int, tuple[type[Record], Slow]] = {
-            Command.JOIN: (Join, consuming.join),
-            Command.SEEK: (Seek, lambda _, request: reader.seek(topics, request)),
-            Command.READ_DELIVERIES: (
-                DeliveriesRead,
-                lambda _, request: operating.deliveries.read(request),
-            ),
-            Command.GROUP_CREATE: (GroupCreate, lambda _, request: admin.create(request)),
-            Command.GROUP_DELETE: (GroupNamed, lambda _, request: admin.delete(request)),
-            Command.GROUP_RESET: (GroupReset, lambda _, request: admin.reset(request)),
-            Command.GROUP_SET: (GroupSet, lambda _, request: admin.set(request)),
-            Command.CONSUMER_PAUSE: (ConsumerPause, lambda _, request: admin.pause_member(request)),
-            Command.DEAD_OPEN: (DeadFind, lambda _, request: dead.open(request)),
-            Command.DEAD_RESEND: (DeadHandle, lambda _, request: dead.resend(request)),
-            Command.DEAD_DELETE: (DeadHandle, lambda _, request: dead.delete(request)),
-            Command.GROUP_REPLAY: (GroupReplay, lambda _, request: copies.replay(request)),
-            Command.REPLAY_OPEN: (ReplayOpen, copies.open),
-            Command.GROUP_RETRY: (GroupRetry, lambda _, request: admin.retry_now(request)),
+    def __init__(self, handlers: BrokerHandlers, stuck_requests: StuckRequests) -> None:
+        self._pending_requests = PendingRequests(stuck_requests)
+        self._stopping = False
+        self._table: dict[int, Handle] = self._commands(handlers)
+
+    def _commands(self, to: BrokerHandlers) -> dict[int, Handle]:
+        now, later, batch = self._now, self._later, self._batch
+        now_for, later_for = self._now_for, self._later_for
+        admin, consumer = to.admin, to.consumer_commands
+        return {
+            # Producers.
+            Command.PUBLISH: to.publisher.publish,
+            Command.PUBLISH_ONCE: batch(to.once_publisher.publish),
+            Command.CONFIRM: to.confirmer.confirm,
+            Command.HALF: batch(to.half_batches.stage),
+            Command.HALF_END: later(transactions.HalfEnd, to.half_batches.end),
+            Command.DETACHED_END: later(transactions.DetachedEnd, to.unfenced.end_detached),
+            Command.CHECKER: now_for(Empty, to.check_back.here),
+            Command.HALF_LIST: now(transactions.HalfFind, to.check_back.find),
+            # Consumers and readers.
+            Command.JOIN: later_for(pull.Join, consumer.join),
+            Command.PULL: consumer.pull,
+            Command.ACK: consumer.ack,
+            Command.RENEW: now_for(pull.Renew, consumer.renew),
+            Command.LEAVE: now_for(pull.Leave, consumer.leave),
+            Command.READ: to.read_handler.handle,
+            Command.SEEK: later(read.Seek, to.read_handler.seek),
+            # Groups.
+            Command.GROUP_CREATE: later(groups.GroupCreate, admin.create),
+            Command.GROUP_LIST: now(groups.GroupFind, admin.groups),
+            Command.GROUP_DELETE: later(groups.GroupNamed, admin.delete),
+            Command.GROUP_RESET: later(groups.GroupReset, admin.reset),
+            Command.GROUP_SET: later(groups.GroupSet, admin.set),
+            Command.GROUP_RETRY: later(read.GroupRetry, admin.retry_now),
+            Command.GROUP_REPLAY: later(read.GroupReplay, to.group_replays.replay),
+            Command.REPLAY_OPEN: later_for(read.ReplayOpen, to.group_replays.open),
+            Command.GROUP_KEYS: later(groups.GroupNamed, to.stopped_keys.show),
+            Command.KEY_RESUME: later(order_keys.KeyResume, to.stopped_keys.resume),
+            Command.CONSUMER_PAUSE: later(ConsumerPause, admin.pause_consumer),
+            # What was kept for people.
+            Command.DEAD_OPEN: later(dead_letters.DeadFind, to.dead_letter_commands.open),
+            Command.DEAD_RESEND: later(dead_letters.DeadHandle, to.dead_letter_commands.resend),
+            Command.DEAD_DELETE: later(dead_letters.DeadHandle, to.dead_letter_commands.delete),
+            Command.REFUSED_OPEN: later(dead_letters.RefusedFind, to.refused_commands.open),
+            Command.REFUSED_RESEND: later(dead_letters.RefusedHandle, to.refused_commands.resend),
+            Command.REFUSED_DELETE: later(dead_letters.RefusedHandle, to.refused_commands.delete),
+            # Looking.
+            Command.LEDGER: now(groups.GroupFind, to.status.ledger),
+            Command.STATUS: now(StatusQuery, to.status.status),
+            Command.TOPIC_FIGURES: later(TopicFiguresFind, to.stats.topics),
+            Command.GROUP_FIGURES: later(groups.GroupFind, to.stats.groups),
+            Command.FIND: later(Find, to.lookup.find),
+            Command.READ_DELIVERIES: later(read.DeliveriesRead, to.delivery_records.read),
+            # Other brokers.
+            Command.SLOTS_OPEN: later(order_keys.SlotsFind, to.slots.open),
         }
 
-    def add(self, command: Command, hot: Hot) -> None:
-        """One more line of the table: a part that answers whenever it is ready."""
-        self._hot[command] = hot
+    @property
+    def commands(self) -> frozenset[int]:
+        """What is answered here while the broker leads."""
+        return frozenset(self._table) | _OF_THE_ROLE
+
+    def add(self, command: Command, handle: Handle) -> None:
+        """A command that the role of this server answers."""
+        assert command in _OF_THE_ROLE, f"{command.name} belongs into the table"
+        self._table[command] = handle
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command
         if frame.flags & _ONE_WAY and command not in _MAY_BE_ONE_WAY:
             raise ProtocolError(f"{Command(command).name} needs an answer")
-        if self.stopping and command not in _LAST_WORDS:
+        if self._stopping and command not in _WHILE_STOPPING:
             raise Unavailable("the broker is stopping; connect again in a moment")
-        hot = self._hot.get(command)
-        if hot is not None:
-            hot(peer, frame)
-            return
-        plain = self._plain.get(command)
-        if plain is not None:
-            answer = plain[1](peer, unpack(frame.payload, plain[0]))
-            if not frame.flags & _ONE_WAY:
-                peer.answer(command, frame.correlation, pack(answer))
-            return
-        slow = self._slow.get(command)
-        if slow is None:
+        handle = self._table.get(command)
+        if handle is None:
             raise BadRequest(f"a broker does not answer {Command(command).name}; ask a meta server")
-        request = unpack(frame.payload, slow[0])
-        self._answering.begin(peer, frame, slow[1](peer, request))
+        handle(peer, frame)
 
-    def answers(self, command: Command, kind: type[Record], handler: Slow) -> None:
-        """One more command that is answered by whatever its part returns, in time."""
-        self._slow[command] = (kind, handler)
-
-    def says(self, command: Command, kind: type[Record], handler: Plain) -> None:
-        """The same for an answer that is there at once."""
-        self._plain[command] = (kind, handler)
-
-    def takes_batches(self, command: Command, handler: TakesBatch) -> None:
-        """The same for a command whose payload is bytes."""
-
-        def begin(peer: Peer, frame: Frame) -> None:
-            self._answering.begin(peer, frame, handler(peer, frame))
-
-        self._hot[command] = begin
+    def stop(self) -> None:
+        """From here on nothing begins."""
+        self._stopping = True
 
     async def finish(self) -> None:
         """Wait for what has begun."""
-        await self._answering.finish()
+        await self._pending_requests.finish()
 
-    def _read(self, peer: Peer, frame: Frame) -> None:
-        request = unpack(frame.payload, Read)
-        topic = self._topics.get(request.topic)
-        self._topics.check_app(topic, peer)
-        self._reader.read(peer, frame.correlation, topic.id, request)
+    # -- kinds of lines
+
+    def _now(self, kind: type[R], answer: Callable[[R], Record]) -> Handle:
+        """Answered at once by what the part returns."""
+        return self._now_for(kind, lambda _, request: answer(request))
+
+    def _now_for(self, kind: type[R], answer: Callable[[Peer, R], Record]) -> Handle:
+        """The same for a part that is told who asks."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            record = answer(peer, unpack(frame.payload, kind))
+            if not frame.flags & _ONE_WAY:
+                peer.answer(frame.command, frame.correlation, pack(record))
+
+        return handle
+
+    def _later(self, kind: type[R], answer: Callable[[R], Awaitable[Record]]) -> Handle:
+        """Answered in time by what the part returns."""
+        return self._later_for(kind, lambda _, request: answer(request))
+
+    def _later_for(self, kind: type[R], answer: Callable[[Peer, R], Awaitable[Record]]) -> Handle:
+        """The same for a part that is told who asks."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            working = answer(peer, unpack(frame.payload, kind))
+            self._pending_requests.begin(peer, frame, working)
+
+        return handle
+
+    def _batch(self, answer: Callable[[Peer, Frame], Awaitable[Record]]) -> Handle:
+        """The same for a command whose payload is a batch."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            self._pending_requests.begin(peer, frame, answer(peer, frame))
+
+        return handle

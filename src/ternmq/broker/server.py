@@ -1,7 +1,7 @@
 """A broker while a block runs: joins its group, listens, and leads or follows until told to stop.
 
-Nothing but composition: what a broker is (`holding`) put into what members of groups do
-(`replication.membership`).
+Nothing but composition: what a broker is (`role`) put into what members of broker groups do
+(`replication/roles`).
 """
 
 from collections.abc import AsyncIterator
@@ -30,9 +30,9 @@ async def serve(
     """Run a broker while the block runs; `address` is where others find it, by the meta servers at
     `url` it finds others."""
     disk = disk or RealDisk()
-    trade = BrokerKind(config, clock=clock, disk=disk, url=url)
+    kind = BrokerKind(config, clock=clock, disk=disk, url=url)
     place = MemberPlace(
         directory=directory, address=address, port=config.broker_port, hello=server_hello(BROKER)
     )
-    async with serving_member(trade, config, place, clock=clock, disk=disk) as broker:
+    async with serving_member(kind, config, place, clock=clock, disk=disk) as broker:
         yield broker

@@ -1,29 +1,21 @@
-"""Topic names on a broker: who may use them, and making them when they are first used."""
+"""Topic names on a broker: which applications may use one, and its creation on first use."""
 
 from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.hidden_topics import later_topic, refused_topic
+from ternmq.discovery.hidden_topics import (
+    RESERVED,
+    dead_topic,
+    lane_topic,
+    later_topic,
+    refused_topic,
+)
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.hello import DISPATCHER
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
 log = get_logger()
-
-RESERVED = "%"
-DEAD_PREFIX = "%dead."
-LANE_PREFIX = "%lane."
-
-
-def dead_topic(group: str) -> str:
-    """The hidden topic that keeps a group's dead letters."""
-    return f"{DEAD_PREFIX}{group}"
-
-
-def lane_topic(topic_id: int, group: str) -> str:
-    """The hidden topic that is one group's private lane beside a topic."""
-    return f"{LANE_PREFIX}{topic_id}.{group}"
 
 
 class TopicNames:

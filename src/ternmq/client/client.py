@@ -1,32 +1,43 @@
-"""`connect` and what it gives: the client, `mq` in the documents.
+"""`connect` and the client it returns, called `mq` in the documents.
 
-One `Client` belongs to one event loop and one process. In a forked child it begins anew at the
-first call: own connections, own session, own producer id; the parent's sockets are let go without a
-word. Every public method is thin: check the life, then hand over to producer, consumer or reader.
+One `Client` belongs to one event loop and one process; what it has there is a `ClientSession`, made
+at the first call and again in a forked child. Every public method is thin: find the session, then
+hand over to producer, consumer, reader or admin.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.admin import Admin
 from ternmq.client.admin.delays import CancelResult, Delayed, Delays
 from ternmq.client.config import ClientConfig, ConnectOptions, make_config
-from ternmq.client.consuming.consumer import Consumer, ConsumerOptions, consumer_options, make_plan
+from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.consuming.subscription_plan import (
+    ConsumerOptions,
+    consumer_options,
+    make_plan,
+)
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
-from ternmq.client.producing.confirm import check_group, confirm, make_wish, take_wish
+from ternmq.client.producing.confirm import (
+    check_group,
+    confirm,
+    make_confirm_request,
+    take_confirm_request,
+)
 from ternmq.client.producing.producer import Producer, Stats
 from ternmq.client.producing.send_many import SendMany
-from ternmq.client.producing.send_once import OnceReceipt, OnceSender
+from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.reading.broadcast import Broadcast, BroadcastOptions
 from ternmq.client.reading.find import FindCall, Finding, FindOptions, make_find
 from ternmq.client.reading.reader import Reader, ReadOptions
-from ternmq.client.transactions.checker import Checker, CheckFunction
+from ternmq.client.session import ClientSession
+from ternmq.client.transactions.checker import CheckFunction
 from ternmq.client.transactions.detached import (
     Detached,
     DetachedEnding,
@@ -34,7 +45,6 @@ from ternmq.client.transactions.detached import (
     EndOptions,
     end_detached,
 )
-from ternmq.client.transactions.half_sender import HalfSender
 from ternmq.client.transactions.transaction import Transaction, TransactionOptions
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
@@ -42,9 +52,6 @@ from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import BadRequest, Closed, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.url import parse_url
-
-if TYPE_CHECKING:
-    from ternmq.client.spool.spooling_producer import SpoolingProducer
 
 T = TypeVar("T")
 
@@ -68,14 +75,7 @@ class Client:
         self._url = url
         self._config = config
         self._clock: Clock = clock or SystemClock()
-        self._life = life.number
-        self._links: Cluster | None = None
-        self._producer: Producer | None = None
-        self._spooling: SpoolingProducer | None = None
-        self._once: OnceSender | None = None
-        self._halves: HalfSender | None = None
-        self._checker: Checker | None = None
-        self._consumers: list[Consumer] = []
+        self._session: ClientSession | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -104,9 +104,11 @@ class Client:
         try:
             if self._config.spool is not None:
                 self.sender()  # Goes on with what an earlier process left.
-            await self._servers().refresh()
+            await self._open().cluster.refresh()
         except BaseException as error:
-            if self._spooling is not None and isinstance(error, Unavailable):
+            session = self._session
+            spools = session is not None and session.spooling is not None
+            if spools and isinstance(error, Unavailable):
                 log.warning("nobody is there yet, messages are spooled", reason=error.message)
                 return self
             await self.close()
@@ -117,16 +119,13 @@ class Client:
         """Leave all groups, send what was accepted, close the connections."""
         if self._closed:
             return
-        if self._life != life.number:
-            self._begin_anew()
-        if self._checker is not None:
-            await self._checker.close()
-        await asyncio.gather(*(consumer.close() for consumer in self._consumers))
-        if self._producer is not None:
-            await self._producer.close()
+        self._leave_parent()
+        session = self._session
+        if session is not None:
+            await session.finish()
         self._closed = True
-        if self._links is not None:
-            await self._links.close()
+        if session is not None:
+            await session.cluster.close()
 
     # Sending.
 
@@ -140,10 +139,10 @@ class Client:
         """
         if "confirm_group" in options or "timeout" in options:
             return await self._send_confirmed(topic, body, options)
-        producer = self._producer
-        if producer is None or self._life != life.number:
-            producer = self.sender()
-        return await producer.send(topic, body, options)
+        session = self._session
+        if session is None or session.life != life.number or session.producer is None:
+            return await self.sender().send(topic, body, options)
+        return await session.producer.send(topic, body, options)
 
     async def send_many(
         self, topic: str, bodies: Sequence[Any], **options: Unpack[SendOptions]
@@ -154,38 +153,38 @@ class Client:
         apply to all. If some parts fail, the receipt lists them in `.failures`; if all do, the
         first error is raised. `confirm_group` and `timeout` as for `send`, for all of them.
         """
-        wish = take_wish(options) if options else None  # type: ignore[arg-type]
+        wanted = take_confirm_request(options) if options else None  # type: ignore[arg-type]
         if not isinstance(bodies, list | tuple):
             bodies = list(bodies)
-        if wish is None:
+        if wanted is None:
             return await self._send_bulk(topic, bodies, options)
-        await check_group(self._servers(), topic, wish.group)
+        await check_group(self.cluster, topic, wanted.group)
         receipt = await self._send_bulk(topic, bodies, options)
-        await confirm(self._servers(), receipt, wish)
+        await confirm(self.cluster, receipt, wanted)
         return receipt
 
     async def _send_bulk(
         self, topic: str, bodies: Sequence[Any], options: SendOptions
     ) -> BatchReceipt:
-        producer = self.sender()
-        if self._spooling is not None:
-            return await self._spooling.send_many(topic, bodies, options)
+        producer, spooling = self.sender(), self._open().spooling
+        if spooling is not None:
+            return await spooling.send_many(topic, bodies, options)
         return await SendMany(producer, topic, options).send(bodies)
 
     async def _send_confirmed(self, topic: str, body: Any, options: SendOptions) -> Receipt:
-        wish = take_wish(options)  # type: ignore[arg-type]
-        if wish is None:
+        wanted = take_confirm_request(options)  # type: ignore[arg-type]
+        if wanted is None:
             return await self.sender().send(topic, body, options)
-        await check_group(self._servers(), topic, wish.group)
+        await check_group(self.cluster, topic, wanted.group)
         receipt = await self.sender().send(topic, body, options)
-        await confirm(self._servers(), receipt, wish)
+        await confirm(self.cluster, receipt, wanted)
         return receipt
 
     async def confirm(
         self, receipt: Receipt | BatchReceipt, group: str, timeout: float | None = None
     ) -> None:
         """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
-        await confirm(self._servers(), receipt, make_wish(group, timeout))
+        await confirm(self.cluster, receipt, make_confirm_request(group, timeout))
 
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
@@ -196,16 +195,18 @@ class Client:
         receipt says `.duplicate` and where the first is. Ids are known per broker group, so name
         the same group whenever the same rows may be sent again.
         """
-        if self._once is None or self._life != life.number:
-            self._once = OnceSender(self._servers(), self._config, self._clock)
-        return await self._once.send(topic, rows, broker_group)
+        return await self._open().once_sender().send(topic, rows, broker_group)
 
     def send_nowait(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Accept one message and return at once; `BufferFull` when there is no room.
 
         Failures are counted in `stats()` and told to `on_error`, or logged.
         """
-        self.sender().send_nowait(topic, body, options)
+        session = self._session
+        if session is None or session.life != life.number or session.producer is None:
+            self.sender().send_nowait(topic, body, options)
+        else:
+            session.producer.send_nowait(topic, body, options)
 
     async def flush(self) -> None:
         """Wait until everything accepted so far is stored or given up."""
@@ -223,7 +224,7 @@ class Client:
         CANCELLED, ALREADY_DISPATCHED or UNKNOWN, durable and always true; may be repeated. By id
         all delay servers are asked; if one of them is silent: `Unavailable`, not UNKNOWN.
         """
-        return await Delays(self._servers()).change("cancel", message)
+        return await Delays(self.cluster).change("cancel", message)
 
     async def reschedule(
         self,
@@ -233,11 +234,11 @@ class Client:
         delay: float | timedelta | None = None,
     ) -> CancelResult:
         """Let a delayed message be due at another time: RESCHEDULED, or why not, as `cancel`."""
-        return await Delays(self._servers()).change("reschedule", message, at=at, delay=delay)
+        return await Delays(self.cluster).change("reschedule", message, at=at, delay=delay)
 
     async def fire_now(self, message: Delayed) -> CancelResult:
         """Let a delayed message go out at once: FIRED, or why not, as `cancel`."""
-        return await Delays(self._servers()).change("fire", message)
+        return await Delays(self.cluster).change("fire", message)
 
     # Transactions.
 
@@ -247,27 +248,24 @@ class Client:
         Needs a checker (`transaction_checker`). Options: first_check, check_interval (seconds or
         timedelta), checks_max, broker_group; else the broker's settings hold.
         """
-        sender = self._half_sender()
-        if self._checker is None:
+        session = self._open()
+        if session.checker is None:
             raise BadRequest(
                 "a transaction needs somebody to ask when it is left open: set "
                 "mq.transaction_checker(function) first"
             )
-        return Transaction(sender, options)
+        return Transaction(session.half_sender(), options)
 
     def transaction_checker(self, function: CheckFunction) -> CheckFunction:
         """Let this client answer for the transactions of its application; may be a decorator.
 
         The function gets a `TransactionCheck` and answers `Verdict.COMMIT`, `ROLLBACK` or
-        `UNKNOWN`. Call it in the event loop; a second call puts another function in its place.
+        `UNKNOWN`. Call it in the event loop; a second call replaces the function.
         """
-        links = self._servers()
+        session = self._open()
         if not callable(function):
             raise BadRequest(f"a transaction checker is a function, not {shown(function)}")
-        if self._checker is not None:
-            self._checker.function = function
-        else:
-            self._checker = Checker(links, self._config, function)
+        session.check_with(function)
         return function
 
     def detached(self, name: str, **options: Unpack[DetachedOptions]) -> Detached:
@@ -275,7 +273,7 @@ class Client:
 
         Options: attempt (0), expires (seconds or timedelta), broker_group, fenced (True).
         """
-        return Detached(self._half_sender(), name, options)
+        return Detached(self._open().half_sender(), name, options)
 
     async def commit_detached(
         self,
@@ -288,7 +286,7 @@ class Client:
 
         With `fenced=False` the first commit of a name decides, for attempts `elsewhere` too.
         """
-        sender = self._half_sender()
+        sender = self._open().half_sender()
         return await end_detached(sender, name, attempts, "commit", broker_group, options)
 
     async def abort_detached(
@@ -299,12 +297,12 @@ class Client:
         **options: Unpack[EndOptions],
     ) -> DetachedEnding:
         """Roll back the named attempts (none named: all) that are not published."""
-        sender = self._half_sender()
+        sender = self._open().half_sender()
         return await end_detached(sender, name, attempts, "rollback", broker_group, options)
 
     async def look_detached(self, name: str, broker_group: str | None = None) -> DetachedEnding:
         """How an unfenced transaction stands: committed with which attempts, or not (yet)."""
-        sender = self._half_sender()
+        sender = self._open().half_sender()
         return await end_detached(sender, name, [], "look", broker_group, {"fenced": False})
 
     # Receiving.
@@ -317,12 +315,10 @@ class Client:
         Options: start ('earliest', 'latest', a sequence, an aware datetime; for new groups),
         prefetch (un-acked messages held at most), codec.
         """
-        links = self._servers()
+        session = self._open()
         taken = consumer_options(dict(options), self._config.codec)
         plan = make_plan(topics, group, taken, timeout=self._config.request_timeout)
-        consumer = Consumer(links, plan)
-        self._consumers = [each for each in self._consumers if not each.closed] + [consumer]
-        return consumer
+        return session.make_consumer(plan)
 
     def read(self, topic: str, **options: Unpack[ReadOptions]) -> Reader:
         """Read a topic without a group: nothing is leased, nothing to ack.
@@ -332,7 +328,7 @@ class Client:
         broker_group (only this one), missing (as for `find`), codec, from_ ("replica": the bytes
         come from a replica where there is one, so that the master is left alone).
         """
-        return Reader(self._servers(), topic, options, self._config)
+        return Reader(self.cluster, topic, options, self._config)
 
     async def find(self, topic: str | None = None, **options: Unpack[FindOptions]) -> list[Finding]:
         """Messages by id or by key, stored last first, in one topic or in all.
@@ -342,89 +338,72 @@ class Client:
         broker groups that do not answer; without it that is an error).
         """
         find = make_find(topic, options)
-        return await FindCall(self._servers(), self._config).run(find, options.get("missing"))
+        return await FindCall(self.cluster, self._config).run(find, options.get("missing"))
 
     def broadcast(self, topic: str, **options: Unpack[BroadcastOptions]) -> Broadcast:
         """Every instance gets every message from now on; use it in `async with`.
 
         Options: position (a file in which this instance keeps where it is), codec.
         """
-        return Broadcast(self._servers(), topic, options, self._config)
+        return Broadcast(self.cluster, topic, options, self._config)
 
     @property
     def admin(self) -> Admin:
         """Topics, groups, ledger, status."""
-        return Admin(self._servers())
+        return Admin(self.cluster)
 
     def broker_groups(self) -> list[str]:
         """The broker groups that are there, as far as this client knows."""
-        return self._servers().masters()
+        return self.cluster.masters()
 
     def taking_groups(self) -> list[str]:
         """Those that new messages go to: without those that are being drained."""
-        return self._servers().takers()
+        return self.cluster.writable_groups()
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
         """The broker group that an order key lies on now; None while its slot is being moved."""
-        return self._servers().slot_owner(topic, order_key)
+        return self.cluster.slot_owner(topic, order_key)
 
     def submit(self, job: "Callable[[Client], Coroutine[Any, Any, T]]") -> "Future[T]":
         """Run `job(mq)` on this client's event loop; any thread may call this."""
-        if self._loop is None or self._life != life.number or self._loop.is_closed():
+        session, loop = self._session, self._loop
+        here = session is not None and session.life == life.number
+        if not here or loop is None or loop.is_closed():
             raise Closed("this client is not running in this process")
 
         async def work() -> T:
             return await job(self)
 
-        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+        return asyncio.run_coroutine_threadsafe(work(), loop)
 
-    # Parts, made when first used in this process.
+    # The session of this process.
 
     @property
-    def links(self) -> Cluster:
+    def cluster(self) -> Cluster:
         """The servers, for parts of ours that speak to them directly."""
-        return self._servers()
-
-    def _servers(self) -> Cluster:
-        if self._life != life.number:
-            self._begin_anew()
-        if self._closed:
-            raise Closed("this client is closed")
-        if self._links is None:
-            config = self._config
-            self._links = Cluster(self._url, app=config.app, timeout=config.request_timeout)
-        return self._links
+        return self._open().cluster
 
     def sender(self) -> Producer:
         """The producer; made in the event loop's thread."""
-        links = self._servers()
-        if self._producer is None:
-            if self._config.spool is not None:
-                from ternmq.client.spool.spooling_producer import (
-                    SpoolingProducer,  # Brings the storage along.
-                )
+        return self._open().make_producer()
 
-                self._spooling = SpoolingProducer(links, self._config, self._clock)
-            self._producer = self._spooling or Producer(links, self._config, self._clock)
-        return self._producer
+    def _open(self) -> ClientSession:
+        """The session; made at the first call, and again in a forked child."""
+        session = self._session
+        if session is None or session.life != life.number or self._closed:
+            session = self._make_session()
+        return session
 
-    def _half_sender(self) -> HalfSender:
-        links = self._servers()
-        if self._halves is None:
-            self._halves = HalfSender(links, self._config, self._clock)
-        return self._halves
+    def _make_session(self) -> ClientSession:
+        self._leave_parent()
+        if self._closed:
+            raise Closed("this client is closed")
+        self._session = ClientSession(self._url, self._config, self._clock)
+        return self._session
 
-    def _begin_anew(self) -> None:
-        """This is a forked child: nothing of the parent's may be used."""
-        if self._links is not None:
-            self._links.abandon()
-        if self._spooling is not None:
-            self._spooling.abandon()
-        self._spooling = None
-        self._life = life.number
-        self._links = None
-        self._producer = None
-        self._once = None
-        self._halves = None
-        self._checker = None
-        self._consumers = []
+    def _leave_parent(self) -> None:
+        """In a forked child: let go of what the parent has."""
+        session = self._session
+        if session is not None and session.life != life.number:
+            self._session = None
+            session.abandon()

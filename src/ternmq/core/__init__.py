@@ -1,1 +1,1 @@
-"""Words everybody uses: ids, units, clock, ranges, errors, config, lifecycle. No I/O of its own."""
+"""What every package uses: ids, units, clock, ranges, errors, config, log. No network, no disk."""

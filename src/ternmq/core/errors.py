@@ -6,7 +6,7 @@ again help (`retryable`). Its text says what to do. `code` travels over the wire
 the broker raised. `definite` tells a producer that the message was certainly not stored.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class TernError(Exception):
@@ -19,6 +19,12 @@ class TernError(Exception):
         super().__init__(message)
         self.message = message
         self.details: dict[str, Any] = details
+
+    def copy(self) -> Self:
+        """The same error once more, for another waiter: raising writes a traceback into it."""
+        copied = type(self)(self.message)
+        copied.details = dict(self.details)
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, self.details))
@@ -196,7 +202,7 @@ class DiskFailed(TernError):
 
 
 class Unavailable(TernError):
-    """Nobody answered in time, or the server is stopping."""
+    """No answer came in time, or the server is stopping."""
 
     code = "unavailable"
     retryable = True

@@ -1,7 +1,12 @@
-"""What this process uses, for STATUS."""
+"""This process: its version, for HELLO, and what it uses, for STATUS."""
 
 import resource
 from pathlib import Path
+
+VERSION = "0.1.0"
+"""Of this package; written here and nowhere else, `pyproject.toml` reads it from here. Not from the
+metadata of an installed package: sources also run where nothing is installed, as on a Spark
+executor that got them in an archive."""
 
 
 def own_cpu_s() -> float:

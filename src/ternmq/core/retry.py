@@ -1,4 +1,4 @@
-"""When a message that failed comes again: the policies, as text and as numbers.
+"""Retry policies, as text and as numbers: when a message that failed is delivered again.
 
 A policy is written as people type it and kept that way, so it reads the same in a command, a
 setting and a log:

@@ -1,6 +1,6 @@
-"""Order keys fall into 1,024 slots; a slot lies on one broker group at a time.
+"""Order keys fall into 1,024 slots; each slot belongs to one broker group at a time.
 
-For ever the same: every client and every broker works it out for itself.
+The mapping never changes: every client and every broker works it out for itself.
 """
 
 from crc32c import crc32c

@@ -1,4 +1,4 @@
-"""One thread that does one job after the other, for the event loop that started it.
+"""A worker thread that runs one job after the other for the event loop that started it.
 
 `start_worker` asks the running loop first: a loop that brings `start_worker` itself (the seeded
 loops of tests/simulation, which have no threads) does the jobs its own way; every other loop gets

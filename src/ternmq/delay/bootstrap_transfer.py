@@ -1,4 +1,4 @@
-"""The files of a delay server on their way to a replica whose logs end before the master's begin.
+"""Sends the files of a delay server to a replica whose logs end before the leader's begin.
 
 BASE_OPEN holds a base: what the files are now, and the rest of the logs from there on. BASE_READ
 reads pieces of it. It is let go when the connection ends; a replica that did not get all of it
@@ -38,12 +38,15 @@ class BootstrapLender:
     """The master's side: one base for a connection."""
 
     def __init__(
-        self, epoch: int, make: Callable[[], Awaitable[BootstrapFiles]], lent: Callable[[str], None]
+        self,
+        epoch: int,
+        make: Callable[[], Awaitable[BootstrapFiles]],
+        on_open: Callable[[str], None],
     ) -> None:
-        """`lent` hears which member is about to follow from where the logs begin now."""
+        """`on_open` hears which member is about to follow from where the logs begin now."""
         self._epoch = epoch
         self._make = make
-        self._lent = lent
+        self._on_open = on_open
         self._answering = PendingRequests()
         self._bases: dict[Peer, BootstrapFiles] = {}
 
@@ -62,7 +65,7 @@ class BootstrapLender:
             base.close()
             raise NotMaster("the replica is gone")
         self._bases[peer] = base
-        self._lent(wanted.member)
+        self._on_open(wanted.member)
         log.info("a replica begins with the files", member=wanted.member, files=len(base.files))
         return BaseOpened(size=len(base.manifest))
 

@@ -1,24 +1,28 @@
-"""What a delay server that follows does besides copying: says who it is, derives files of the logs.
+"""A delay server that follows: answers STATUS and derives its files from the safe logs.
 
-It dispatches nothing and answers STATUS only: what is pending, and what was cancelled, its master
-knows.
+The bytes come by `replication.following.replica_writer`. A thread of its own (`Standby`) makes
+schedule logs and dispatch logs of them, writes checkpoints and removes what is no longer needed, so
+that this member can lead at any moment: leading is opening the store again, which finds nearly
+everything done. No hour is loaded and nothing is dispatched. STATUS is the only answer: what is
+pending, and what was cancelled, the master knows. A replica that cannot read or write its files has
+`failed`, and another member has to be the one to lead.
 """
 
 import asyncio
-import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from ternmq.core.errors import NotMaster, TernError
-from ternmq.core.process import own_cpu_s, own_memory
-from ternmq.delay.store.standby import Standby
-from ternmq.delay.store.store import DelayStore
+from ternmq.core.clock import Clock
+from ternmq.core.errors import Corrupt, NotMaster, TernError
+from ternmq.core.log import get_logger
+from ternmq.delay.operations.status import DelayReplicaStatus
+from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
-from ternmq.rpc.address import join_address
+from ternmq.replication.member.server_kind import FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.prometheus import server_figures
 from ternmq.wire.frame import Frame
@@ -26,26 +30,33 @@ from ternmq.wire.messages.stats import Status
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 
+log = get_logger()
+
 HEALTH_S = 0.5
+IDLE_S = 1.0
+AFTER_ERROR_S = 1.0
+LOOK_EACH_S = 1.0
 _OF_MEMBERS = (Command.FOLLOW, Command.HANDOVER, Command.BASE_OPEN, Command.BASE_READ)
+T = TypeVar("T")
 
 
 class DelayFollower:
-    """A delay server as replica: `replication.trade.Copying`."""
+    """A delay server as replica: `replication.member.server_kind.FollowerService`."""
 
     epoch = 0
 
-    def __init__(self, site: MemberContext, store: DelayStore) -> None:
+    def __init__(
+        self, site: MemberContext, following: FollowingStore, progress: FollowProgress
+    ) -> None:
         self._site = site
-        self._store = store
+        self._progress = progress
+        self._store = following.store
         self._standby = Standby(
-            store,
+            following,
             clock=site.clock,
             checkpoint_interval_s=site.config.checkpoint_interval_ms / 1000,
         )
-        self._started_at_ms = site.clock.now_ms()
-        self.lag: Callable[[], int] = lambda: -1
-        self.trouble = "not following yet"
+        self._status = DelayReplicaStatus(site, following.store)
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if frame.command == Command.STATUS:
@@ -72,39 +83,92 @@ class DelayFollower:
         return {"standby": self._standby.run, "health": partial(self._run_health, intake)}
 
     async def _run_health(self, intake: ReplicaWriter) -> None:
-        """Whose files cannot be derived any more must not be thought able to lead."""
+        """A replica that cannot derive its files any more must not be thought able to lead."""
         while True:
             if self._store.failed is not None:
                 intake.give_up(self._store.failed)
             await asyncio.sleep(HEALTH_S)
 
     def status(self) -> Status:
-        """What this replica says about itself."""
-        config, messages = self._site.config, self._store.messages
-        free, size = self._site.disk.free(config.data_dir)
-        return Status(
-            node=config.broker_group,
-            role="delay",
-            state=f"replica: {self.trouble}" if self.trouble else "ok",
-            address=join_address(*self._site.listener.address),
-            data_dir=str(config.data_dir.absolute()),
-            started_at_ms=self._started_at_ms,
-            now_ms=self._site.clock.now_ms(),
-            disk_free=free,
-            disk_size=size,
-            cpu_s=own_cpu_s(),
-            memory=own_memory(),
-            connections=len(self._site.listener.peers),
-            log_start=messages.start_offset,
-            log_end=messages.safe_offset,
-            epoch=self._site.member.accepted_epoch,
-            pid=os.getpid(),
-            member=self._site.me,
-            lag=self.lag(),
-        )
+        return self._status.status(self._progress.trouble, self._progress.lag())
 
     async def scrape(self, out: Samples) -> None:
         server_figures(out, self.status(), self._site.listener)
 
     async def close(self) -> None:
         await self._standby.close()
+
+
+class Standby:
+    """Drives the scheduling thread of a replica, which owns its hours."""
+
+    def __init__(
+        self, following: FollowingStore, *, clock: Clock, checkpoint_interval_s: float
+    ) -> None:
+        self._following = following
+        self._store = following.store
+        self._clock = clock
+        self._interval = checkpoint_interval_s
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-schedule")
+        self._more = asyncio.Event()
+
+    def wake(self) -> None:
+        """More is safe than before."""
+        self._more.set()
+
+    async def run(self) -> None:
+        """Steps until cancelled."""
+        checkpoint_at = self._clock.monotonic() + self._interval
+        look_at = self._clock.monotonic()
+        while True:
+            busy = False
+            try:
+                self._more.clear()
+                busy = await self._on_thread(self._following.follow_some)
+                if self._clock.monotonic() >= look_at:
+                    look_at = self._clock.monotonic() + LOOK_EACH_S
+                    await self._on_thread(self._store.look)
+                if self._clock.monotonic() >= checkpoint_at:
+                    checkpoint_at = self._clock.monotonic() + self._interval
+                    await self.checkpoint()
+            except Corrupt as error:
+                log.error("a replica cannot go on like its master", reason=error.message)
+                self._store.give_up(error)
+            except TernError as error:
+                log.error("a replica cannot write what is safe", reason=error.message)
+                await asyncio.sleep(AFTER_ERROR_S)
+            if not busy:
+                await self._idle(checkpoint_at)
+
+    async def _idle(self, until: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.01, min(IDLE_S, until - self._clock.monotonic()))):
+                await self._more.wait()
+        except TimeoutError:
+            pass
+
+    async def checkpoint(self, *, clean: bool = False) -> None:
+        """Write down how far everything is and remove what is over."""
+        following, store = self._following, self._store
+        await self._on_thread(following.settle)
+        if store.messages.synced_offset < store.messages.safe_offset:
+            return  # It would say more than is true after a power cut.
+        now = following.snapshot(clean=clean)  # No step is taken meanwhile.
+        if now == store.known and not clean:
+            return
+        await self._on_thread(store.checkpoint, now)
+        if store.known is now:
+            await self._on_thread(following.remove, now.dropping)
+            await self._on_thread(store.checkpoints.trim)
+
+    async def _on_thread(self, job: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._pool, job, *arguments)
+
+    async def close(self) -> None:
+        """A last checkpoint; the store is closed by its owner."""
+        try:
+            await self.checkpoint(clean=True)
+        except TernError as error:
+            log.error("could not close cleanly; the next start recovers", error=error.message)
+        self._pool.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""A delay server's part in replication: its files, what it does with them leading and following.
+"""A delay server as a member of its group: opens its files, leads or follows with them.
 
 The rest (joining, leading, following, promotion) is in `replication`, the same as for brokers. Two
 logs are copied: the messages as they arrived and the decisions about them. Everything else (hours,
@@ -14,18 +14,18 @@ from ternmq.core.config import NodeConfig
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.log import get_logger
 from ternmq.core.units import GIB
-from ternmq.delay.bootstrap_transfer import BootstrapLender, fetch
+from ternmq.delay.bootstrap_transfer import fetch
 from ternmq.delay.follower import DelayFollower
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.leader import DelayParts
 from ternmq.delay.router import DelayRouter
 from ternmq.delay.store.bootstrap_install import BootstrapInstall
-from ternmq.delay.store.store import DelayStore
+from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
@@ -33,10 +33,10 @@ from ternmq.storage.log import leader_epochs
 from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen
 from ternmq.wire.messages.standings import BrokerGroupKind
-from ternmq.wire.numbers import Command
 
 KEEP = 2 * GIB
 """Of each log for members that are away; who is away for longer gets the files anew."""
@@ -48,7 +48,7 @@ log = get_logger()
 
 
 class DelayKind:
-    """What makes a member a delay server: `replication.trade.Trade`."""
+    """What makes a member a delay server: `replication.member.server_kind.ServerKind`."""
 
     kind: BrokerGroupKind = "delay"
     role: ServerRole = "delay"
@@ -82,9 +82,9 @@ class DelayKind:
     def note_forgetful(self, forgetful: bool) -> None:
         assert not forgetful, "a delay server waits for its disks"
 
-    def open(self, epoch: int, *, suffix: bool) -> "DelayReplicatedStore":
+    def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "DelayReplicatedStore":
         config = self._config
-        store = DelayStore.open(
+        following = FollowingStore.open(
             self._disk,
             self._paths,
             clock=self._clock,
@@ -93,7 +93,7 @@ class DelayKind:
             min_free=config.disk_free_min,
             suffix=suffix,
         )
-        return DelayReplicatedStore(store, self._url)
+        return DelayReplicatedStore(following, self._url)
 
     async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         standing = site.standing
@@ -121,10 +121,11 @@ class DelayKind:
 
 
 class DelayReplicatedStore:
-    """An open delay store: `replication.trade.Holding`."""
+    """An open delay store: `replication.member.server_kind.ReplicatedStore`."""
 
-    def __init__(self, store: DelayStore, url: str) -> None:
-        self._store = store
+    def __init__(self, following: FollowingStore, url: str) -> None:
+        self._following = following
+        self._store = store = following.store
         self._url = url
         self.logs: Mapping[int, CopiedLog] = {
             MESSAGES: store.messages,
@@ -154,22 +155,23 @@ class DelayReplicatedStore:
         return epoch
 
     def serving(self, site: MemberContext, leader: Leader) -> "DelayLeader":
-        return DelayLeader(site, self._store, leader, self._url)
+        return DelayLeader(site, self._following, leader, self._url)
 
-    def copying(self, site: MemberContext) -> DelayFollower:
-        return DelayFollower(site, self._store)
+    def copying(self, site: MemberContext, progress: FollowProgress) -> DelayFollower:
+        return DelayFollower(site, self._following, progress)
 
 
 class DelayLeader:
-    """A delay server that leads: `replication.trade.Serving`."""
+    """A delay server that leads: `replication.member.server_kind.LeaderService`."""
 
-    def __init__(self, site: MemberContext, store: DelayStore, leader: Leader, url: str) -> None:
+    def __init__(
+        self, site: MemberContext, following: FollowingStore, leader: Leader, url: str
+    ) -> None:
         self._site = site
-        self._store = store
+        self._following = following
         self._leader = leader
         self._url = url
         self._parts: DelayParts | None = None
-        self._lending: BootstrapLender | None = None
 
     @property
     def parts(self) -> DelayParts:
@@ -181,26 +183,13 @@ class DelayLeader:
         return self.parts.router
 
     async def start(self) -> None:
-        site, store = self._site, self._store
         self._note_needed()
-        await asyncio.get_running_loop().run_in_executor(None, store.catch_up)
-        parts = self._parts = DelayParts(
-            site.config, store, site.directory, self._url, site.clock, self._leader
-        )
-        parts.listener, parts.member, parts.epoch = site.listener, site.me, self._leader.epoch
-        lending = self._lending = BootstrapLender(self._leader.epoch, parts.loader.base, self._lent)
-        parts.router.add(Command.BASE_OPEN, lending.open)
-        parts.router.add(Command.BASE_READ, lending.read)
-
-    def _lent(self, member: str) -> None:
-        """It follows from there, later."""
-        messages, decisions = self._store.messages, self._store.decisions
-        self._leader.expect(
-            member, {MESSAGES: messages.start_offset, DECISIONS: decisions.start_offset}
-        )
+        loop = asyncio.get_running_loop()
+        leading = await loop.run_in_executor(None, self._following.lead)
+        self._parts = DelayParts(self._site, leading, self._leader, self._url)
 
     def _note_needed(self) -> None:
-        self._store.needed = self._leader.needed(KEEP)
+        self._following.store.checkpoints.keep_from(self._leader.needed(KEEP))
 
     async def _run_needed(self) -> None:
         """Tell the store what other members still need of the logs."""
@@ -209,32 +198,18 @@ class DelayLeader:
             await asyncio.sleep(NEEDED_S)
 
     def loops(self) -> Loops:
-        parts = self.parts
-        workers = {
-            f"worker{number}": parts.dispatcher.run
-            for number in range(self._site.config.delay_workers)
-        }
-        return {
-            "loader": parts.loader.run,
-            "ticker": parts.ticker.run,
-            "brokers": parts.brokers.run,
-            "taker": parts.taker.run,
-            "needed": self._run_needed,
-            **workers,
-        }
+        return {"needed": self._run_needed, **self.parts.loops()}
 
     def lost(self, peer: Peer) -> None:
-        if self._lending is not None:
-            self._lending.lost(peer)
+        if self._parts is not None:
+            self._parts.lender.lost(peer)
 
     async def scrape(self, out: Samples) -> None:
-        await self.parts.scrape(out)
+        await self.parts.status.scrape(out)
 
     async def stop(self, listener: Listener) -> None:
         await self.parts.stop(listener)
 
     async def close(self) -> None:
-        if self._lending is not None:
-            await self._lending.close()
         if self._parts is not None:
             await self._parts.close()

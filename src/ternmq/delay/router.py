@@ -1,28 +1,39 @@
-"""From a frame to the part that handles it. A command is one line in one table."""
+"""From a frame to the part that answers it: every command of a delay server is a line in one table.
+
+A *hot* command gets the frame and answers when it can. A *slow* one gets the unpacked request and
+its answer is awaited. HELLO and PING are the connection's own (`rpc.peer`).
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.delay.bootstrap_transfer import BootstrapLender
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
+from ternmq.delay.operations.status import DelayLeaderStatus
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.delays import DelayChange, DelayCountQuery, DelayFind, DelayLedgerQuery
-from ternmq.wire.messages.stats import Status, StatusQuery
+from ternmq.wire.messages.stats import StatusQuery
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import Record, pack, unpack
 
 Slow = Callable[[Any], Awaitable[Record]]
 Hot = Callable[[Peer, Frame], None]
-_LAST_WORDS = {Command.REPLICATED}
-"""What a server that stops still needs: replicas say that they have it."""
+_ONE_WAY = frozenset({Command.REPLICATED})
+"""Commands that are not answered."""
+_WHILE_STOPPING = frozenset({Command.REPLICATED})
+"""A server that stops still waits for its replicas, which say that they have what it wrote."""
+
+_OF_THE_ROLE = frozenset({Command.FOLLOW, Command.REPLICATED, Command.HANDOVER})
+"""Answered by `replication.roles.leader_role`, which adds them when it begins to serve."""
 
 
 class DelayRouter:
-    """Frames in, parts called."""
+    """The commands of a delay server that leads."""
 
     def __init__(
         self,
@@ -30,12 +41,18 @@ class DelayRouter:
         acceptor: Acceptor,
         changes: Changes,
         finder: DelayFinder,
-        status: Callable[[StatusQuery], Status],
+        lender: BootstrapLender,
+        status: DelayLeaderStatus,
     ) -> None:
         self._status = status
-        self._answering = PendingRequests()
-        self.stopping = False
-        self._hot: dict[int, Hot] = {Command.PUBLISH: acceptor.publish}
+        self._pending = PendingRequests()
+        self._stopping = False
+        self._hot: dict[int, Hot] = {
+            Command.PUBLISH: acceptor.publish,
+            Command.STATUS: self._answer_status,
+            Command.BASE_OPEN: lender.open,
+            Command.BASE_READ: lender.read,
+        }
         self._slow: dict[int, tuple[type[Record], Slow]] = {
             Command.DELAY_CHANGE: (DelayChange, changes.change),
             Command.DELAY_FIND: (DelayFind, finder.find),
@@ -44,30 +61,40 @@ class DelayRouter:
         }
 
     def add(self, command: Command, hot: Hot) -> None:
-        """One more line of the table: a part that answers whenever it is ready."""
+        """A command that the role of this server answers."""
+        assert command in _OF_THE_ROLE, f"{command.name} belongs into the table"
         self._hot[command] = hot
+
+    @property
+    def commands(self) -> frozenset[int]:
+        """What is answered here while the delay server leads."""
+        return frozenset(self._hot) | frozenset(self._slow) | _OF_THE_ROLE
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command
-        if frame.flags & Flag.ONE_WAY and command != Command.REPLICATED:
+        if frame.flags & Flag.ONE_WAY and command not in _ONE_WAY:
             raise ProtocolError(f"{Command(command).name} needs an answer")
-        if self.stopping and command not in _LAST_WORDS:
+        if self._stopping and command not in _WHILE_STOPPING:
             raise Unavailable("the delay server is stopping; connect again in a moment")
         hot = self._hot.get(command)
         if hot is not None:
             hot(peer, frame)
-            return
-        if command == Command.STATUS:
-            answer = self._status(unpack(frame.payload, StatusQuery))
-            peer.answer(command, frame.correlation, pack(answer))
             return
         slow = self._slow.get(command)
         if slow is None:
             raise BadRequest(
                 f"a delay server does not answer {Command(command).name}; ask a broker"
             )
-        self._answering.begin(peer, frame, slow[1](unpack(frame.payload, slow[0])))
+        self._pending.begin(peer, frame, slow[1](unpack(frame.payload, slow[0])))
+
+    def _answer_status(self, peer: Peer, frame: Frame) -> None:
+        unpack(frame.payload, StatusQuery)
+        peer.answer(frame.command, frame.correlation, pack(self._status.status()))
+
+    def stop(self) -> None:
+        """Refuse new requests."""
+        self._stopping = True
 
     async def finish(self) -> None:
-        """Wait for what has begun."""
-        await self._answering.finish()
+        """Wait for the requests that have begun."""
+        await self._pending.finish()

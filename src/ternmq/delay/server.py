@@ -1,7 +1,7 @@
 """A delay server while a block runs: joins its group, listens, leads or follows until it stops.
 
-Nothing but composition: what a delay server is (`holding`) put into what members of groups do
-(`replication.membership`). It is announced to clients elsewhere.
+Nothing but composition: what a delay server is (`role`) put into what members of groups do
+(`replication.roles.member_server`). It is announced to clients elsewhere.
 """
 
 from collections.abc import AsyncIterator
@@ -30,9 +30,9 @@ async def serving_delay(
     """Run a delay server while the block runs; `address` is where others find it, by the meta
     servers at `url` it finds brokers."""
     disk = disk or RealDisk()
-    trade = DelayKind(config, clock=clock, disk=disk, url=url)
+    kind = DelayKind(config, clock=clock, disk=disk, url=url)
     place = MemberPlace(
         directory=directory, address=address, port=config.delay_port, hello=server_hello(DISPATCHER)
     )
-    async with serving_member(trade, config, place, clock=clock, disk=disk) as delay:
+    async with serving_member(kind, config, place, clock=clock, disk=disk) as delay:
         yield delay

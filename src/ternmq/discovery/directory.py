@@ -49,7 +49,7 @@ class Directory(TopicDirectory, Protocol):
     """Topics, group ids, epochs, and where messages go."""
 
     def placement(self) -> Placement | None:
-        """Where messages go, from memory; None before anybody cared."""
+        """Where messages go, from memory; None before the first order key."""
 
     async def place(self, wanted: PlaceChange) -> Placed:
         """Read it from the registry, or change it there; raises `BadRequest`."""
@@ -61,7 +61,8 @@ class Directory(TopicDirectory, Protocol):
         """The group's id on this topic; a new one if needed. Raises `TopicNotFound`, `BadName`."""
 
     async def forget_group(self, topic_id: int, group: str) -> None:
-        """Delete a group; the same name gets a new id next time. Unknown groups are no error."""
+        """Delete a group; the same name gets a new id next time. Forgetting an unknown group does
+        nothing."""
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         """Only give out larger numbers than these from now on, durably. Asked by a broker that
@@ -75,7 +76,7 @@ class StandingsDirectory(Protocol):
     higher than the one before was seen."""
 
     def standing(self, broker_group: str, kind: BrokerGroupKind = "realtime") -> Standing | None:
-        """As it was heard last, from memory; None: nobody ever joined."""
+        """The last known one, from memory; None: no member ever joined."""
 
     def standings(self) -> list[Standing]:
         """All of them, from memory."""
@@ -124,8 +125,8 @@ class StandingsDirectory(Protocol):
         waits: bool = True,
         kind: BrokerGroupKind = "realtime",
     ) -> Standing:
-        """Asked by the master of that epoch who knows that version. Raises `Conflict`, which
-        carries the standing (`wire.standing.standing_of`)."""
+        """Asked by the master of that epoch that knows that version. Raises `Conflict`, which
+        carries the standing (`standing_of`)."""
 
     async def leave_in_sync(
         self,

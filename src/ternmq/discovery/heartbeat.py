@@ -1,4 +1,4 @@
-"""One server at one meta server: says REGISTER, waits a heartbeat, says it again.
+"""Registers one server with one meta server, and repeats it every heartbeat.
 
 Whatever goes wrong is tried again. What is said may change at any time (`Saying`), and is then said
 at once. A server that hangs says nothing. Runs on whichever loop it is started.
@@ -28,7 +28,7 @@ class Saying(Protocol):
     def said(self) -> Register: ...
 
     def hangs(self) -> bool:
-        """The server does nothing at present, so that nobody shall think it is there."""
+        """The server does nothing at present, so it must not look alive."""
 
     def first(self) -> None:
         """A meta server has it."""

@@ -1,16 +1,58 @@
-"""Names of topics of our own that both meta and brokers know. They begin with '%'."""
+"""Hidden topics: the cluster's own, kept beside those of applications. Their names begin with '%'.
 
+A hidden topic needs no place of its own in the registry and no code of its own on disk: dead
+letters, refused messages and private lanes are stored as messages of one, placement and limits are
+the settings of one. Every server finds them, like every topic, in memory. No application can make
+one: `core.ids.check_name` refuses the '%'.
+"""
+
+RESERVED = "%"
 PLACEMENT = "%placement"
 """Its settings hold the `Placement` of the cluster."""
+DEAD_PREFIX = "%dead."
 REFUSED_PREFIX = "%refused."
+LANE_PREFIX = "%lane."
 LATER_PREFIX = "%later."
+LIMIT_PREFIX = "%limit."
+
+
+def dead_topic(group: str) -> str:
+    """The topic that keeps a group's dead letters. It may be read."""
+    return f"{DEAD_PREFIX}{group}"
 
 
 def refused_topic(topic: str) -> str:
-    """The hidden topic that keeps what was over a topic's limit; deleted together with it."""
+    """The topic that keeps what was over a topic's limit; deleted together with it."""
     return f"{REFUSED_PREFIX}{topic}"
 
 
+def lane_topic(topic_id: int, group: str) -> str:
+    """The topic that is one group's private lane beside a topic."""
+    return f"{LANE_PREFIX}{topic_id}.{group}"
+
+
+def lane_owner(name: str) -> int:
+    """The id of the topic that a private lane lies beside; -1 for any other topic."""
+    if not name.startswith(LANE_PREFIX):
+        return -1
+    return int(name.removeprefix(LANE_PREFIX).partition(".")[0])
+
+
 def later_topic(delay_server: str) -> str:
-    """The hidden topic whose messages this delay server takes; deleted when it is forgotten."""
+    """The topic whose messages this delay server takes; deleted when the server is forgotten."""
     return f"{LATER_PREFIX}{delay_server}"
+
+
+def send_limit(app: str) -> str:
+    """The topic whose rates say how much an application may send; no topic, no limit."""
+    return f"{LIMIT_PREFIX}send.{app}"
+
+
+def consume_limit(app: str) -> str:
+    """The topic whose rates say how much an application may consume."""
+    return f"{LIMIT_PREFIX}consume.{app}"
+
+
+def plain_name(topic: str) -> str:
+    """The group or topic that a hidden topic is for; other names as they are."""
+    return topic.removeprefix(DEAD_PREFIX).removeprefix(REFUSED_PREFIX)

@@ -1,4 +1,4 @@
-"""Telling everybody who asked to be told of a change."""
+"""Calls the callbacks that follow a change."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def tell_all(callbacks: Iterable[Callable[[T], None]], news: T, **name: str) -> None:
-    """A bug of one that is told must not keep the others from hearing it."""
+    """A bug in one callback must not keep the others from being called."""
     for callback in callbacks:
         try:
             callback(news)

@@ -1,4 +1,4 @@
-"""Staying on the routes: a server that is a process of its own registers with every meta server.
+"""Keeps a server that is its own process on the routes, by registering with every meta server.
 
 Heartbeats come from a thread with a loop of its own, so that a busy server is not taken for a dead
 one. The server's loop leaves a mark several times a second; when the marks stop, the thread falls
@@ -30,7 +30,7 @@ LEAVE_S = 6.0
 
 
 class Registration:
-    """What is said to the meta servers. `say` is for the server's loop; the rest is for any."""
+    """What the meta servers are told. Set on the server's loop, read by the heartbeats."""
 
     def __init__(self, register: Register) -> None:
         self._register = register
@@ -39,12 +39,9 @@ class Registration:
         self._marked = self._clock.monotonic()
         self._known = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.wake: Callable[[], None] = lambda: None
 
-    def say(self, *, epoch: int) -> None:
-        """Ready to serve as master at this epoch (0: as a replica); told at once."""
+    def set_epoch(self, epoch: int) -> None:
         self._register = msgspec.structs.replace(self._register, epoch=epoch)
-        self.wake()
 
     @property
     def said(self) -> Register:
@@ -67,14 +64,14 @@ class Registration:
             await asyncio.sleep(MARK_S)
 
 
-class _Announcing:
-    """All announcers of one server, on one loop."""
+class Heartbeats:
+    """The heartbeats of one server to all meta servers, on one loop."""
 
     def __init__(self, addresses: Sequence[str], hello: Hello, registration: Registration) -> None:
         self._addresses = addresses
         self._hello = hello
         self._registration = registration
-        self._announcers: list[Heartbeat] = []
+        self._heartbeats: list[Heartbeat] = []
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
@@ -84,21 +81,22 @@ class _Announcing:
         self._loop = asyncio.get_running_loop()
         if self._stopped:  # Before we began.
             return
-        self._announcers = [
+        self._heartbeats = [
             Heartbeat(address, self._hello, self._registration) for address in self._addresses
         ]
-        tasks = [asyncio.create_task(each.run()) for each in self._announcers]
+        tasks = [asyncio.create_task(each.run()) for each in self._heartbeats]
         try:
             await self._stop.wait()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await asyncio.gather(*(each.leave() for each in self._announcers))
+            await asyncio.gather(*(each.leave() for each in self._heartbeats))
 
-    def wake(self) -> None:
-        """From the server's loop."""
-        for each in self._announcers:
+    def set_epoch(self, epoch: int) -> None:
+        """The server leads at this epoch (0: it is a replica); told at once. On its loop."""
+        self._registration.set_epoch(epoch)
+        for each in self._heartbeats:
             self._call(each.wake)
 
     def stop(self) -> None:
@@ -106,7 +104,7 @@ class _Announcing:
         self._call(lambda: self._stop.set())
 
     def trouble(self) -> TernError | None:
-        troubles = (each.trouble for each in self._announcers)
+        troubles = (each.trouble for each in self._heartbeats)
         return next((each for each in troubles if each is not None), None)
 
     def _call(self, what: Callable[[], object]) -> None:
@@ -118,41 +116,40 @@ class _Announcing:
 @asynccontextmanager
 async def registered(
     addresses: Sequence[str], hello: Hello, route: Route, *, member: str = ""
-) -> AsyncIterator[Registration]:
+) -> AsyncIterator[Heartbeats]:
     """Keep `route` on the routes while the block runs; the block begins when one meta has it."""
     registration = Registration(Register(route=route, member=member))
-    announcing = _Announcing(addresses, hello, registration)
-    registration.wake = announcing.wake
+    heartbeats = Heartbeats(addresses, hello, registration)
     marking = asyncio.create_task(registration.mark(), name="tern-mark")
-    running = asyncio.create_task(_run(announcing), name="tern-register")
+    running = asyncio.create_task(_run(heartbeats), name="tern-register")
     try:
-        await _first(registration, announcing)
-        yield registration
+        await _first(registration, heartbeats)
+        yield heartbeats
     finally:
-        announcing.stop()
+        heartbeats.stop()
         await asyncio.wait([running], timeout=LEAVE_S)
         marking.cancel()
         await asyncio.wait([marking])
 
 
-async def _first(registration: Registration, announcing: _Announcing) -> None:
+async def _first(registration: Registration, heartbeats: Heartbeats) -> None:
     try:
         async with asyncio.timeout(FIRST_WITHIN_S):
             await registration.known()
     except TimeoutError:
-        raise announcing.trouble() or Unavailable("no meta server answers") from None
+        raise heartbeats.trouble() or Unavailable("no meta server answers") from None
 
 
-async def _run(announcing: _Announcing) -> None:
+async def _run(heartbeats: Heartbeats) -> None:
     """In a thread, or here where there are none."""
     if not has_threads():
-        await announcing.run()
+        await heartbeats.run()
         return
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
     def work() -> None:
         try:
-            asyncio.run(announcing.run())
+            asyncio.run(heartbeats.run())
         finally:
             with suppress(RuntimeError):  # The server's loop has ended without waiting.
                 loop.call_soon_threadsafe(ended.set)

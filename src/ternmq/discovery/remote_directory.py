@@ -1,4 +1,4 @@
-"""Names as a server far from meta knows them: topics are a copy in memory, the rest is asked for.
+"""The directory of a server far from meta: topics are a copy in memory, the rest is asked for.
 
 One question for news of topics waits at a meta server all the time; what it answers is put into the
 copy, so changed settings and deletions are seen at once. A topic that is not in the copy is asked
@@ -7,19 +7,18 @@ a meta server (a new topic, a new group) fails for now.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.errors import Conflict, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.hidden_topics import PLACEMENT
-from ternmq.discovery.notify import tell_all
-from ternmq.discovery.remote_standings import RemoteStandings
 from ternmq.discovery.routes import RouteCache
+from ternmq.discovery.standing_table import StandingRequest, StandingTable
+from ternmq.discovery.topic_table import TopicTable
 from ternmq.rpc.connection import request
 from ternmq.wire.messages.hello import Empty
-from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
+from ternmq.wire.messages.order_keys import PlaceChange, Placed
 from ternmq.wire.messages.servers import (
     GroupId,
     GroupIdFind,
@@ -28,7 +27,19 @@ from ternmq.wire.messages.servers import (
     TopicNews,
     TopicNewsFind,
 )
-from ternmq.wire.messages.standings import StandingFind, Standings
+from ternmq.wire.messages.standings import (
+    BrokerGroupDrain,
+    BrokerGroupKind,
+    InSyncChange,
+    InSyncLeave,
+    MemberForget,
+    MemberJoin,
+    MemberLead,
+    Standing,
+    StandingFind,
+    Standings,
+    standing_of,
+)
 from ternmq.wire.messages.topics import (
     Topic,
     TopicCreate,
@@ -46,25 +57,25 @@ ANSWER_S = 20.0
 AGAIN_S = 0.5
 PAGE = 5_000
 
+COMMANDS: dict[type[StandingRequest], Command] = {
+    MemberJoin: Command.MEMBER_JOIN,
+    MemberLead: Command.MEMBER_LEAD,
+    MemberForget: Command.MEMBER_FORGET,
+    InSyncChange: Command.IN_SYNC_CHANGE,
+    InSyncLeave: Command.IN_SYNC_LEAVE,
+    BrokerGroupDrain: Command.BROKER_GROUP_DRAIN,
+}
+
 log = get_logger()
 
 
-class RemoteDirectory(RemoteStandings):
+class RemoteDirectory(TopicTable, StandingTable):
     """Implements `discovery.directory.ClusterDirectory`. Made by `remote_directory`."""
 
     def __init__(self, routes: RouteCache) -> None:
-        self._routes = routes
         super().__init__()
+        self._routes = routes
         self._version = -1
-        self._topics: dict[str, Topic] = {}
-        self._deleted: list[Callable[[Topic], None]] = []
-        self._changed: list[Callable[[Topic], None]] = []
-
-    def topic(self, name: str) -> Topic | None:
-        return self._topics.get(name)
-
-    def topics(self) -> list[Topic]:
-        return list(self._topics.values())
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         wanted = TopicCreate(name=name, settings=settings)
@@ -84,10 +95,6 @@ class RemoteDirectory(RemoteStandings):
     async def forget_group(self, topic_id: int, group: str) -> None:
         await self.ask(Command.GROUP_FORGET, GroupIdFind(topic_id=topic_id, name=group), Empty)
 
-    def placement(self) -> Placement | None:
-        topic = self._topics.get(PLACEMENT)
-        return None if topic is None else topic.settings.placement
-
     async def place(self, wanted: PlaceChange) -> Placed:
         return await self.ask(Command.PLACE, wanted, Placed)
 
@@ -101,11 +108,24 @@ class RemoteDirectory(RemoteStandings):
         )
         return frozenset((await self.ask(Command.RESERVE, wanted, Reserved)).unknown)
 
-    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
-        self._deleted.append(callback)
+    async def read_standing(
+        self, broker_group: str, kind: BrokerGroupKind = "realtime"
+    ) -> Standing | None:
+        find = StandingFind(broker_group=broker_group, kind=kind, fresh=True)
+        found = (await self.ask(Command.STANDINGS, find, Standings)).standings
+        self.learn_standings(found)
+        return found[0] if found else None
 
-    def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
-        self._changed.append(callback)
+    async def change_standing(self, wanted: StandingRequest) -> Standing:
+        try:
+            standing = await self.ask(COMMANDS[type(wanted)], wanted, Standing)
+        except Conflict as error:
+            held = standing_of(error)
+            if held is not None:
+                self.learn_standings([held])
+            raise
+        self.learn_standings([standing])
+        return standing
 
     async def refresh(self) -> None:
         """Ask for all topics and tell what became of those we knew."""
@@ -156,13 +176,11 @@ class RemoteDirectory(RemoteStandings):
             self._forget(before)
         self._topics[topic.name] = topic
         if before is not None and before.id == topic.id and before != topic:
-            tell_all(self._changed, topic, topic=topic.name)
+            self._tell_changed(topic)
 
     def _forget(self, topic: Topic) -> None:
-        held = self._topics.get(topic.name)
-        if held is not None and held.id == topic.id:
-            del self._topics[topic.name]
-            tell_all(self._deleted, topic, topic=topic.name)
+        if self._remove(topic):
+            self._tell_deleted(topic)
 
     async def _list(self, prefix: str) -> list[Topic]:
         found: list[Topic] = []

@@ -1,4 +1,4 @@
-"""Which brokers there are: asked of a meta server, and kept while a question for news waits there.
+"""The routes of a cluster: asked of a meta server, and kept fresh by a question that waits there.
 
 One connection to one meta server at a time; when it fails, or has no registry, the next one is
 tried. Refreshes that overlap share one question. After the first one, `_watch` keeps one open that
@@ -141,6 +141,6 @@ class RouteCache:
 
 
 def _looked_at(task: "asyncio.Task[Routes]") -> None:
-    """Whoever asked may be gone by now; that is no reason for a warning."""
+    """The caller may be gone by now; that is no reason for a warning."""
     if not task.cancelled():
         task.exception()

@@ -1,10 +1,10 @@
-"""Who a server says it is when it opens a connection to another one."""
+"""The HELLO of a server that opens a connection to another one."""
 
 import os
 import secrets
 import socket
 
-from ternmq.core.release import release
+from ternmq.core.process import VERSION
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 
 
@@ -13,7 +13,7 @@ def server_hello(app: str) -> Hello:
     return Hello(
         protocol=PROTOCOL_VERSION,
         app=app,
-        version=release(),
+        version=VERSION,
         session=secrets.token_bytes(16),
         host=socket.gethostname(),
         pid=os.getpid(),

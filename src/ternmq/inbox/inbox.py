@@ -27,8 +27,8 @@ from sqlalchemy.orm import Session
 
 from ternmq.client.model.message import Message
 from ternmq.core.clock import Clock, SystemClock
+from ternmq.core.database import Ready
 from ternmq.core.errors import BadRequest
-from ternmq.core.ready import Ready
 from ternmq.core.units import DAY_MS
 from ternmq.inbox.records import InboxRecords
 from ternmq.inbox.table import TABLE, make_inbox_table

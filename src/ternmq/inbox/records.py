@@ -1,4 +1,4 @@
-"""What is done to inbox rows, as SQL on one connection inside the caller's transaction.
+"""SQL on inbox rows: every statement runs on one connection inside the caller's transaction.
 
 `take` is the heart: insert unless there. While another transaction has inserted the same row and
 not ended, PostgreSQL and MariaDB wait for it, and SQLite lets one writer in at a time; so of two
@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Insert, Table, delete, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
+from ternmq.core.database import lacks_table
 from ternmq.core.errors import BadConfig, BadRequest
-from ternmq.core.missing_table import lacks_table
 from ternmq.inbox.table import KEY_SHOWN_MAX, row_id
 
 
@@ -78,7 +78,7 @@ class InboxRecords:
         )
 
     def give_up(self, connection: Connection, group: str, key: str, *, until_ms: int) -> None:
-        """The work failed: the next delivery begins anew."""
+        """The work failed: the next delivery starts over."""
         connection.execute(delete(self.table).where(*self._own(group, key, until_ms)))
 
     def working_until(self, connection: Connection, group: str, key: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Requests that wait while a transaction runs and then go together in the next one."""
+"""Batches requests: those that come while a transaction runs go together in the next one."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -66,5 +66,5 @@ class Batching(Generic[K, N, R]):
     def _fail(self, futures: "list[asyncio.Future[R]]", error: BaseException) -> None:
         for future in futures:
             future.set_exception(error)
-            future.exception()  # Whoever asked may be gone by now.
+            future.exception()  # The request may be cancelled by now.
         self._next()

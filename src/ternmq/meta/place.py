@@ -14,6 +14,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import PLACEMENT
 from ternmq.meta.placement import changed
 from ternmq.meta.registries.registry import Change
+from ternmq.meta.registry_news import RegistryNews
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -23,23 +24,24 @@ log = get_logger()
 class ChangesTopics(Protocol):
     """What is needed of the directory."""
 
-    def topic(self, name: str) -> Topic | None: ...
+    @property
+    def news(self) -> RegistryNews: ...
 
-    async def look_for_news(self) -> None: ...
+    def topic(self, name: str) -> Topic | None: ...
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic: ...
 
     async def change_topic(self, name: str, change: Change) -> Topic: ...
 
 
-async def place(service: ChangesTopics, wanted: PlaceChange, masters: Sequence[str]) -> Placed:
+async def place(directory: ChangesTopics, wanted: PlaceChange, masters: Sequence[str]) -> Placed:
     """Do what is wanted, durably; raises `BadRequest` when that cannot be."""
-    if service.topic(PLACEMENT) is None:
-        await service.look_for_news()
-    if service.topic(PLACEMENT) is None:
+    if directory.topic(PLACEMENT) is None:
+        await directory.news.look()
+    if directory.topic(PLACEMENT) is None:
         if wanted.action not in ("assign", "balance", "weight"):
             return Placed(placement=changed(None, wanted, masters))
-        await service.create_topic(PLACEMENT, TopicSettings())
+        await directory.create_topic(PLACEMENT, TopicSettings())
     found: list[Placement] = []
 
     def change(settings: TopicSettings) -> TopicSettings:
@@ -48,14 +50,14 @@ async def place(service: ChangesTopics, wanted: PlaceChange, masters: Sequence[s
         found[:] = [before, after]
         return msgspec.structs.replace(settings, placement=after)
 
-    await service.change_topic(PLACEMENT, change)
+    await directory.change_topic(PLACEMENT, change)
     before, after = found
     moves = len(after.closing.keys() - before.closing.keys())
     if after != before:
         log.info(
             "placement changed",
             action=wanted.action,
-            group=wanted.group,
+            group=wanted.broker_group,
             slots=len(wanted.slots),
             version=after.version,
         )

@@ -1,6 +1,7 @@
 """What may become of a placement; pure. Each change takes one as it is and returns what follows.
 
-A slot goes from one group to another in three steps, so that of every order key nothing overtakes:
+A slot goes from one broker group to another in three steps, so that of every order key nothing
+overtakes:
 
 1. *closing*: it is named for another group. The owner sees that and stops storing into it, and
    nobody else stores into it yet: all that was stored before is on the owner, all that comes after
@@ -26,7 +27,7 @@ from ternmq.wire.messages.order_keys import PlaceChange, Placement
 
 WEIGHT = 100
 WEIGHT_MAX = 10_000
-GROUPS_MAX = 1_000
+BROKER_GROUPS_MAX = 1_000
 
 
 def changed(before: Placement | None, wanted: PlaceChange, masters: Sequence[str]) -> Placement:
@@ -36,30 +37,32 @@ def changed(before: Placement | None, wanted: PlaceChange, masters: Sequence[str
         raise BadRequest(f"a slot is a number from 0 to {SLOTS - 1}")
     match wanted.action:
         case "assign":
-            draft.assign(sorted({*masters, wanted.group} - {""}))
+            draft.assign(sorted({*masters, wanted.broker_group} - {""}))
         case "move":
-            check_name("broker group", wanted.group)
-            if wanted.group not in masters:
-                raise BadRequest(f"broker group {wanted.group!r} is not there; start it first")
-            draft.check_free(wanted.slots, wanted.group, force=wanted.force)
+            check_name("broker group", wanted.broker_group)
+            if wanted.broker_group not in masters:
+                raise BadRequest(
+                    f"broker group {wanted.broker_group!r} is not there; start it first"
+                )
+            draft.check_free(wanted.slots, wanted.broker_group, force=wanted.force)
             for slot in wanted.slots:
-                draft.move(slot, wanted.group, force=wanted.force)
+                draft.move(slot, wanted.broker_group, force=wanted.force)
         case "balance":
             draft.balance([name for name in masters if name not in wanted.leaving])
         case "stopped":
             for slot in wanted.slots:
-                draft.stopped(slot, wanted.group)
+                draft.stopped(slot, wanted.broker_group)
         case "settled":
             for slot in wanted.slots:
-                draft.settled(slot, wanted.group)
+                draft.settled(slot, wanted.broker_group)
         case "release":
             for slot in list(draft.behind):
-                draft.settled(slot, wanted.group)
+                draft.settled(slot, wanted.broker_group)
         case "weight":
-            check_name("broker group", wanted.group)
+            check_name("broker group", wanted.broker_group)
             if not 0 <= wanted.weight <= WEIGHT_MAX:
                 raise BadRequest(f"a weight of {wanted.weight}; it can be 0 to {WEIGHT_MAX}")
-            draft.weights[wanted.group] = wanted.weight
+            draft.weights[wanted.broker_group] = wanted.weight
     return draft.finished()
 
 
@@ -90,8 +93,8 @@ class _Draft:
 
     def _number(self, name: str) -> int:
         if name not in self._groups:
-            if len(self._groups) >= GROUPS_MAX:
-                raise BadRequest(f"more than {GROUPS_MAX} broker groups have or had slots")
+            if len(self._groups) >= BROKER_GROUPS_MAX:
+                raise BadRequest(f"more than {BROKER_GROUPS_MAX} broker groups have or had slots")
             self._groups.append(name)
         return self._groups.index(name)
 
@@ -129,15 +132,19 @@ class _Draft:
         else:
             self._closing[slot] = number
 
-    def stopped(self, slot: int, group: str) -> None:
+    def stopped(self, slot: int, broker_group: str) -> None:
         """The owner does not store into it any more."""
-        if self._owners and self._groups[self._owners[slot]] == group and slot in self._closing:
+        if (
+            self._owners
+            and self._groups[self._owners[slot]] == broker_group
+            and slot in self._closing
+        ):
             self.behind[slot] = self._owners[slot]
             self._owners[slot] = self._closing.pop(slot)
 
-    def settled(self, slot: int, group: str) -> None:
+    def settled(self, slot: int, broker_group: str) -> None:
         """Every ordered group has settled what the former owner has of it, or shall not wait."""
-        if slot in self.behind and self._groups[self.behind[slot]] == group:
+        if slot in self.behind and self._groups[self.behind[slot]] == broker_group:
             del self.behind[slot]
 
     def balance(self, names: Sequence[str]) -> None:

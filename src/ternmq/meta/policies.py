@@ -6,7 +6,7 @@ import msgspec
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
-from ternmq.discovery.app_limits import PREFIX, consume_limit, send_limit
+from ternmq.discovery.hidden_topics import LIMIT_PREFIX, consume_limit, send_limit
 from ternmq.wire.messages.limits import AppLimit, LimitSet, TopicSet
 from ternmq.wire.messages.order_keys import Home
 from ternmq.wire.messages.topics import Topic, TopicSettings
@@ -42,7 +42,7 @@ def home_of(settings: TopicSettings) -> Home | None:
     """Where a topic lives, if that is not everywhere."""
     if not settings.broker_groups and not settings.on_groups:
         return None
-    return Home(count=settings.broker_groups, groups=settings.on_groups)
+    return Home(count=settings.broker_groups, broker_groups=settings.on_groups)
 
 
 def limit_changes(wanted: LimitSet) -> dict[str, TopicSet]:
@@ -78,9 +78,10 @@ def limited_apps(topics: list[Topic]) -> list[str]:
     """Every application that a limit was ever set for and not taken away since."""
     return sorted(
         {
-            topic.name.removeprefix(PREFIX).partition(".")[2]
+            topic.name.removeprefix(LIMIT_PREFIX).partition(".")[2]
             for topic in topics
-            if topic.name.startswith(PREFIX) and (topic.settings.rate or topic.settings.bytes_rate)
+            if topic.name.startswith(LIMIT_PREFIX)
+            and (topic.settings.rate or topic.settings.bytes_rate)
         }
     )
 

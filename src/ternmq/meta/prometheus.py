@@ -1,4 +1,4 @@
-"""The figures of a meta server for Prometheus, worked out when somebody looks."""
+"""The figures of a meta server for Prometheus, worked out at every scrape."""
 
 from collections import Counter
 
@@ -12,9 +12,9 @@ ROLES = {"realtime": "broker", "delay": "delay"}
 
 
 def registry_figures(
-    out: Samples, service: MetaDirectory, routes: RouteTable, registrar: Registrar
+    out: Samples, directory: MetaDirectory, routes: RouteTable, registrar: Registrar
 ) -> None:
-    """Who is there, who is away, who was heard of when."""
+    """Servers on the routes, servers that are away, the age of each heartbeat."""
     current = routes.current()
     there = Counter(ROLES[route.kind] for route in current.servers)
     away = Counter(ROLES[route.kind] for route in current.away)
@@ -25,9 +25,9 @@ def registry_figures(
         # Of a group with replicas the one that was silent for longest.
         name = (ROLES[route.kind], route.broker_group)
         out.highest("tern_meta_heartbeat_age_seconds", silent_s, *name)
-    for standing in service.standings()[:SERVERS_MAX]:
+    for standing in directory.standings()[:SERVERS_MAX]:
         group = (ROLES[standing.kind], standing.broker_group)
         out.add("tern_meta_members", len(standing.members), *group, "all")
         out.add("tern_meta_members", len(standing.in_sync), *group, "in_sync")
         out.add("tern_meta_epoch", standing.epoch, *group)
-    out.add("tern_meta_topics", service.topic_count)
+    out.add("tern_meta_topics", directory.topic_count)

@@ -1,6 +1,6 @@
-"""How groups stood when this meta server looked last: the file `standings-seen` of its data.
+"""The standings that this meta server saw last, in the file `standings-seen`.
 
-Not a copy that anybody would need. It is only held against the registry at the next start: one that
+Nothing is restored from the file. It is only compared with the registry at the next start: one that
 knows less of a group was restored from an old copy. The group is then not decided until its members
 have proven how it stood (`claims`), however few of them know more than the copy. Another registry
 than the one that was seen says nothing.
@@ -30,31 +30,31 @@ class SeenStanding(msgspec.Struct, frozen=True):
 class SeenStandings:
     """Of one meta server."""
 
-    def __init__(self, service: MetaDirectory, path: Path) -> None:
-        self._service = service
+    def __init__(self, directory: MetaDirectory, path: Path) -> None:
+        self._directory = directory
         self._path = path
         self._changed = asyncio.Event()
-        service.on_standing_changed(lambda _: self._changed.set())
+        directory.on_standing_changed(lambda _: self._changed.set())
 
-    async def testify(self) -> None:
-        """Once, before anybody is answered."""
+    async def check(self) -> None:
+        """Compare the file with the registry; once, before the first request is answered."""
         loop = asyncio.get_running_loop()
         try:
             seen = await loop.run_in_executor(None, self._read)
         except (TernError, msgspec.MsgspecError) as error:
             log.warning("what was seen of the registry cannot be read", reason=str(error))
             return
-        if seen is not None and seen.cluster == self._service.cluster:
-            await self._service.testify(seen.standings)
+        if seen is not None and seen.cluster == self._directory.cluster:
+            await self._directory.check_seen(seen.standings)
 
     async def run(self) -> None:
-        """Write down what is seen."""
+        """Write the standings down whenever they change."""
         loop = asyncio.get_running_loop()
         while True:
             await self._changed.wait()
             self._changed.clear()
-            decided = [each for each in self._service.standings() if not each.claims]
-            seen = SeenStanding(self._service.cluster, decided)
+            decided = [each for each in self._directory.standings() if not each.claims]
+            seen = SeenStanding(self._directory.cluster, decided)
             try:
                 await loop.run_in_executor(None, self._write, seen)
             except TernError as error:

@@ -1,8 +1,8 @@
 """The meta server's handler: routes and topics for clients. Names are decided by the directory.
 
 Answers that are in memory are given at once; what has to be stored runs as a task that answers when
-it is durable (`rpc.answering`), so a client that asks faster than the registry writes is not read
-from for a while.
+it is durable (`rpc.pending_requests`), so a client that asks faster than the registry writes is not
+read from for a while.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ WAITING = {Command.ROUTES, Command.TOPIC_NEWS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaIdentity:
-    """Who this server is, as it tells others."""
+    """The name, address and times of this server, as STATUS and WELCOME say them."""
 
     node: str
     version: str
@@ -88,38 +88,38 @@ class MetaHandler:
     """Implements `rpc.server.Handler`."""
 
     def __init__(
-        self, service: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+        self, directory: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
     ) -> None:
-        self._service = service
+        self._directory = directory
         self._routes = routes
         self._identity = identity
         self._clock = clock
         self.registrar = Registrar(
-            service, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
+            directory, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
         )
-        naming, desk = ServerCommands(service), StandingCommands(service, self.registrar)
-        self._open: dict[int, Question] = {
-            Command.STANDINGS: (StandingFind, desk.find),
-            Command.MEMBER_LEAD: (MemberLead, desk.lead),
-            Command.MEMBER_FORGET: (MemberForget, desk.forget),
-            Command.BROKER_GROUP_DRAIN: (BrokerGroupDrain, desk.drain),
+        names, standings = ServerCommands(directory), StandingCommands(directory, self.registrar)
+        self._for_all: dict[int, Question] = {
+            Command.STANDINGS: (StandingFind, standings.find),
+            Command.MEMBER_LEAD: (MemberLead, standings.change),
+            Command.MEMBER_FORGET: (MemberForget, standings.change),
+            Command.BROKER_GROUP_DRAIN: (BrokerGroupDrain, standings.drain),
         }
-        self._naming: dict[int, Question] = {
-            Command.MEMBER_JOIN: (MemberJoin, desk.join),
-            Command.IN_SYNC_CHANGE: (InSyncChange, desk.change_in_sync),
-            Command.IN_SYNC_LEAVE: (InSyncLeave, desk.leave_in_sync),
-            Command.TOPIC_NEWS: (TopicNewsFind, naming.news),
-            Command.GROUP_ID: (GroupIdFind, naming.group_id),
-            Command.GROUP_FORGET: (GroupIdFind, naming.forget_group),
-            Command.EPOCH: (EpochNew, naming.new_epoch),
-            Command.RESERVE: (Reserve, naming.reserve),
+        self._for_servers: dict[int, Question] = {
+            Command.MEMBER_JOIN: (MemberJoin, standings.join),
+            Command.IN_SYNC_CHANGE: (InSyncChange, standings.change),
+            Command.IN_SYNC_LEAVE: (InSyncLeave, standings.change),
+            Command.TOPIC_NEWS: (TopicNewsFind, names.news),
+            Command.GROUP_ID: (GroupIdFind, names.group_id),
+            Command.GROUP_FORGET: (GroupIdFind, names.forget_group),
+            Command.EPOCH: (EpochNew, names.new_epoch),
+            Command.RESERVE: (Reserve, names.reserve),
         }
-        self._answering = PendingRequests()
+        self._pending = PendingRequests()
         self._connections = 0
-        for topic in service.topics():
+        for topic in directory.topics():
             self._placed(topic)
-        service.on_topic_changed(self._placed)
-        service.on_topic_deleted(lambda topic: routes.house(topic.name, None))
+        directory.on_topic_changed(self._placed)
+        directory.on_topic_deleted(lambda topic: routes.set_home(topic.name, None))
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         if hello.app not in (DISPATCHER, BROKER):
@@ -153,14 +153,14 @@ class MetaHandler:
             wanted = unpack(payload, TopicCreate)
             if not is_server(peer):
                 check_name("topic", wanted.name)
-            self._later(peer, frame, self._service.create_topic(wanted.name, wanted.settings))
+            self._later(peer, frame, self._directory.create_topic(wanted.name, wanted.settings))
         elif command == Command.TOPIC_SET:
             self._later(peer, frame, self._set_topic(unpack(payload, TopicSet)))
         elif command == Command.LIMIT_SET:
             self._later(peer, frame, self._set_limit(unpack(payload, LimitSet)))
         elif command == Command.LIMIT_LIST:
-            apps = limited_apps(self._service.topics())
-            limits = AppLimits(limits=[app_limit(app, self._service.topic) for app in apps])
+            apps = limited_apps(self._directory.topics())
+            limits = AppLimits(limits=[app_limit(app, self._directory.topic) for app in apps])
             peer.answer(command, frame.correlation, pack(limits))
         elif command == Command.TOPIC_DELETE:
             name = unpack(payload, TopicNamed).name
@@ -176,36 +176,36 @@ class MetaHandler:
             if wanted_place.action in ("stopped", "settled"):
                 check_server(peer)
             masters = self._routes.masters()
-            self._later(peer, frame, self._service.place(wanted_place, masters))
-        elif command in self._open or command in self._naming:
-            if command in self._naming:
+            self._later(peer, frame, self._directory.place(wanted_place, masters))
+        elif command in self._for_all or command in self._for_servers:
+            if command in self._for_servers:
                 check_server(peer)
-            record, answer = self._open.get(command) or self._naming[command]
+            record, answer = self._for_all.get(command) or self._for_servers[command]
             self._later(peer, frame, answer(unpack(payload, record)))
         else:
             name = Command(command).name
             raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
 
     def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
-        self._answering.begin(peer, frame, work, waits=frame.command in WAITING)
+        self._pending.begin(peer, frame, work, waits=frame.command in WAITING)
 
     def _placed(self, topic: Topic) -> None:
         """Clients learn with the routes where messages go."""
         if topic.name == PLACEMENT:
             self._routes.place(topic.settings.placement)
         else:
-            self._routes.house(topic.name, home_of(topic.settings))
+            self._routes.set_home(topic.name, home_of(topic.settings))
 
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):
             raise TopicNotFound(f"topic {wanted.name!r} belongs to the broker")
-        return await self._service.change_topic(wanted.name, topic_change(wanted))
+        return await self._directory.change_topic(wanted.name, topic_change(wanted))
 
     async def _set_limit(self, wanted: LimitSet) -> Record:
         for name, change in limit_changes(wanted).items():
-            await self._service.create_topic(name, TopicSettings())
-            await self._service.change_topic(name, topic_change(change))
-        return app_limit(wanted.app, self._service.topic)
+            await self._directory.create_topic(name, TopicSettings())
+            await self._directory.change_topic(name, topic_change(change))
+        return app_limit(wanted.app, self._directory.topic)
 
     async def _other_routes(self, changed: asyncio.Event, wait_ms: int) -> Record:
         with suppress(TimeoutError):
@@ -216,19 +216,19 @@ class MetaHandler:
     async def _delete_topic(self, name: str, *, own: bool) -> Record:
         if name.startswith("%") and not own:
             raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
-        return await self._service.delete_topic(name)
+        return await self._directory.delete_topic(name)
 
     def _find_topics(self, find: TopicFind) -> bytes:
         own = find.prefix.startswith("%")
         names = sorted(
             topic.name
-            for topic in self._service.topics()
+            for topic in self._directory.topics()
             if topic.name > find.after
             and topic.name.startswith(find.prefix)
             and (own or not topic.name.startswith("%"))
         )
         chosen = names[: find.limit] if find.limit > 0 else names
-        topics = [topic for name in chosen if (topic := self._service.topic(name)) is not None]
+        topics = [topic for name in chosen if (topic := self._directory.topic(name)) is not None]
         answer = pack(Topics(topics=topics))
         if len(answer) > FRAME_SIZE_MAX:
             raise TooLarge(
@@ -256,14 +256,14 @@ class MetaHandler:
             connections=self._connections,
             log_start=0,
             log_end=0,
-            registry=self._service.description,
-            cluster=self._service.cluster,
+            registry=self._directory.description,
+            cluster=self._directory.cluster,
         )
 
     async def finish(self) -> None:
         """Wait for the requests under way, so that nobody is left without an answer; those that
         wait for news hear from another meta server."""
-        await self._answering.finish()
+        await self._pending.finish()
 
 
 @asynccontextmanager

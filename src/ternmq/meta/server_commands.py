@@ -1,4 +1,4 @@
-"""Names for servers that are processes of their own: `Directory` over the network, meta's side.
+"""Commands of servers that are other processes: the meta side of `RemoteDirectory`.
 
 Brokers ask for ids and epochs, and wait here for news of topics, each time a little. Never answers
 an application: its name would have to begin with '%', and people's do not.
@@ -6,6 +6,7 @@ an application: its name would have to begin with '%', and people's do not.
 
 from ternmq.core.errors import BadRequest, Unauthorized
 from ternmq.discovery.directory import InUse
+from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.rpc.peer import Peer
@@ -22,11 +23,7 @@ from ternmq.wire.messages.servers import (
 )
 from ternmq.wire.messages.standings import (
     BrokerGroupDrain,
-    InSyncChange,
-    InSyncLeave,
-    MemberForget,
     MemberJoin,
-    MemberLead,
     StandingFind,
     Standings,
 )
@@ -40,19 +37,19 @@ TOLD_MAX = 5_000
 class ServerCommands:
     """The questions of servers."""
 
-    def __init__(self, service: MetaDirectory) -> None:
-        self._service = service
+    def __init__(self, directory: MetaDirectory) -> None:
+        self._directory = directory
 
     async def news(self, find: TopicNewsFind) -> Record:
-        service = self._service
+        news_feed = self._directory.news
         if find.since < 0:
-            await service.look_for_news()
-            return TopicNews(version=service.version, everything=True)
-        if service.version == find.since:
-            await service.wait_for_news(find.since, min(find.wait_ms, WAIT_MS_MAX) / 1000)
-        if service.version == find.since:
+            await news_feed.look()
+            return TopicNews(version=news_feed.version, everything=True)
+        if news_feed.version == find.since:
+            await news_feed.wait(find.since, min(find.wait_ms, WAIT_MS_MAX) / 1000)
+        if news_feed.version == find.since:
             return TopicNews(version=find.since)
-        news = await service.news(find.since)
+        news = await news_feed.find(find.since)
         if news.everything or len(news.topics) + len(news.deleted) > TOLD_MAX:
             return TopicNews(version=news.version, everything=True)
         return TopicNews(
@@ -63,17 +60,17 @@ class ServerCommands:
         )
 
     async def group_id(self, find: GroupIdFind) -> Record:
-        return GroupId(id=await self._service.group_id(find.topic_id, find.name))
+        return GroupId(id=await self._directory.group_id(find.topic_id, find.name))
 
     async def forget_group(self, find: GroupIdFind) -> Record:
-        await self._service.forget_group(find.topic_id, find.name)
+        await self._directory.forget_group(find.topic_id, find.name)
         return Empty()
 
     async def new_epoch(self, wanted: EpochNew) -> Record:
-        return EpochGiven(epoch=await self._service.new_epoch(wanted.broker_group))
+        return EpochGiven(epoch=await self._directory.new_epoch(wanted.broker_group))
 
     async def reserve(self, used: Reserve) -> Record:
-        unknown = await self._service.reserve(
+        unknown = await self._directory.reserve(
             InUse(
                 broker_group=used.broker_group,
                 topic_ids=frozenset(used.topic_ids),
@@ -88,60 +85,29 @@ class ServerCommands:
 class StandingCommands:
     """The questions of members of broker groups, and of people about them."""
 
-    def __init__(self, service: MetaDirectory, registrar: Registrar) -> None:
-        self._service = service
+    def __init__(self, directory: MetaDirectory, registrar: Registrar) -> None:
+        self._directory = directory
         self._registrar = registrar
 
     async def find(self, find: StandingFind) -> Record:
-        service, group = self._service, find.broker_group
-        if not group:
-            return Standings(standings=service.standings())
-        held = service.standing(group, find.kind)
-        found = await service.read_standing(group, find.kind) if find.fresh else held
+        directory, broker_group = self._directory, find.broker_group
+        if not broker_group:
+            return Standings(standings=directory.standings())
+        held = directory.standing(broker_group, find.kind)
+        found = await directory.read_standing(broker_group, find.kind) if find.fresh else held
         return Standings(standings=[] if found is None else [found])
+
+    async def change(self, wanted: StandingRequest) -> Record:
+        return await self._directory.change_standing(wanted)
 
     async def join(self, wanted: MemberJoin) -> Record:
         self._registrar.check_join(wanted)
-        return await self._service.join_group(
-            wanted.broker_group,
-            wanted.kind,
-            wanted.member,
-            data_epoch=wanted.data_epoch,
-            claim=wanted.claim,
-        )
-
-    async def lead(self, wanted: MemberLead) -> Record:
-        return await self._service.lead(
-            wanted.broker_group,
-            wanted.member_id,
-            kind=wanted.kind,
-            force=wanted.force,
-            accept_loss=wanted.accept_loss,
-        )
-
-    async def change_in_sync(self, wanted: InSyncChange) -> Record:
-        return await self._service.change_in_sync(
-            wanted.broker_group,
-            epoch=wanted.epoch,
-            in_sync=wanted.in_sync,
-            version=wanted.version,
-            waits=wanted.waits,
-            kind=wanted.kind,
-        )
-
-    async def leave_in_sync(self, wanted: InSyncLeave) -> Record:
-        return await self._service.leave_in_sync(
-            wanted.broker_group,
-            wanted.member_id,
-            wanted.epoch_seen,
-            kind=wanted.kind,
-            surely=wanted.surely,
-        )
+        return await self._directory.change_standing(wanted)
 
     async def drain(self, wanted: BrokerGroupDrain) -> Record:
-        """Refused where nobody else would take the messages."""
-        others = self._registrar.takers(wanted.kind, besides=wanted.broker_group)
-        placement = self._service.placement()
+        """Refused where no other broker group would take the messages."""
+        others = self._registrar.writable_groups(wanted.kind, besides=wanted.broker_group)
+        placement = self._directory.placement()
         weights = {} if placement is None or wanted.kind != "realtime" else placement.weights
         if wanted.draining and all(weights.get(name) == 0 for name in others):
             hint = f"; tern broker weight {others[0]} 100 lets one take them" if others else ""
@@ -149,14 +115,7 @@ class StandingCommands:
                 f"no other broker group takes messages: {wanted.broker_group!r} cannot be drained "
                 f"before there is one{hint}"
             )
-        return await self._service.drain_group(
-            wanted.broker_group, kind=wanted.kind, draining=wanted.draining
-        )
-
-    async def forget(self, wanted: MemberForget) -> Record:
-        return await self._service.forget_member(
-            wanted.broker_group, wanted.member_id, kind=wanted.kind, accept_loss=wanted.accept_loss
-        )
+        return await self._directory.change_standing(wanted)
 
 
 def is_server(peer: Peer) -> bool:

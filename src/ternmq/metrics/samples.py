@@ -1,4 +1,4 @@
-"""The figures of one look, on their way from the servers to the page. Pure.
+"""The figures of one scrape, on their way from the servers to the page. Pure.
 
 Series are bounded: of many topics the oldest have series of their own and the rest is added up
 under `OTHER`. Oldest first, because who has its own series then changes only when something is

@@ -1,4 +1,4 @@
-"""What others are told about the servers of a config: advertised addresses, not bound ones."""
+"""The addresses that clients and servers are told: advertised ones, not bound ones."""
 
 import socket
 

@@ -14,9 +14,11 @@ from ternmq.core.config import NodeConfig
 from ternmq.delay.server import serving_delay
 from ternmq.metrics.samples import Source
 from ternmq.node.addresses import broker_route, delay_route, node_url
+from ternmq.node.member_process import Serve
 from ternmq.node.meta_role import serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
 from ternmq.storage.files.disk import Disk
+from ternmq.wire.messages.servers import Route
 
 
 @asynccontextmanager
@@ -24,37 +26,28 @@ async def serving_node(
     config: NodeConfig, *, clock: Clock, disk: Disk | None = None
 ) -> AsyncIterator[str]:
     """Run every role that there is; yields the url that clients use."""
+    url = node_url(config)
+    servers: list[tuple[Route, Serve]] = [(broker_route(config), serve)]
+    if config.delay_server:
+        servers.append((delay_route(config), serving_delay))
     async with AsyncExitStack() as stack:
         meta = await stack.enter_async_context(serving_meta_role(config, clock=clock))
-        route = broker_route(config)
-        broker = await stack.enter_async_context(
-            serve(
-                config,
-                directory=meta.directory,
-                address=route.address,
-                clock=clock,
-                disk=disk,
-                url=node_url(config),
-            )
-        )
-        figures: list[Source] = [meta.figures, broker.figures]
-        registrar = meta.handler.registrar
-        present = await stack.enter_async_context(registrar.present(route, member=broker.member))
-        broker.watch(lambda epoch: present.say(epoch=epoch))
-        if config.delay_server:
-            later = delay_route(config)
-            delay = await stack.enter_async_context(
-                serving_delay(
+        figures: list[Source] = [meta.figures]
+        for route, serving in servers:
+            server = await stack.enter_async_context(
+                serving(
                     config,
                     directory=meta.directory,
-                    address=later.address,
+                    address=route.address,
                     clock=clock,
                     disk=disk,
-                    url=node_url(config),
+                    url=url,
                 )
             )
-            figures.append(delay.figures)
-            waiting = await stack.enter_async_context(registrar.present(later, member=delay.member))
-            delay.watch(lambda epoch: waiting.say(epoch=epoch))
+            figures.append(server.figures)
+            present = await stack.enter_async_context(
+                meta.handler.registrar.present(route, member=server.member)
+            )
+            server.watch(present.set_epoch)
         await stack.enter_async_context(serving_metrics(config, figures, clock=clock))
-        yield node_url(config)
+        yield url

@@ -1,4 +1,4 @@
-"""How a server that is a process of its own joins a cluster: who it is, whom it asks for names."""
+"""Joins a server that is its own process to a cluster: its HELLO, its routes, its directory."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A server of a group as a process of its own: joined, listening, on the routes, with its figures.
+"""A member of a broker group as its own process: joined, listening, on the routes, with figures.
 
 Parts start in the order written and stop in reverse: topics are known before a message can come,
 the server listens before it is on the routes, and it is off the routes before it stops.
@@ -58,9 +58,9 @@ async def serving_member_alone(
                 url=url,
             )
         )
-        registration = await stack.enter_async_context(
+        heartbeats = await stack.enter_async_context(
             registered(cluster.addresses, cluster.hello, route, member=server.member)
         )
-        server.watch(lambda epoch: registration.say(epoch=epoch))
+        server.watch(heartbeats.set_epoch)
         await stack.enter_async_context(serving_metrics(config, [server.figures], clock=clock))
         yield route.address

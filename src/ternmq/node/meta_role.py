@@ -11,7 +11,7 @@ from ternmq.core.clock import Clock
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
-from ternmq.core.release import release
+from ternmq.core.process import VERSION
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
@@ -56,12 +56,12 @@ async def serving_meta_role(
             clock=clock,
             dead_after_ms=config.server_dead_after_ms,
         ) as directory,
-        _witnessing(directory, config, real=open_registry is None),
+        _seen_standings(directory, config, real=open_registry is None),
     ):
         routes = RouteTable(first_version=first_version(clock))
         identity = MetaIdentity(
             node=socket.gethostname(),
-            version=release(),
+            version=VERSION,
             address=meta_address(config),
             data_dir=config.data_dir,
             started_at_ms=clock.now_ms(),
@@ -82,17 +82,17 @@ async def serving_meta_role(
 
 
 @asynccontextmanager
-async def _witnessing(
-    service: MetaDirectory, config: NodeConfig, *, real: bool
+async def _seen_standings(
+    directory: MetaDirectory, config: NodeConfig, *, real: bool
 ) -> AsyncIterator[None]:
     """Hold what was seen against the registry, then write down what is seen."""
     if not real:  # A registry of a test, on no disk.
         yield
         return
     config.data_dir.mkdir(parents=True, exist_ok=True)
-    witness = SeenStandings(service, config.data_dir / "standings-seen")
-    await witness.testify()
-    async with background(witness=witness.run):
+    seen = SeenStandings(directory, config.data_dir / "standings-seen")
+    await seen.check()
+    async with background(seen=seen.run):
         yield
 
 

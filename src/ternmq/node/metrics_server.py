@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -32,6 +31,8 @@ from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
+from ternmq.core.loop_watch import watch_loop
+from ternmq.core.process import VERSION
 from ternmq.metrics.histogram import Histogram
 from ternmq.metrics.samples import Samples, Source
 from ternmq.metrics.table import METRICS
@@ -44,22 +45,7 @@ GATHER_S = 8.0
 READER_S = 5.0
 """Longest wait for a reader that does not ask, or does not read."""
 POLL_S = 0.2
-WATCH_S = 0.5
 GZIP_LEVEL = 1
-
-
-class LoopWatch:
-    """How late the loop comes to a timer, twice a second."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.lag = Histogram()
-
-    async def run(self) -> None:
-        while True:
-            before = self._clock.monotonic()
-            await asyncio.sleep(WATCH_S)
-            self.lag.observe(max(0.0, self._clock.monotonic() - before - WATCH_S))
 
 
 class Gatherer:
@@ -89,7 +75,7 @@ class Gatherer:
         return samples
 
     def close(self) -> None:
-        """On the loop: whoever waits is told."""
+        """On the loop: ends a request that waits for figures."""
         self._closed = True
         if self._asked is not None:
             self._asked.cancel()
@@ -187,11 +173,11 @@ async def serving_metrics(
     if not config.metrics_port:
         yield
         return
-    watch = LoopWatch(clock)
+    lag = Histogram()
 
     async def node(out: Samples) -> None:
-        out.add("tern_node_info", 1, version("ternmq"), config.broker_group)
-        out.histogram("tern_loop_lag_seconds", watch.lag)
+        out.add("tern_node_info", 1, VERSION, config.broker_group)
+        out.histogram("tern_loop_lag_seconds", lag)
 
     gatherer = Gatherer([node, *sources])
     registry = CollectorRegistry()
@@ -202,7 +188,7 @@ async def serving_metrics(
     thread = threading.Thread(target=serve, name="tern-metrics", daemon=True)
     thread.start()
     try:
-        async with background(watch=watch.run):
+        async with background(watch=lambda: watch_loop(lag.observe, clock.monotonic)):
             log.info("metrics ready", port=config.metrics_port)
             yield
     finally:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ternmq.core.ready import Ready
+from ternmq.core.database import Ready
 
 THREADS = 4  # Per database with a plain engine.
 

@@ -1,4 +1,6 @@
-"""What becomes of an outbox row that could not be sent: waits, or is parked. Pure.
+"""Decides about an outbox row that could not be sent: it waits, or is parked.
+
+The relay sends and writes. Needs no database and no connection.
 
 Three kinds of failure. The broker group is away, full or unsure: the row waits as long as it takes,
 nothing is counted, because the message is not to blame. The message is refused but may be taken

@@ -1,4 +1,4 @@
-"""Message ids for rows: given out in any thread, never twice, also not by a forked child."""
+"""Message ids for rows: drawn in any thread, never twice, not even by a forked child."""
 
 import threading
 

@@ -35,11 +35,10 @@ from ternmq.client.model.stored_message import order_hash, pack
 from ternmq.client.producing.deliver_once import SendsOnce
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
+from ternmq.core.database import Ready, lacks_table
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
-from ternmq.core.missing_table import lacks_table
-from ternmq.core.ready import Ready
 from ternmq.outbox.database import Database
 from ternmq.outbox.ids import MessageIds
 from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason

@@ -204,7 +204,7 @@ class Relay:
         return [group for group, rest in self._resting.items() if rest.until_ms > now_ms]
 
     def _sort(self, connection: Connection, rows: list[OutboxRow]) -> _RelayRound:
-        """Who may be sent now; a missing broker group is decided, safe with this transaction."""
+        """Which rows may be sent now; a missing broker group is decided in this transaction."""
         done = _RelayRound()
         resting = self._resters(self._clock.now_ms())
         blockers = self.rows.blockers(connection, rows)

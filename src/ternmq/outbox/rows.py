@@ -1,4 +1,4 @@
-"""What is done to outbox rows, as plain SQL on one connection inside the caller's transaction.
+"""SQL on outbox rows: every statement runs on one connection inside the caller's transaction.
 
 Claiming is the only statement that differs by database: PostgreSQL and SQLite claim and read in one
 `UPDATE … RETURNING`, MariaDB locks with `SKIP LOCKED` first. In SQLite the claim is the first
@@ -77,7 +77,7 @@ class OutboxRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowClaim:
-    """Who takes rows, how many, until when."""
+    """Which relay takes rows, how many, until when."""
 
     owner: str
     now_ms: int
@@ -204,7 +204,7 @@ class OutboxRows:
     # Settling.
 
     def delete(self, connection: Connection, rows: Sequence[OutboxRow]) -> int:
-        """They are stored: let them go, whoever holds them now."""
+        """They are stored: delete them, whichever relay holds them now."""
         table, gone = self.table, 0
         for some in _chunks(rows):
             gone += connection.execute(
@@ -225,7 +225,7 @@ class OutboxRows:
     def release(
         self, connection: Connection, ids: Sequence[int], *, owner: str, values: Mapping[str, Any]
     ) -> None:
-        """Give claimed rows back with new `ready_ms` and so on, unless somebody else has them."""
+        """Give claimed rows back with new `ready_ms` and so on, unless another relay has them."""
         table = self.table
         for some in _chunks(ids):
             mine = (_among(connection, table.c.id, some), table.c.claimed_by == owner)

@@ -4,7 +4,7 @@
 |---|---|
 | id | row number; order of insertion |
 | message_id | the message's id, decided at the insert, the same in every send |
-| topic, order_hash | where it goes; what it must not overtake (see `content.py`) |
+| topic, order_hash | where it goes; what it must not overtake (see `StoredMessage`) |
 | broker_group | the only group it may be sent to; chosen before the first send |
 | content | body and options |
 | created_ms | when it was inserted |

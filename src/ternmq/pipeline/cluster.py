@@ -18,6 +18,7 @@ from ternmq.client.transactions.detached import Detached, DetachedEnding
 from ternmq.client.transport.link import back_off
 from ternmq.core.errors import NotMaster, TopicNotFound, Unavailable
 from ternmq.core.units import MIB
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.pipeline.positions import DELIVERIES, TopicPlace
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.messages.dead_letters import DeadDone
@@ -95,15 +96,15 @@ class ClusterView:
         return self._id
 
     def broker_groups(self) -> list[str]:
-        return loop_thread().run(self._client.links.some_masters())
+        return loop_thread().run(self._client.cluster.some_masters())
 
     def delay_servers(self) -> list[str]:
         """At least one; `Unavailable` when there is none."""
-        return loop_thread().run(self._client.links.some_takers("delay"))
+        return loop_thread().run(self._client.cluster.some_writable_groups("delay"))
 
     def taking_groups(self) -> list[str]:
         """Those that new rows go to: without those that are being drained."""
-        return loop_thread().run(self._client.links.some_takers())
+        return loop_thread().run(self._client.cluster.some_writable_groups())
 
     def recent_bounds(self, place: TopicPlace) -> Bounds | None:
         """First and end, perhaps a moment old; None when there is no such topic."""
@@ -180,10 +181,10 @@ class ClusterView:
         *,
         replica: bool = False,
     ) -> Iterator[Page]:
-        links, group = self._client.links, place.broker_group
+        cluster, group = self._client.cluster, place.broker_group
         walk = loop_thread().call(
             lambda: RangeReader(
-                links.reader(group) if replica else links.broker(group),
+                cluster.reader(group) if replica else cluster.broker(group),
                 place.topic,
                 columns=columns,
                 rows_max=ROWS_MAX,
@@ -220,11 +221,11 @@ class ClusterView:
 
     def _ask(self, broker_group: str, command: Command, record: Record, answer: type[T]) -> T:
         """For what may be asked again; also while nobody leads that group."""
-        links = self._client.links
+        cluster = self._client.cluster
         give_up, failures = time.monotonic() + OUTAGE_S, 0
         while True:
             try:
-                asking = links.ask(links.broker(broker_group), command, record, answer)
+                asking = cluster.ask(cluster.broker(broker_group), command, record, answer)
                 return loop_thread().run(asking)
             except (NotMaster, Unavailable):
                 failures += 1
@@ -233,9 +234,8 @@ class ClusterView:
                 time.sleep(back_off(failures))
 
     def groups_with_dead_letters(self) -> list[str]:
-        prefix = "%dead."
-        topics = loop_thread().run(self._client.admin.topics(prefix))
-        return [topic.name.removeprefix(prefix) for topic in topics]
+        topics = loop_thread().run(self._client.admin.topics(DEAD_PREFIX))
+        return [topic.name.removeprefix(DEAD_PREFIX) for topic in topics]
 
     def check_group(self, group: str) -> None:
         """Raises `GroupNotFound` for a name that no group has."""
@@ -251,7 +251,7 @@ class ClusterView:
         return loop_thread().run(admin.resend_dead_letters(group, ranges, broker_group))
 
     def detached(self, name: str, attempt: int, broker_group: str) -> Detached:
-        """An attempt of the sink: staged here, committed by whoever knows that it counts."""
+        """An attempt of the sink: staged here, committed by the driver once it counts."""
         return loop_thread().call(
             lambda: self._client.detached(
                 name, attempt=attempt, broker_group=broker_group, expires=STAGED_S, fenced=False

@@ -14,6 +14,7 @@ from typing import Any
 
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.pipeline.positions import TopicPlace
 
 DEFAULT_URL = "tern://127.0.0.1:7700"
@@ -116,7 +117,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     if ways == ["subscribe"] and not topics:
         raise BadRequest(f"subscribe is a comma list of topics, got {said['subscribe']!r}")
     for topic in topics:
-        check_name("topic", topic.removeprefix("%dead."))
+        check_name("topic", topic.removeprefix(DEAD_PREFIX))
     starting = _where(said, "starting", "latest" if streaming else "earliest")
     ending = _where(said, "ending", "latest")
     if not streaming and starting.word == "latest":

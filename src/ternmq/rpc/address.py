@@ -1,6 +1,7 @@
 """`host:port` as people write it, and back. Never looks a name up."""
 
 import ipaddress
+from typing import NamedTuple
 
 from ternmq.core.errors import BadRequest
 
@@ -26,6 +27,29 @@ def split_address(address: str, *, default_port: int | None = None) -> tuple[str
 def join_address(host: str, port: int) -> str:
     """The text that `split_address` reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Endpoints(NamedTuple):
+    """Both ends of a connection, packed: 16 bytes and a port each."""
+
+    client_ip: bytes
+    client_port: int
+    server_ip: bytes
+    server_port: int
+
+
+def packed_endpoints(client: tuple[str, int], server: tuple[str, int]) -> Endpoints:
+    """The two ends of a connection as a batch carries them."""
+    return Endpoints(packed_ip(client[0]), client[1], packed_ip(server[0]), server[1])
+
+
+def packed_ip(host: str) -> bytes:
+    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return bytes(16)
+    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
 
 
 def packed_address_text(ip: bytes, port: int) -> str:

@@ -244,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(heartbeat, self._beat, heartbeat)
 
     def _beat(self, heartbeat: float) -> None:
-        """Counted in beats, not by a clock: a process that was stopped blames nobody else."""
+        """Counted in beats, not by a clock: a process that was stopped blames no server."""
         self._missed = 0 if self._heard else self._missed + 1
         self._heard = False
         if self._missed >= self._silence_max:
@@ -342,7 +342,7 @@ async def request(
 
 
 def _fail(future: "asyncio.Future[bytearray]", error: TernError) -> None:
-    """Each future gets an error of its own, and nobody is warned if it is not looked at."""
+    """Each future gets an error of its own; asyncio does not warn if no task reads it."""
     if not future.done():
         future.set_exception(_copy(error))
         future.exception()

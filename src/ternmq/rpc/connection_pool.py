@@ -1,7 +1,7 @@
-"""What all peers of one listener share: the limits, the totals, whose turn it is, and the log.
+"""The connections of one listener: their limits, their totals, the turn, and the log of closes.
 
 Bytes of all peers together are bounded. When there is no room for more, the peer that wants it is
-paused until there is. Half-received frames could then wait for each other for ever, so one of
+paused until there is. Half-received frames could then wait for each other forever, so one of
 their owners at a time has the *turn*: it may go on and finish its frame. Answers that are not read
 are bounded likewise: beyond it those who have not read for the longest time are cut.
 """
@@ -11,7 +11,7 @@ import enum
 from typing import Generic, Protocol, TypeVar
 
 from ternmq.core.errors import OverLimit, TernError
-from ternmq.core.log import get_logger
+from ternmq.core.log import LogBudget, get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
@@ -34,7 +34,7 @@ class Pause(enum.IntFlag):
 
 
 class PooledPeer(Protocol):
-    """What the house needs of a peer."""
+    """What the pool needs of a peer."""
 
     address: tuple[str, int]
     hello: Hello | None
@@ -84,8 +84,7 @@ class ConnectionPool(Generic[G]):
         self._unsent_total = 0
         self._loop = asyncio.get_running_loop()
         self._unflushed: list[G] = []
-        self._logged = 0
-        self._unlogged = 0
+        self._log_budget = LogBudget(limits.closes_logged_max)
 
     def flush_later(self, peer: G) -> None:
         """One callback per turn of the loop for all peers that have something to send."""
@@ -99,7 +98,7 @@ class ConnectionPool(Generic[G]):
             peer.flush()
 
     def go_on_later(self, peer: G) -> None:
-        """Not at once: whoever ended the pause is in the middle of something."""
+        """Not at once: the caller that ended the pause is in the middle of something."""
         self._loop.call_soon(peer.go_on)
 
     def resume_later(self, peer: G, seconds: float) -> None:
@@ -125,7 +124,7 @@ class ConnectionPool(Generic[G]):
                 peer.resume(Pause.CROWDED)
 
     def pass_turn(self) -> None:
-        """Whoever had the turn has its frame, or is gone: the next of those who wait."""
+        """The peer with the turn has its frame, or is gone: the next waiting peer gets it."""
         self.turn = next((peer for peer in self.crowded if peer.half_received), None)
         if self.turn is not None:
             del self.crowded[self.turn]
@@ -155,11 +154,9 @@ class ConnectionPool(Generic[G]):
             self.note_unsent(slowest, 0)
 
     def report(self, peer: G, reason: TernError) -> None:
-        """Log why a peer was closed, but let nobody fill the log with it."""
-        if self._logged >= self.limits.closes_logged_max:
-            self._unlogged += 1
+        """Log why a peer was closed, but never fill the log with it."""
+        if not self._log_budget.allows():
             return
-        self._logged += 1
         log.warning(
             "peer closed",
             peer=join_address(*peer.address),
@@ -169,6 +166,7 @@ class ConnectionPool(Generic[G]):
         )
 
     def reset_log_limit(self) -> None:
-        if self._unlogged:
-            log.warning("more peers closed", count=self._unlogged)
-        self._logged = self._unlogged = 0
+        unlogged = self._log_budget.left_out()
+        if unlogged:
+            log.warning("more peers closed", count=unlogged)
+        self._log_budget.renew()

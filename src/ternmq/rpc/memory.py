@@ -1,4 +1,4 @@
-"""Tell the C library to keep freed memory for the next frame instead of returning it at once.
+"""Makes the C library keep freed memory for the next frame instead of returning it at once.
 
 Every large frame is a fresh allocation. By default glibc gives memory of that size back to the
 kernel when it is freed and gets it anew, zeroed page by page: measured at 1 MiB per frame, 1.7 ms

@@ -22,7 +22,9 @@ from typing import Any, Protocol, cast
 
 from ternmq.core.errors import OverLimit, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.rpc.address import Endpoints, packed_endpoints
 from ternmq.rpc.buffers import JOIN_SIZE_MAX, Buffer, receive_buffer
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.connection_pool import ConnectionPool, Pause
 from ternmq.rpc.limits import HELLO_SIZE_MAX, LEAVING_MAX
 from ternmq.wire.decoder import OWN_SIZE_MIN, FrameDecoder
@@ -57,8 +59,8 @@ class Handler(Protocol):
 class Peer(asyncio.BufferedProtocol):
     """A client as the server sees it."""
 
-    def __init__(self, house: "ConnectionPool[Peer]", handler: Handler) -> None:
-        self._house = house
+    def __init__(self, pool: "ConnectionPool[Peer]", handler: Handler) -> None:
+        self._pool = pool
         self._handler = handler
         self._handle = handler.frame
         self._decoder = FrameDecoder(receive_buffer(), size_max=HELLO_SIZE_MAX)
@@ -72,17 +74,20 @@ class Peer(asyncio.BufferedProtocol):
         self._partial_since = -1.0
         self._unsent_before = 0
         self.stalled_since = 0.0
-        self.heard_at = house.now
-        self.connected_at = house.now
+        self.heard_at = pool.now
+        self.connected_at = pool.now
         self.leave_by = 0.0
         self.held = 0
         self.closed = False
         """Nothing is read from or written to this peer any more."""
         self.writable = False
         self.hello: Hello | None = None
-        self.attachments: dict[str, Any] = {}
+        self.state: object | None = None
+        """What this kind of server keeps of the connection; made and read by the handler."""
         self.address: tuple[str, int] = ("", 0)
         self.server_address: tuple[str, int] = ("", 0)
+        self.endpoints = Endpoints(bytes(16), 0, bytes(16), 0)
+        """Both addresses as the header of a batch wants them."""
 
     # Answers.
 
@@ -111,14 +116,14 @@ class Peer(asyncio.BufferedProtocol):
             return
         gathered = self._gathered
         if not gathered:
-            self._house.flush_later(self)
+            self._pool.flush_later(self)
         gathered.append(header)
         gathered.extend(buffers)
         if size > JOIN_SIZE_MAX:
             if not self._transport.is_closing():  # Cut by the kernel; `connection_lost` follows.
                 self._transport.writelines(gathered)
             self._gathered = []
-            self._house.answered(size)
+            self._pool.answered(size)
             self._check_unsent()
 
     def flush(self) -> None:
@@ -133,10 +138,10 @@ class Peer(asyncio.BufferedProtocol):
     def _check_unsent(self) -> None:
         if not self.writable and not self.closed:
             unsent = self._transport.get_write_buffer_size()
-            if unsent > self._house.limits.write_max:
+            if unsent > self._pool.limits.write_max:
                 self.close(OverLimit(f"{unsent} bytes of answers are waiting to be read"))
             else:
-                self._house.note_unsent(self, unsent)
+                self._pool.note_unsent(self, unsent)
 
     # Bounds.
 
@@ -148,17 +153,17 @@ class Peer(asyncio.BufferedProtocol):
     def hold(self, size: int) -> None:
         """Count bytes as accepted and not answered. Each hold needs its release, lost or not."""
         self.held += size
-        if self.held > self._house.limits.inbound_max:
+        if self.held > self._pool.limits.inbound_max:
             self.pause(Pause.INBOUND)
-        self._house.take(self, size)
+        self._pool.take(self, size)
 
     def release(self, size: int) -> None:
         """Undo a hold."""
         self.held -= size
         assert self.held >= 0, "more released than held"
-        if self._paused & Pause.INBOUND and self.held <= self._house.limits.inbound_max // 2:
+        if self._paused & Pause.INBOUND and self.held <= self._pool.limits.inbound_max // 2:
             self.resume(Pause.INBOUND)
-        self._house.give_back(size)
+        self._pool.give_back(size)
 
     def pause(self, why: Pause) -> None:
         """Stop reading from this peer; the reasons add up."""
@@ -173,11 +178,11 @@ class Peer(asyncio.BufferedProtocol):
         self._paused &= ~why
         self._blocked = bool(self._paused)
         if was_paused and not self._paused and not self.closed and not self._transport.is_closing():
-            self.heard_at = self._house.now  # What it sent meanwhile waits in the kernel.
+            self.heard_at = self._pool.now  # What it sent meanwhile waits in the kernel.
             if self._partial_since >= 0:
-                self._partial_since = self._house.now
+                self._partial_since = self._pool.now
             if self._deferred:
-                self._house.go_on_later(self)
+                self._pool.go_on_later(self)
             else:
                 self._transport.resume_reading()
 
@@ -185,12 +190,12 @@ class Peer(asyncio.BufferedProtocol):
         """What this peer asked for was much work: the others first, then its next frame."""
         if not self.closed and not self._paused & Pause.COSTLY:
             self.pause(Pause.COSTLY)
-            self._house.resume_later(self, seconds)
+            self._pool.resume_later(self, seconds)
 
     def go_on(self) -> None:
         """Handle what had arrived before the pause, then read on."""
-        if self._house.busy:
-            self._house.go_on_later(self)
+        if self._pool.busy:
+            self._pool.go_on_later(self)
             return
         self._paused &= ~Pause.BUSY
         self._blocked = bool(self._paused)
@@ -204,35 +209,36 @@ class Peer(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self.writable = False
         self._unsent_before = self._transport.get_write_buffer_size()
-        self.stalled_since = self._house.now
+        self.stalled_since = self._pool.now
         self.pause(Pause.UNREAD)
         if not self.closed:
-            self._house.note_unsent(self, self._unsent_before)
+            self._pool.note_unsent(self, self._unsent_before)
 
     def resume_writing(self) -> None:
         self.writable = not self.closed
-        self._house.note_unsent(self, 0)
+        self._pool.note_unsent(self, 0)
         self.resume(Pause.UNREAD)
 
     # Arrivals.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        house = self._house
+        pool = self._pool
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=house.limits.write_high)
+        self._transport.set_write_buffer_limits(high=pool.limits.write_high)
         self.address = _endpoint(transport.get_extra_info("peername"))
         self.server_address = _endpoint(transport.get_extra_info("sockname"))
+        self.endpoints = packed_endpoints(self.address, self.server_address)
         self.writable = True
-        if len(house.peers) >= house.connections_max:
-            house.refused += 1
+        if len(pool.peers) >= pool.connections_max:
+            pool.refused += 1
             self.close(
                 OverLimit(
-                    f"this server has its {house.connections_max} connections; share connections, "
+                    f"this server has its {pool.connections_max} connections; share connections, "
                     "or raise connections_max and the open-file limit"
                 )
             )
             return
-        house.peers[self] = None
+        pool.peers[self] = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer()
@@ -241,12 +247,12 @@ class Peer(asyncio.BufferedProtocol):
         if self.closed:
             return
         decoder = self._decoder
-        self.heard_at = self._house.now
+        self.heard_at = self._pool.now
         frames = decoder.received(nbytes)
-        if self._house.busy:
+        if self._pool.busy:
             self._deferred += frames
             self.pause(Pause.BUSY)
-            self._house.go_on_later(self)
+            self._pool.go_on_later(self)
         else:
             self._take_all(frames)
         if self.closed:
@@ -255,7 +261,7 @@ class Peer(asyncio.BufferedProtocol):
             self.close(decoder.failed)
         elif decoder.partial:
             if frames or self._partial_since < 0:
-                self._partial_since = self._house.now
+                self._partial_since = self._pool.now
             if decoder.held != self._partial_held:
                 self._count_partial(decoder.held)
         elif self._partial_since >= 0:
@@ -267,11 +273,11 @@ class Peer(asyncio.BufferedProtocol):
         held = held if held > OWN_SIZE_MIN else 0
         change, self._partial_held = held - self._partial_held, held
         if change > 0:
-            self._house.take(self, change)
+            self._pool.take(self, change)
         elif change < 0:
-            self._house.give_back(-change)
-            if held == 0 and self._house.turn is self:
-                self._house.pass_turn()
+            self._pool.give_back(-change)
+            if held == 0 and self._pool.turn is self:
+                self._pool.pass_turn()
 
     def _take_all(self, frames: list[Frame]) -> None:
         """Handle frames; what comes after one that paused the peer waits with it, so that a
@@ -304,8 +310,8 @@ class Peer(asyncio.BufferedProtocol):
         except TernError as error:
             if not flags & _ONE_WAY:
                 self.fail(command, correlation, error)
-        except Exception:
-            log.exception("request failed by a bug", command=command, app=self.hello.app)
+        except Exception as bug:
+            BUGS.report(bug, command=command, app=self.hello.app)
             if not flags & _ONE_WAY:
                 sorry = TernError("the server failed to handle this request; its log says why")
                 self.fail(command, correlation, sorry)
@@ -330,7 +336,7 @@ class Peer(asyncio.BufferedProtocol):
             self.fail(_HELLO, frame.correlation, error)
             self._leave()
             if refused is None:
-                self._house.report(self, error)
+                self._pool.report(self, error)
             return
         self._decoder.size_max = FRAME_SIZE_MAX
         self.answer(_HELLO, frame.correlation, pack(welcome))
@@ -342,14 +348,14 @@ class Peer(asyncio.BufferedProtocol):
         if self.closed:
             return
         if reason is not None:
-            self._house.report(self, reason)
+            self._pool.report(self, reason)
             payload = _failure(reason)
             self._gathered += (pack_header(_NOTICE, _ERROR, 0, len(payload)), payload)
         self._leave()
 
     def _leave(self) -> None:
         """Half-close, and drop what still arrives until the peer is gone or its time is up."""
-        house = self._house
+        pool = self._pool
         self.closed = True
         self.writable = False
         self.flush()
@@ -357,10 +363,10 @@ class Peer(asyncio.BufferedProtocol):
             # To notice the end, and because closing with unread bytes makes the kernel reset.
             self._transport.resume_reading()
         self._forget()
-        self.leave_by = house.now + house.limits.linger
-        house.leaving[self] = None
-        house.nobody_leaving.clear()
-        if len(house.leaving) > LEAVING_MAX:
+        self.leave_by = pool.now + pool.limits.linger
+        pool.leaving[self] = None
+        pool.nobody_leaving.clear()
+        if len(pool.leaving) > LEAVING_MAX:
             self._transport.abort()
         elif self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
@@ -377,10 +383,10 @@ class Peer(asyncio.BufferedProtocol):
         self.abort()
 
     def _forget(self) -> None:
-        house = self._house
-        house.peers.pop(self, None)
-        house.crowded.pop(self, None)
-        house.note_unsent(self, 0)
+        pool = self._pool
+        pool.peers.pop(self, None)
+        pool.crowded.pop(self, None)
+        pool.note_unsent(self, 0)
         self._deferred = []
         self._partial_since = -1.0
         self._count_partial(0)
@@ -392,18 +398,18 @@ class Peer(asyncio.BufferedProtocol):
         return False  # The transport closes itself, after sending what was written.
 
     def connection_lost(self, exc: Exception | None) -> None:
-        house = self._house
+        pool = self._pool
         if not self.closed:
             self.closed = True
             self.writable = False
             self._forget()
-        house.leaving.pop(self, None)
-        if not house.leaving:
-            house.nobody_leaving.set()
+        pool.leaving.pop(self, None)
+        if not pool.leaving:
+            pool.nobody_leaving.set()
 
     def overdue(self, now: float) -> TernError | None:
         """Why this peer has to go, if it has to; called by the sweep."""
-        limits = self._house.limits
+        limits = self._pool.limits
         now -= limits.sweep  # Times are noted to the last sweep; never close early.
         if self.hello is None and now - self.connected_at > limits.hello_timeout:
             return Unavailable(f"no HELLO within {limits.hello_timeout:g} s")
@@ -419,16 +425,16 @@ class Peer(asyncio.BufferedProtocol):
 
     def stuck(self, now: float) -> bool:
         """Holds memory for a frame that should be here by now; asked when memory is short."""
-        limits = self._house.limits
+        limits = self._pool.limits
         age = now - limits.sweep - self._partial_since
         return self.half_received and not self._paused and age > limits.crowded_timeout
 
     def _stalled(self, now: float) -> bool:
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent_before:
-            self.stalled_since = self._house.now
+            self.stalled_since = self._pool.now
         self._unsent_before = unsent
-        return now - self.stalled_since > self._house.limits.frame_timeout
+        return now - self.stalled_since > self._pool.limits.frame_timeout
 
 
 def _read_hello(frame: Frame) -> Hello:

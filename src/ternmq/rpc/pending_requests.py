@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable
 
 from ternmq.core.errors import TernError
-from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.stuck_requests import StuckRequests
 from ternmq.wire.frame import Frame
@@ -20,8 +20,6 @@ from ternmq.wire.numbers import Flag
 from ternmq.wire.record import Record, pack
 
 TASK_SIZE = 4 * KIB  # What a request that takes time counts as, besides its payload.
-
-log = get_logger()
 
 
 class _Asked:
@@ -49,8 +47,8 @@ class _Asked:
 class PendingRequests:
     """What a server has begun and not answered yet."""
 
-    def __init__(self, waits: StuckRequests | None = None) -> None:
-        self._waits = waits
+    def __init__(self, stuck: StuckRequests | None = None) -> None:
+        self._stuck = stuck
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -61,8 +59,8 @@ class PendingRequests:
         asked = _Asked(peer, frame)
         size = len(frame.payload) + TASK_SIZE
         task = asyncio.get_running_loop().create_task(self._answer(asked, size, working))
-        if self._waits is not None:
-            self._waits.watch(task, asked.fail)
+        if self._stuck is not None:
+            self._stuck.watch(task, asked.fail)
         tasks = self._waiting if waits else self._tasks
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -80,8 +78,8 @@ class PendingRequests:
             asked.answer(await working)
         except TernError as error:
             asked.fail(error)
-        except Exception:
-            log.exception("request failed by a bug", command=asked.command)
+        except Exception as bug:
+            BUGS.report(bug, command=asked.command)
             asked.fail(TernError("the server failed to handle this request; its log says why"))
         finally:
             asked.peer.release(size)

@@ -1,4 +1,4 @@
-"""What every server says about itself for Prometheus."""
+"""The figures that every server has, for Prometheus."""
 
 from ternmq.metrics.samples import Samples
 from ternmq.rpc.server import Listener

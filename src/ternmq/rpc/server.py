@@ -1,4 +1,4 @@
-"""Listening: accepts peers while the block runs, and sends those away that cost too much.
+"""The listener: accepts peers while the block runs, and closes those that cost too much.
 
 One timer per listener, the *sweep*, looks at all peers once a second: silent ones, half-sent
 frames, peers that do not read. Stopping: `stop_accepting()` first, then the owner finishes what it
@@ -36,12 +36,12 @@ class Listener:
 
     def __init__(
         self,
-        house: ConnectionPool[Peer],
+        pool: ConnectionPool[Peer],
         handler: Handler,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._house = house
+        self._pool = pool
         self._handler = handler
         self._clock = clock
         self._loop = loop
@@ -51,24 +51,24 @@ class Listener:
 
     @property
     def peers(self) -> KeysView[Peer]:
-        return self._house.peers.keys()
+        return self._pool.peers.keys()
 
     @property
     def held(self) -> int:
         """Bytes accepted and not answered, of all peers, with half-received frames."""
-        return self._house.held
+        return self._pool.held
 
     @property
     def refused(self) -> int:
         """Connections turned away because there were too many."""
-        return self._house.refused
+        return self._pool.refused
 
     async def start(self, host: str, port: int) -> None:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
-        house, handler = self._house, self._handler
+        pool, handler = self._pool, self._handler
         try:
             self._server = await self._loop.create_server(
-                lambda: Peer(house, handler), host, port, backlog=BACKLOG, reuse_address=True
+                lambda: Peer(pool, handler), host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise BadConfig(cannot_listen(host, port, error)) from error
@@ -83,49 +83,49 @@ class Listener:
             self._server = None
 
     async def stop(self) -> None:
-        """Close everybody, giving what was written up to `linger` to be sent."""
+        """Close all peers, giving what was written up to `linger` to be sent."""
         self.stop_accepting()
-        house = self._house
-        for peer in tuple(house.peers):
+        pool = self._pool
+        for peer in tuple(pool.peers):
             peer.close()
         if self._timer is not None:
             self._timer.cancel()
-        if not house.leaving:
+        if not pool.leaving:
             return
         try:
-            async with asyncio.timeout(house.limits.linger):
-                await house.nobody_leaving.wait()
+            async with asyncio.timeout(pool.limits.linger):
+                await pool.nobody_leaving.wait()
         except TimeoutError:
-            for peer in tuple(house.leaving):
+            for peer in tuple(pool.leaving):
                 peer.abort()
-            await house.nobody_leaving.wait()  # One turn of the loop; nothing outlives this call.
+            await pool.nobody_leaving.wait()  # One turn of the loop; nothing outlives this call.
 
     def _schedule(self) -> None:
-        self._timer = self._loop.call_later(self._house.limits.sweep, self._sweep)
+        self._timer = self._loop.call_later(self._pool.limits.sweep, self._sweep)
 
     def _sweep(self) -> None:
-        house, limits = self._house, self._house.limits
-        before, house.now = house.now, self._clock.monotonic()
-        if house.now - before > 2 * limits.sweep + limits.idle_timeout / 3:
-            for peer in house.peers:  # We were away ourselves (stopped, or a long stall).
-                peer.heard_at = house.now
-        for peer in tuple(house.peers):
-            reason = peer.overdue(house.now)
+        pool, limits = self._pool, self._pool.limits
+        before, pool.now = pool.now, self._clock.monotonic()
+        if pool.now - before > 2 * limits.sweep + limits.idle_timeout / 3:
+            for peer in pool.peers:  # We were away ourselves (stopped, or a long stall).
+                peer.heard_at = pool.now
+        for peer in tuple(pool.peers):
+            reason = peer.overdue(pool.now)
             if reason is not None:
                 peer.close(reason)
-        if house.crowded:
+        if pool.crowded:
             self._make_room()
-        for peer in tuple(house.leaving):
-            if house.now >= peer.leave_by:
+        for peer in tuple(pool.leaving):
+            if pool.now >= peer.leave_by:
                 peer.abort()
-        house.reset_log_limit()
+        pool.reset_log_limit()
         self._schedule()
 
     def _make_room(self) -> None:
-        """Close those who hold memory for a frame that does not come, though we do read."""
-        house = self._house
-        for peer in tuple(house.peers):
-            if house.crowded and peer.stuck(house.now):
+        """Close peers that hold memory for a frame that does not come, although it is read for."""
+        pool = self._pool
+        for peer in tuple(pool.peers):
+            if pool.crowded and peer.stuck(pool.now):
                 peer.close(OverLimit("memory is short, and this frame takes too long"))
 
 
@@ -135,9 +135,9 @@ async def listening(
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
     keep_freed_memory()
-    house: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic())
-    house.connections_max = _connections_possible(limits.connections_max)
-    listener = Listener(house, handler, clock, asyncio.get_running_loop())
+    pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic())
+    pool.connections_max = _connections_possible(limits.connections_max)
+    listener = Listener(pool, handler, clock, asyncio.get_running_loop())
     await listener.start(host, port)
     try:
         yield listener

@@ -1,8 +1,8 @@
-"""Requests that have begun and cannot end at present: those who asked hear why, in time.
+"""Requests that have begun and cannot end at present: their clients are told why, in time.
 
 A decision that is written and not safe elsewhere can neither be answered nor taken back. What was
 begun goes on; only the answer is given up (`tell`), before the client's own time is over, and only
-while it is known what everything waits for (`stuck`). Whoever is merely slow is left alone.
+while it is known what everything waits for (`stuck`). A request that is merely slow goes on.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ Tell = Callable[[TernError], None]
 class StuckRequests:
     """What a server has begun, by when."""
 
-    def __init__(self) -> None:
-        self.stuck: Callable[[], str | None] = lambda: None
-        """What everything waits for, and what to do about it; None: for nothing special."""
+    def __init__(self, stuck: Callable[[], str | None]) -> None:
+        """`stuck` says what everything waits for, and what to do about it, or None."""
+        self._stuck = stuck
         self._watched: dict[asyncio.Future[Any], tuple[float, Tell]] = {}
 
     def watch(self, waiting: "asyncio.Future[Any]", tell: Tell) -> None:
@@ -42,7 +42,7 @@ class StuckRequests:
             self.look(loop.time())
 
     def look(self, now: float) -> None:
-        why = self.stuck() if self._watched else None
+        why = self._stuck() if self._watched else None
         if why is None:
             return
         for waiting, (since, tell) in list(self._watched.items()):

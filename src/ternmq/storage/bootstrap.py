@@ -1,4 +1,4 @@
-"""What an empty replica needs where its master's logs do not begin at their first byte any more.
+"""What an empty replica starts from when its master's logs no longer begin at their first byte.
 
 Retention removes the oldest segments, and with them what they told: which sequences were given out,
 what producers had sent, how transactions ended. The master keeps that in its files `floor`,

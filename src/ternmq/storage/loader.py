@@ -1,4 +1,4 @@
-"""Opening the message side of a data directory: tables, tail, scan, producers, in that order.
+"""Loads the message side of a data directory: tables, tail, scan, producers, in that order.
 
 What is trusted without reading: segments that have a table, and what the tail file of the active
 segment covers. What is read: the message log after that. A sealed segment without a table is

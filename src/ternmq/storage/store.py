@@ -38,7 +38,7 @@ from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
 from ternmq.storage.log.retention_rules import Segment
 from ternmq.storage.log.segmented_log import SegmentedLog
-from ternmq.storage.messages.message_log import Derived, MessageLog
+from ternmq.storage.messages.message_log import Derived, MessageLog, OnCorrupt
 from ternmq.storage.messages.producers import ProducerTable
 from ternmq.storage.messages.search import Search
 from ternmq.storage.messages.transactions import SNAPSHOT_AFTER, TransactionTable
@@ -50,7 +50,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownLogs:
-    """Numbers that the data uses: nobody may give them out again."""
+    """Numbers that the data uses: the registry must not give them out again."""
 
     topic_ids: frozenset[int]
     group_id: int
@@ -97,17 +97,16 @@ class Store:
         epoch: int,
         config: StorageConfig,
         suffix: bool = False,
+        on_corrupt: OnCorrupt | None = None,
     ) -> "Store":
-        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`.
-
-        With `suffix` what is not known to be safe stays invisible until `advance`.
-        """
+        """Open and, where the last run crashed, recover. Raises `DiskFull` or `DiskFailed`. With
+        `suffix` what is not known to be safe stays invisible until `advance`."""
         store = cls(disk, directory, clock=clock, epoch=epoch, config=config)
         store._prepare()
         bootstrap.finish_base(disk, store._paths)
         known = store._read_checkpoint()
         store._history.load(store.report)
-        store._open_messages(known, suffix=suffix)
+        store._open_messages(known, suffix, on_corrupt)
         store._open_pulls(known, suffix=suffix)
         store._history.cut_done()
         unclean.note(disk, store._paths, forgetful=config.flush == "async", keep=True)
@@ -155,7 +154,7 @@ class Store:
             self.report.notes.append(error.message)
             return Checkpoint()
 
-    def _open_messages(self, known: Checkpoint, *, suffix: bool) -> None:
+    def _open_messages(self, known: Checkpoint, suffix: bool, on_corrupt: OnCorrupt | None) -> None:
         self._message_segments = SegmentedLog(
             self._disk,
             self._paths.message,
@@ -188,6 +187,7 @@ class Store:
             epoch=self._epoch,
             config=self._config,
             safe_offset=opening.safe_offset,
+            on_corrupt=on_corrupt,
         )
         self.messages.stored_at_ms = opening.stored_at_ms
         self.search = Search(self.index, self.consume, self.messages)

@@ -8,6 +8,9 @@
 
 Everything runs on one event loop in one background thread per process, started at the first
 `connect` and again in a forked child. Clients may be used from any number of threads.
+
+Most of this package is generated from `ternmq.client` by `scripts/make_sync.py` (`make sync`); the
+loop thread, `client.py` and `consumer.py` are written by hand.
 """
 
 from ternmq.sync.admin import Admin
@@ -15,8 +18,9 @@ from ternmq.sync.broadcast import Broadcast
 from ternmq.sync.client import Client, connect
 from ternmq.sync.consumer import Consumer
 from ternmq.sync.delays import Delays
+from ternmq.sync.detached import Detached
 from ternmq.sync.reader import Reader
-from ternmq.sync.transaction import Detached, Transaction
+from ternmq.sync.transaction import Transaction
 
 __all__ = [
     "Admin",

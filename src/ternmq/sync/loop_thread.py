@@ -7,7 +7,7 @@ program that ends without closing its clients is not kept alive by it.
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from ternmq.core.errors import BadRequest
@@ -84,4 +84,16 @@ def loop_thread() -> LoopThread:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run it on the loop thread and wait for its result."""
     return loop_thread().run(work)
+
+
+def iterate(items: AsyncIterable[T]) -> Iterator[T]:
+    """Go over what the loop thread brings, one step at a time."""
+    following = aiter(items)
+
+    async def step() -> T | None:
+        return await anext(following, None)
+
+    while (item := run(step())) is not None:
+        yield item

@@ -4,8 +4,8 @@ Little-endian, no padding. A frame is this header and then `size` bytes of paylo
 
     at  size  field
      0     4  size           bytes of payload that follow, at most FRAME_SIZE_MAX
-     4     2  command        see `commands.Command`
-     6     2  flags          see `commands.Flag`; unknown bits are refused
+     4     2  command        see `numbers.Command`
+     6     2  flags          see `numbers.Flag`; unknown bits are refused
      8     8  correlation    the request's number; its answer carries the same one
     16     .  payload
 

@@ -1,10 +1,10 @@
-"""The numbers of the commands and the flags of a frame. Numbers are for ever."""
+"""The numbers of the commands and the flags of a frame. A number never changes its meaning."""
 
 from enum import IntEnum, IntFlag
 
 
 class Command(IntEnum):
-    """One number per verb, for ever."""
+    """One number per verb; never reused."""
 
     HELLO = 1
     PING = 2

@@ -1,10 +1,15 @@
-"""What travels as msgpack: the base of every message, and its bytes both ways."""
+"""The base of every message, and its bytes: msgpack arrays."""
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from ternmq.core.errors import BadRequest, ProtocolError
+
+NUMBER_MAX = 2**62
+Number = Annotated[int, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+"""A whole number of a message. It fits into 64 bits also after something was added to it, so that
+databases, numpy and struct take it."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -32,3 +37,5 @@ def unpack(payload: bytes | bytearray | memoryview, kind: type[T]) -> T:
         return decoder.decode(payload)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise ProtocolError(f"not a {kind.__name__}: {error}") from error
+    except RecursionError:  # Fields that we do not know are skipped, and may be nested at will.
+        raise ProtocolError(f"not a {kind.__name__}: it is nested too deeply") from None

@@ -13,7 +13,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import BODY_SIZE_MAX, FIXED_SIZE, Column, ColumnPart, Encoding
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TernError
-from tests.unit.batch.making import a_batch, encodings, messages
+from tests.unit.batch.builders import a_batch, encodings, messages
 
 
 def resealed(batch: bytearray) -> bytearray:

@@ -15,7 +15,7 @@ from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, ColumnPart
 from ternmq.batch.rows.cut import cut
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadRequest, Corrupt, ProtocolError
-from tests.unit.batch.making import ORIGIN, a_batch
+from tests.unit.batch.builders import ORIGIN, a_batch
 
 times = st.integers(0, DUE_MAX_MS)
 RECEIVED = 1_800_000_000_000

@@ -11,7 +11,7 @@ from ternmq.batch.layout import BATCH_SIZE_MAX, ROWS_MAX, Column, ColumnPart, En
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import TooLarge
 from ternmq.core.ids import id_to_text
-from tests.unit.batch.making import ORIGIN, a_batch, encodings, messages, rows_of
+from tests.unit.batch.builders import ORIGIN, a_batch, encodings, messages, rows_of
 
 
 @settings(max_examples=150, deadline=None)

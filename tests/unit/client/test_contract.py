@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import fields
+from typing import get_type_hints
 
 import ternmq
 
@@ -41,3 +43,14 @@ def test_every_error_of_the_tree_is_exported() -> None:
     assert [
         kind for kind in ERRORS.values() if getattr(ternmq, kind.__name__, None) is not kind
     ] == []
+
+
+def test_the_keywords_of_connect_are_the_fields_of_the_config() -> None:
+    """Type checkers need both; neither may have a name or a type that the other lacks."""
+    from ternmq.client.config import ClientConfig, ConnectOptions
+
+    config = get_type_hints(ClientConfig)
+
+    assert get_type_hints(ConnectOptions) == {
+        field.name: config[field.name] for field in fields(ClientConfig)
+    }

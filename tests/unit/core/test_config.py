@@ -122,9 +122,8 @@ def test_the_document_lists_every_setting_with_its_default_and_limits() -> None:
 
 def row(name: str) -> str:
     setting = next(setting for setting in settings() if setting.name == name)
-    low, high = setting.about.low, setting.about.high
-    limits = "" if low is None else f"{shown(name, low)} to {shown(name, high)}"
-    return f"| `{name}` | {shown(name, setting.default)} | {limits} | {setting.about.text} |"
+    limits = " to ".join(shown(name, limit) for limit in setting.limits or ())
+    return f"| `{name}` | {shown(name, setting.default)} | {limits} | {setting.text} |"
 
 
 def shown(name: str, value: Any) -> str:

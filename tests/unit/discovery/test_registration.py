@@ -24,7 +24,7 @@ from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
 from ternmq.wire.messages.servers import Register, Registered, Route
 from ternmq.wire.messages.standings import Member
 from ternmq.wire.messages.topics import Topic, TopicSettings
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))
 ROUTE = Route(broker_group="later", address="127.0.0.1:1", kind="delay")
@@ -171,9 +171,9 @@ async def test_what_a_server_says_anew_is_known_at_once(tmp_path: Path) -> None:
         led = await one.service.lead("main", member.id)
         async with registered([one.address], HELLO, route, member=member.id) as said:
             assert [each.role for each in one.routes.current().servers] == ["replica"]
-            said.say(epoch=led.epoch)
+            said.set_epoch(led.epoch)
             await until(lambda: one.routes.current().servers == [route])
-            said.say(epoch=0)
+            said.set_epoch(0)
             await until(lambda: one.routes.current().servers != [route])
         assert not one.service.liveness.may_be_alive(member.id), "it said goodbye"
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,6 +17,7 @@ from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome
 from ternmq.wire.messages.servers import Route, Routes, RoutesFind
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
+from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=bytes(16))
 MASTER = Route(broker_group="a", address="10.0.0.1:7701")
@@ -194,12 +195,6 @@ async def test_other_routes_are_known_without_asking() -> None:
         await cache.close()
 
     assert meta.asked == 1
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_moving_on_to_another_meta_server_does_not_end_the_watch() -> None:

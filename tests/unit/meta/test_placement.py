@@ -27,47 +27,49 @@ def test_the_first_owners_are_the_groups_that_are_there() -> None:
 
 def test_while_a_slot_closes_nobody_owns_it_and_then_the_other_group_does() -> None:
     moving = changed(
-        EAST_WEST, PlaceChange(action="move", group="west", slots=[0]), ["east", "west"]
+        EAST_WEST, PlaceChange(action="move", broker_group="west", slots=[0]), ["east", "west"]
     )
     assert EAST_WEST.owner(0) == "east"
     assert moving.owner(0) is None
     assert moving.version > EAST_WEST.version
 
-    wrong = changed(moving, PlaceChange(action="stopped", group="west", slots=[0]), [])
+    wrong = changed(moving, PlaceChange(action="stopped", broker_group="west", slots=[0]), [])
     assert wrong is moving  # Only the owner can say that it has stopped.
-    stopped = changed(moving, PlaceChange(action="stopped", group="east", slots=[0, 2]), [])
+    stopped = changed(moving, PlaceChange(action="stopped", broker_group="east", slots=[0, 2]), [])
     assert stopped.owner(0) == "west"
     assert stopped.owner(2) == "east"
     assert {slot: stopped.groups[at] for slot, at in stopped.behind.items()} == {0: "east"}
 
-    settled = changed(stopped, PlaceChange(action="settled", group="east", slots=[0]), [])
+    settled = changed(stopped, PlaceChange(action="settled", broker_group="east", slots=[0]), [])
     assert not settled.behind
     assert settled.owner(0) == "west"
 
 
 def test_a_slot_on_its_way_is_not_moved_on_but_can_be_called_back() -> None:
     masters = ["east", "north", "west"]
-    moving = changed(EAST_WEST, PlaceChange(action="move", group="west", slots=[0]), masters)
+    moving = changed(EAST_WEST, PlaceChange(action="move", broker_group="west", slots=[0]), masters)
     with pytest.raises(BadRequest, match="has not stopped"):
-        changed(moving, PlaceChange(action="move", group="north", slots=[0]), masters)
-    back = changed(moving, PlaceChange(action="move", group="east", slots=[0]), masters)
+        changed(moving, PlaceChange(action="move", broker_group="north", slots=[0]), masters)
+    back = changed(moving, PlaceChange(action="move", broker_group="east", slots=[0]), masters)
     assert back.owner(0) == "east"
-    late = changed(back, PlaceChange(action="stopped", group="east", slots=[0]), masters)
+    late = changed(back, PlaceChange(action="stopped", broker_group="east", slots=[0]), masters)
     assert late is back
 
-    behind = changed(moving, PlaceChange(action="stopped", group="east", slots=[0]), masters)
+    behind = changed(moving, PlaceChange(action="stopped", broker_group="east", slots=[0]), masters)
     with pytest.raises(BadRequest, match="not settled"):
-        changed(behind, PlaceChange(action="move", group="east", slots=[0]), masters)
+        changed(behind, PlaceChange(action="move", broker_group="east", slots=[0]), masters)
 
 
 def test_force_takes_slots_from_a_group_that_is_gone() -> None:
     forced = changed(
-        EAST_WEST, PlaceChange(action="move", group="west", slots=[0], force=True), ["east", "west"]
+        EAST_WEST,
+        PlaceChange(action="move", broker_group="west", slots=[0], force=True),
+        ["east", "west"],
     )
 
     assert forced.owner(0) == "west"
     assert 0 in forced.behind
-    assert not changed(forced, PlaceChange(action="release", group="east"), []).behind
+    assert not changed(forced, PlaceChange(action="release", broker_group="east"), []).behind
 
 
 def test_a_new_group_gets_its_share_and_one_that_leaves_loses_all() -> None:
@@ -82,7 +84,7 @@ def test_a_new_group_gets_its_share_and_one_that_leaves_loses_all() -> None:
 
 
 def test_balance_goes_by_weight() -> None:
-    weighed = changed(EAST_WEST, PlaceChange(action="weight", group="east", weight=300), [])
+    weighed = changed(EAST_WEST, PlaceChange(action="weight", broker_group="east", weight=300), [])
     balanced = all_stopped(changed(weighed, PlaceChange(action="balance"), ["east", "west"]))
 
     assert shares(balanced) == {"east": 768, "west": 256}
@@ -102,7 +104,7 @@ def test_balance_goes_by_weight() -> None:
 def test_every_slot_has_one_owner_and_one_former_owner_at_most(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     placement = changed(None, PlaceChange(action="assign"), ["a", "b"])
     for action, group, slots, weight in steps:
-        place = PlaceChange(action=action, group=group, slots=slots, weight=weight)
+        place = PlaceChange(action=action, broker_group=group, slots=slots, weight=weight)
         try:
             after = changed(placement, place, ["a", "b", "c"])
         except BadRequest:
@@ -118,13 +120,13 @@ def test_every_slot_has_one_owner_and_one_former_owner_at_most(steps: list[tuple
 
 def all_stopped(placement: Placement) -> Placement:
     for group in placement.groups:
-        place = PlaceChange(action="stopped", group=group, slots=list(range(SLOTS)))
+        place = PlaceChange(action="stopped", broker_group=group, slots=list(range(SLOTS)))
         placement = changed(placement, place, [])
     return placement
 
 
 def all_settled(placement: Placement) -> Placement:
     for group in placement.groups:
-        place = PlaceChange(action="settled", group=group, slots=list(range(SLOTS)))
+        place = PlaceChange(action="settled", broker_group=group, slots=list(range(SLOTS)))
         placement = changed(placement, place, [])
     return placement

@@ -1,6 +1,5 @@
 """A meta server that saw more of a group than the registry knows: an old copy is not believed."""
 
-import asyncio
 import shutil
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from ternmq.meta.registries.sql import SqlRegistry
 from ternmq.meta.seen_standings import SeenStanding, SeenStandings
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.standings import Claim, Member, Standing
+from tests.waiting import until
 
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")
@@ -35,9 +35,9 @@ async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_n
     async with serving_directory(
         lambda: SqlRegistry.open_sqlite(file), clock=TurnedClock()
     ) as service:
-        witness = SeenStandings(service, seen)
-        await witness.testify()
-        async with background(witness=witness.run):
+        seen_standings = SeenStandings(service, seen)
+        await seen_standings.check()
+        async with background(seen_standings=seen_standings.run):
             await service.join_group("main", "realtime", ONE)
             await service.join_group("main", "realtime", TWO)
             led = await service.lead("main", ONE.id)
@@ -50,19 +50,17 @@ async def test_an_old_copy_is_not_believed_although_the_member_that_came_knows_n
             alone = await service.change_in_sync(
                 "main", epoch=led.epoch, in_sync=[ONE.id], version=both.version
             )
-            async with asyncio.timeout(10):
-                while not seen.exists() or written(seen) != [alone]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await until(lambda: seen.exists() and written(seen) == [alone])
 
     async with serving_directory(
         lambda: SqlRegistry.open_sqlite(tmp_path / "old.db"), clock=TurnedClock()
     ) as service:
         assert service.standing("main") == both, "the copy is of before"
-        await SeenStandings(service, seen).testify()
+        await SeenStandings(service, seen).check()
         await service.join_group("main", "realtime", TWO, claim=claim(TWO, both))
         with pytest.raises(NotInSync, match="start one"):
             await service.lead("main", TWO.id)
         after = await service.join_group("main", "realtime", ONE, claim=claim(ONE, alone))
         assert (after.in_sync, after.claims) == ([ONE.id], [])
-        await SeenStandings(service, seen).testify()
+        await SeenStandings(service, seen).check()
         assert service.standing("main") == after, "once is enough"

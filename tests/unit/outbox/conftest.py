@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from tests.unit.outbox.fake import FakeMq
+from tests.unit.outbox.fake_client import FakeMq
 
 
 @pytest.fixture

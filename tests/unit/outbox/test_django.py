@@ -17,7 +17,7 @@ django.setup()
 from django.db import connection, migrations, transaction
 from django.db.migrations.state import ProjectState
 from ternmq.outbox.django import DjangoOutbox, create_outbox
-from tests.unit.outbox.fake import FakeMq
+from tests.unit.outbox.fake_client import FakeMq
 
 state = ProjectState()
 operation = create_outbox("messages_out")

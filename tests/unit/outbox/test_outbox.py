@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 from ternmq.core.errors import BadName, BadRequest, Unavailable
 from ternmq.outbox import Outbox, RelaySettings
 from ternmq.testing import TurnedClock
-from tests.unit.outbox.fake import FakeMq
+from tests.unit.outbox.fake_client import FakeMq
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -129,8 +130,8 @@ def test_a_broker_that_is_away_costs_time_and_nothing_else(
 
     away = False
     with outbox:
-        wait_for(lambda: mq.bodies == [b"1"])
-        wait_for(lambda: rows(outbox, engine) == [])
+        wait_until(lambda: mq.bodies == [b"1"])
+        wait_until(lambda: rows(outbox, engine) == [])
 
 
 def test_an_application_may_end_while_no_broker_answers(
@@ -175,8 +176,8 @@ def test_an_application_that_dies_leaves_its_rows_to_another(
         dead.send(session, "t", b"left")
 
     with outbox:
-        wait_for(lambda: mq.bodies == [b"left"])
-        wait_for(lambda: rows(outbox, engine) == [])
+        wait_until(lambda: mq.bodies == [b"left"])
+        wait_until(lambda: rows(outbox, engine) == [])
 
 
 def test_a_message_that_can_never_be_stored_is_parked_and_hurts_nobody(
@@ -214,7 +215,7 @@ def test_nothing_overtakes_a_message_of_its_order_key(
     with engine.begin() as connection:  # As `tern outbox retry` does.
         connection.execute(text("UPDATE tern_outbox SET ready_ms = 1, claimed_by = NULL"))
     with outbox:
-        wait_for(lambda: rows(outbox, engine) == [])
+        wait_until(lambda: rows(outbox, engine) == [])
     assert mq.bodies == [b"y1", b"y2", b"x1", b"x2", b"x3"]
 
 
@@ -374,12 +375,3 @@ def test_a_round_is_bounded(engine: Engine, mq: FakeMq) -> None:
 
     assert mq.calls == [("main", "t", 10)] * 3 + [("main", "t", 5)]
     assert mq.bodies == [b"%d" % number for number in range(35)]
-
-
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
-    import time
-
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

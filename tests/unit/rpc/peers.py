@@ -16,6 +16,7 @@ from ternmq.wire.frame import Frame, pack_header
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, Welcome, read_failure
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import pack
+from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="shop", version="0.1", session=b"s" * 16)
 WAIT = 20.0  # Seconds until a test that hangs is called failed; nothing is measured by it.
@@ -70,7 +71,7 @@ class TurnedClock:
     async def turn(self, listener: Listener, seconds: float) -> None:
         """Let time pass, and wait until the server has looked."""
         self.seconds += seconds
-        await until(lambda: listener._house.now == self.seconds)
+        await until(lambda: listener._pool.now == self.seconds)
 
 
 @asynccontextmanager
@@ -85,13 +86,6 @@ async def serving(
 
 async def connected(listener: Listener) -> Connection:
     return await Connection.open(join_address(*listener.address), HELLO, timeout=WAIT)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for something that must happen."""
-    async with asyncio.timeout(WAIT):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.002)
 
 
 def a_frame(command: int, payload: bytes = b"", *, correlation: int, flags: int = 0) -> bytes:

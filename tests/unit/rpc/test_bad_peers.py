@@ -19,6 +19,7 @@ from ternmq.wire.frame import FRAME_SIZE_MAX, HEADER, pack_header
 from ternmq.wire.messages.hello import Hello
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import pack
+from tests.waiting import until
 
 from .peers import (
     HELLO,
@@ -29,7 +30,6 @@ from .peers import (
     connected,
     hello_frame,
     serving,
-    until,
 )
 
 

@@ -27,6 +27,7 @@ from ternmq.wire.messages.hello import Empty, Notice, failure
 from ternmq.wire.messages.topics import TopicNamed
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import pack, unpack
+from tests.waiting import until
 
 from .peers import (
     HELLO,
@@ -37,7 +38,6 @@ from .peers import (
     bad_server,
     connected,
     serving,
-    until,
     welcome_frame,
 )
 

@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from ternmq.core.errors import OverLimit
 from ternmq.rpc.server import FILES_KEPT
 from ternmq.wire.numbers import Command
+from tests.waiting import until
 
-from .peers import Echo, connected, hello_frame, serving, until
+from .peers import Echo, connected, hello_frame, serving
 
 
 @contextmanager
@@ -38,7 +39,7 @@ async def test_connections_are_limited_to_what_files_allow_and_the_next_is_told(
             warning = next(entry for entry in logs if "fewer connections" in entry["event"])
             possible = max(limit - FILES_KEPT, limit // 2)
             assert (warning["possible"], warning["wanted"]) == (possible, 10_000)
-            listener._house.connections_max = 1  # This process holds both ends of each.
+            listener._pool.connections_max = 1  # This process holds both ends of each.
             first = await connected(listener)
             with pytest.raises(OverLimit, match="open-file limit"):
                 await connected(listener)

@@ -13,8 +13,9 @@ from ternmq.wire.frame import FRAME_SIZE_MAX
 from ternmq.wire.messages.hello import Notice
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import pack
+from tests.waiting import until
 
-from .peers import Echo, RawClient, a_frame, connected, serving, until
+from .peers import Echo, RawClient, a_frame, connected, serving
 
 
 async def test_a_request_is_answered_with_its_correlation() -> None:

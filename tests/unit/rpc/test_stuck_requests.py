@@ -14,10 +14,9 @@ def watched(waits: StuckRequests) -> tuple["asyncio.Future[None]", list[TernErro
 
 
 async def test_what_is_stuck_is_told_once_and_in_time() -> None:
-    waits = StuckRequests()
+    waits = StuckRequests(lambda: "no replica is in step: start one")
     _, told = watched(waits)
     now = asyncio.get_running_loop().time()
-    waits.stuck = lambda: "no replica is in step: start one"
 
     waits.look(now + WITHIN_S / 2)
     assert told == []
@@ -29,7 +28,7 @@ async def test_what_is_stuck_is_told_once_and_in_time() -> None:
 
 
 async def test_what_is_merely_slow_is_left_alone() -> None:
-    waits = StuckRequests()
+    waits = StuckRequests(lambda: None)
     _, told = watched(waits)
 
     waits.look(asyncio.get_running_loop().time() + 100)
@@ -37,11 +36,10 @@ async def test_what_is_merely_slow_is_left_alone() -> None:
 
 
 async def test_what_is_done_is_forgotten() -> None:
-    waits = StuckRequests()
+    waits = StuckRequests(lambda: "something")
     waiting, told = watched(waits)
     waiting.set_result(None)
     await asyncio.sleep(0)
-    waits.stuck = lambda: "something"
 
     waits.look(asyncio.get_running_loop().time() + 100)
     assert told == []

@@ -10,8 +10,8 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.unit.storage.following import follow
-from tests.unit.storage.making import DATA, Maker, fresh, open_store, put_pulls
+from tests.unit.storage.builders import DATA, Maker, fresh, open_store, put_pulls
+from tests.unit.storage.replica_pair import follow
 
 CONFIG = StorageConfig(segment_batches_max=4, pull_segment_size=64 * 1024)
 

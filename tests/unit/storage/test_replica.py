@@ -12,8 +12,7 @@ from ternmq.storage.files.disk import RealDisk
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.unit.storage.following import advance, follow, stream
-from tests.unit.storage.making import (
+from tests.unit.storage.builders import (
     DATA,
     MESSAGE_0,
     SMALL,
@@ -24,6 +23,7 @@ from tests.unit.storage.making import (
     open_store,
     put_pulls,
 )
+from tests.unit.storage.replica_pair import advance, follow, stream
 
 MADE = PullRecord(kind=PullKind.GROUP_MADE, group_id=5, lane_id=1)
 

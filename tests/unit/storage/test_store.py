@@ -17,7 +17,7 @@ from ternmq.storage.files.paths import Paths
 from ternmq.storage.pull.record import PullKind, PullRecord
 from ternmq.storage.store import KnownLogs, Store
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.unit.storage.making import (
+from tests.unit.storage.builders import (
     DATA,
     MESSAGE_0,
     SMALL,

@@ -1,4 +1,4 @@
-"""Cutting rows out of a batch: the result is a batch again.
+"""Cuts rows out of a batch: the result is a batch again.
 
 Buffers are cut, values are not touched: offsets are rebased, bitmaps shifted, compressed bodies
 taken chunk by chunk (so the cut may hold a few more rows than asked for; the delivery envelope

@@ -1,4 +1,4 @@
-"""Taking rows out of columns and laying columns one behind the other; numpy only, no row by row.
+"""Takes rows out of columns and lays columns one behind the other, by numpy, never row by row.
 
 Rows are given as an array of row numbers, in the order in which they shall stand afterwards.
 """

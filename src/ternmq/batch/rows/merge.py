@@ -1,4 +1,4 @@
-"""Making one batch from chosen rows of several: columns are gathered, bodies are not looked at.
+"""Merges chosen rows of several batches into one: columns are gathered, bodies are not looked at.
 
 What a row says never changes: id, key, tag, properties, born time. What belongs to the batch it
 came from is written into columns where the new batch can not say it: the id (unless the rows follow
@@ -220,7 +220,10 @@ def _texts(
 
 
 def _column(sources: Sequence[ChosenRows], column: int, kind: int) -> list[Piece]:
-    present = [any(owner == column for owner, _ in view.parts()) for view, _ in sources]
+    present = [
+        any(owner == column and place[3] == kind for (owner, _), place in view.parts().items())
+        for view, _ in sources
+    ]  # A column that this version does not know may have another type in another batch.
     valid = np.concatenate(
         [
             unpack_bits(view.buffer(column, ColumnPart.VALIDITY), view.count)[rows]
@@ -291,7 +294,8 @@ def _map(sources: Sequence[ChosenRows], column: int) -> list[Piece]:
     names: list[tuple[np.ndarray, np.ndarray]] = []
     values: list[tuple[np.ndarray, np.ndarray]] = []
     for view, rows in sources:
-        if view.buffer(column, ColumnPart.VALUE_TYPES) is None:
+        types_part = view.parts().get((column, ColumnPart.VALUE_TYPES))
+        if types_part is None or types_part[3] != Type.MAP:
             counts.append(np.zeros(len(rows), np.int64))
             continue
         kinds = _numbers(view, column, ColumnPart.VALUE_TYPES, "u1")

@@ -1,4 +1,4 @@
-"""What each rule of the selector's grammar becomes.
+"""Builds terms from the rules of the selector's grammar.
 
 lark calls these methods bottom-up, as it recognises rules, so nothing here recurses over the text.
 Each piece knows where it starts, for the message if it turns out wrong, and how deep it nests:

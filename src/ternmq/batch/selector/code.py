@@ -7,7 +7,7 @@
 The source is made of the tokens in this file and of names we number ourselves. Nothing of what a
 user wrote gets into it: strings and numbers are handed over as values (k0, k1), property names say
 which column is read. The function sees no builtins but `bytes` and `zip`. A value that is missing
-or of another type stands as NaN or None in its column (`selector_columns`), so that every
+or of another type stands as NaN or None in its column (`columns`), so that every
 comparison with it is false, which is all that matters: under no NOT, unknown and false are one.
 """
 

@@ -1,8 +1,8 @@
 """The SQL92 filter on message properties: `amount > 10 AND region IN ('north', 'west')`.
 
-A selector is parsed once and then asked batch by batch. The way of one: text -> `selector_grammar`
-(with `selector_builder`) -> `selector_terms` -> `selector_code`, which makes one Python function;
-per batch `selector_columns` reads the few columns it needs. docs/filters.md says what it means.
+A selector is parsed once and then asked batch by batch. The way of one: text -> `grammar`
+(with `builder`) -> `terms` -> `code`, which makes one Python function;
+per batch `columns` reads the few columns it needs. docs/filters.md says what it means.
 Never evaluates what a user wrote as code, never reads a body.
 """
 

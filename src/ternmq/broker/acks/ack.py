@@ -1,32 +1,26 @@
-"""Settling rows: acks, retries and rejects, riding on a pull or on their own (Q13, D11).
+"""ACK: outcomes of rows, riding on a pull or on their own, and what follows from them (Q13, D11).
 
 Acks and retries take effect at once and are noted as progress. A reject is a decision: the row is
 copied to the dead letters and marked when both are safe, and only then answered. A request that
-fails many rows is settled in `LargeAcks`.
+fails many rows is settled in `LargeAcks`. What outcomes do to rows is decided in `settle.py`.
 """
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ternmq.broker.acks.dead_letters import DeadLetterWriter, DeadRows
+from ternmq.broker.acks.dead_letters import DeadLetterWriter
 from ternmq.broker.acks.large_acks import Applied, LargeAcks
+from ternmq.broker.acks.settle import DeadRows, SettleMoment, check_outcomes, settle
 from ternmq.broker.delivery.poison_isolation import isolating
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.failure_notes import pack_failure
-from ternmq.broker.groups.groups import (
-    LEASE_GROUP_MASK,
-    ConsumerGroup,
-    ConsumerGroups,
-    ConsumerSession,
-)
-from ternmq.broker.groups.lane import NO_REASON, VANISHED, Why
-from ternmq.broker.groups.lane_event import LaneEvent, Piece, together
-from ternmq.broker.groups.lease import RetryRule
+from ternmq.broker.groups.consumer_group import ClientState, ConsumerGroup, ConsumerSession
+from ternmq.broker.groups.groups import ConsumerGroups
+from ternmq.broker.groups.lane import VANISHED, Why
+from ternmq.broker.groups.lane_event import Piece, together
 from ternmq.broker.groups.poison import deaths
-from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
-from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
@@ -38,58 +32,64 @@ from ternmq.wire.record import pack
 log = get_logger()
 
 _ACK = int(Command.ACK)
-NUMBER_MAX = 2**63
+LOOK_S = 0.01
 
 
 class AckHandler:
     """What consumers say about rows they were handed."""
 
     def __init__(
-        self, *, groups: ConsumerGroups, deliverer: PullHandler, undertaker: DeadLetterWriter
+        self,
+        *,
+        groups: ConsumerGroups,
+        pull_handler: PullHandler,
+        dead_letters: DeadLetterWriter,
+        stuck_requests: StuckRequests,
     ) -> None:
         self._groups = groups
-        self._deliverer = deliverer
-        self._undertaker = undertaker
-        self._burying: set[asyncio.Task[None]] = set()
-        self._answering = PendingRequests()
-        self._slices = LargeAcks(self._apply)
-        deliverer.on_expired = self.expire
-        self.waits = StuckRequests()
+        self._pull_handler = pull_handler
+        self._dead_letters = dead_letters
+        self._moving: set[asyncio.Task[None]] = set()
+        self._pending_requests = PendingRequests()
+        self._large_acks = LargeAcks(self._apply)
+        self._stuck_requests = stuck_requests
 
-    def settle(self, member: ConsumerSession, done: Sequence[Done]) -> None:
+    def settle(self, consumer: ConsumerSession, done: Sequence[Done]) -> None:
         """Without an answer: rides on a pull."""
-        _check(done)
-        dying = self._apply(member, done).dying
-        if dying:
-            self._bury(dying)
+        check_outcomes(done)
+        moving = self._apply(consumer, done).moving
+        if moving:
+            self._move(moving)
 
     def settle_much(
-        self, peer: Peer, frame: Frame, member: ConsumerSession, done: Sequence[Done]
+        self, peer: Peer, frame: Frame, consumer: ConsumerSession, done: Sequence[Done]
     ) -> None:
         """With an answer if one is wanted, when all of it is settled and every decision safe."""
-        _check(done)
-        self._answering.begin(peer, frame, self._settled(self._slices.add(member, done)))
+        check_outcomes(done)
+        self._pending_requests.begin(
+            peer, frame, self._settled(self._large_acks.add(consumer, done))
+        )
 
     async def _settled(self, settling: "asyncio.Future[Applied]") -> Acked:
-        settled, late, dying = await settling
-        if dying:
-            await self._bury(dying)
+        settled, late, moving = await settling
+        if moving:
+            await self._move(moving)
         return Acked(settled=settled, late=late)
 
-    def leaves(self, member: ConsumerSession) -> None:
+    def leaves(self, consumer: ConsumerSession) -> None:
         """What it has said is settled before the rest of its rows goes back."""
-        self._slices.hurry(member)
+        self._large_acks.hurry(consumer)
 
     def answer(
-        self, peer: Peer, correlation: int, member: ConsumerSession, done: Sequence[Done]
+        self, peer: Peer, correlation: int, consumer: ConsumerSession, done: Sequence[Done]
     ) -> None:
         """With an answer, once every decision in it is safe."""
-        _check(done)
-        settled, late, dying = self._apply(member, done)
-        if not dying:
+        check_outcomes(done)
+        settled, late, moving = self._apply(consumer, done)
+        if not moving:
             peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
             return
-        task = self._bury(dying)
+        task = self._move(moving)
         gave_up = False
 
         def give_up(error: TernError) -> None:
@@ -107,123 +107,88 @@ class AckHandler:
                 peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
 
         task.add_done_callback(tell)
-        self.waits.watch(task, give_up)
+        self._stuck_requests.watch(task, give_up)
 
     def expire(self, group: ConsumerGroup, lease: int, ranges: list[tuple[int, int]]) -> None:
         """Leased rows whose time is over: kept as dead letters, counted as expired."""
-        pieces = [p for first, end in ranges for p in group.lane.begin_dying(lease, first, end)]
+        pieces = [p for first, end in ranges for p in group.lane.begin_move(lease, first, end)]
         if pieces:
-            self._bury([DeadRows(group, pieces, "expired", expired=True)])
+            self._move([DeadRows(group, pieces, "expired", expired=True)])
 
     def killed(self, group: ConsumerGroup, pieces: Sequence[Piece]) -> None:
         """Rows that were alone with one consumer too many."""
         for piece in pieces:
-            times = deaths(group.lane.losses.rows.get(piece[0]) or 0)
+            times = deaths(group.lane.poison.rows.get(piece[0]) or 0)
             often = "once" if times == 1 else f"{times} times"
             reason = f"its consumer died {often} while handling it"
-            self._bury([DeadRows(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
+            self._move([DeadRows(group, [piece], reason, Why(VANISHED, self._groups.now_ms()))])
 
-    async def bury(self, deaths: list[DeadRows]) -> None:
+    async def move(self, deaths: list[DeadRows]) -> None:
         """Copy rows to the dead letters; raises what kept them from it."""
-        await self._bury(deaths)
+        await self._move(deaths)
+
+    async def wait_for_last_acks(self, within_s: float) -> None:
+        """Consumers that were told of a stop settle what they have done and give back what they
+        have not begun: nobody gets that twice. Those in the middle of something are not waited for.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        busy = [group.lane for group in self._groups if group.consumers]
+        while loop.time() < until and any(lane.leases for lane in busy):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
 
     async def finish(self) -> None:
-        """Wait for what has begun, burials too."""
-        await self._slices.finish()
-        await self._answering.finish()
-        if self._burying:
-            await asyncio.wait(self._burying)
+        """Wait for what has begun, moves to the dead letters too."""
+        await self._large_acks.finish()
+        await self._pending_requests.finish()
+        if self._moving:
+            await asyncio.wait(self._moving)
 
-    def _apply(self, member: ConsumerSession, done: Sequence[Done]) -> Applied:
-        settled = late = 0
-        dying: list[DeadRows] = []
-        touched: dict[int, ConsumerGroup] = {}
-        freed: list[ConsumerGroup] = []
-        noted: dict[ConsumerGroup, list[LaneEvent]] = {}
-        rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
-        now, chance = self._groups.now(), random.random()  # Together they stay one range.
-        for item, acked in _steps(done):
-            group = _group_of(member, item.lease)
-            if group is None or group.deleted or not self._groups.given_out(item.lease):
-                late += sum(end - first for first, end in acked) or item.end - item.first
-                continue
-            lane = group.lane
-            if acked:
-                result = lane.ack_all(item.lease, acked, strict=group.order is not None)
-            elif item.kind == "retry":
-                after = min(max(item.after_ms, -1), AFTER_MAX_MS)
-                rule = rules.get((group, after)) or group.retry_rule(after, chance)
-                rules[group, after] = rule
-                why = self._why(item)
-                result = lane.retry(item.lease, item.first, item.end, rule=rule, now=now, why=why)
-                if result.dying:
-                    reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
-                    dying.append(DeadRows(group, list(result.dying), reason, why))
-                touched[group.id] = group
-            elif item.kind == "back":
-                result = lane.give_back(item.lease, item.first, item.end)
-                touched[group.id] = group
-            else:
-                pieces = lane.begin_dying(item.lease, item.first, item.end)
-                count = sum(end - first for first, end, _ in pieces)
-                settled += count
-                late += item.end - item.first - count
-                if pieces:
-                    dying.append(DeadRows(group, pieces, item.reason, self._why(item)))
-                continue
-            settled += result.settled
-            late += result.late
-            noted.setdefault(group, []).extend(result.changes)
-            if group.order is not None:
-                touched[group.id] = group
-            elif group.full:
-                freed.append(group)
-        for group, changes in noted.items():
-            self._groups.write(group, together(changes))
-        if isolating(member.peer):
-            touched |= {group.id: group for group in groups_of(member.peer)}
+    def _apply(self, consumer: ConsumerSession, done: Sequence[Done]) -> Applied:
+        groups = self._groups
+        moment = SettleMoment(groups.now(), groups.now_ms, random.random(), groups.given_out)
+        found = settle(consumer, done, moment)
+        for group, events in found.events.items():
+            groups.write(group, together(events))
+        touched = found.touched
+        if isolating(consumer.client):
+            touched |= {group.id: group for group in groups_of(consumer.client)}
         for group in touched.values():
-            self._groups.schedule(group)
-            if group.waiters:
-                self._deliverer.feed(group)
-        for group in freed:
+            groups.schedule(group)
+            if group.waiting_pulls:
+                self._pull_handler.feed(group)
+        for group in found.freed:
             self._freed(group)
-        return Applied(settled, late, dying)
+        return Applied(found.settled, found.late, found.moving)
 
     def _freed(self, group: ConsumerGroup) -> None:
         """Something is not in flight any more, and that was waited for."""
         if group.full:
             group.full = False
-            self._deliverer.feed(group)
+            self._pull_handler.feed(group)
 
-    def _why(self, item: Done) -> Why:
-        """What a consumer said, as it is kept."""
-        if item.error is None:
-            return NO_REASON
-        return Why(pack_failure(*item.error), self._groups.now_ms())
-
-    def _bury(self, dying: list[DeadRows]) -> asyncio.Task[None]:
-        async def bury() -> None:
+    def _move(self, moving: list[DeadRows]) -> asyncio.Task[None]:
+        async def move() -> None:
             failed: TernError | None = None
-            for death in dying:
+            for dead in moving:
                 try:
-                    await self._undertaker.bury(death)
+                    await self._dead_letters.move(dead)
                 except TernError as error:
                     failed = failed or error
-                self._groups.schedule(death.group)
-                self._freed(death.group)
-                if death.group.order is not None:  # The next of its key may go now.
-                    self._deliverer.feed(death.group)
+                self._groups.schedule(dead.group)
+                self._freed(dead.group)
+                if dead.group.order is not None:  # The next of its key may go now.
+                    self._pull_handler.feed(dead.group)
             if failed is not None:
                 raise failed
 
-        task = asyncio.get_running_loop().create_task(bury(), name="bury")
-        self._burying.add(task)
-        task.add_done_callback(self._buried)
+        task = asyncio.get_running_loop().create_task(move(), name="dead-letters")
+        self._moving.add(task)
+        task.add_done_callback(self._moved_or_failed)
         return task
 
-    def _buried(self, task: asyncio.Task[None]) -> None:
-        self._burying.discard(task)
+    def _moved_or_failed(self, task: asyncio.Task[None]) -> None:
+        self._moving.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, TernError):
             log.warning("dead letter not stored", reason=error.message)
@@ -231,40 +196,6 @@ class AckHandler:
             log.error("dead letter failed by a bug", error=repr(error))
 
 
-def _check(done: Sequence[Done]) -> None:
-    """Before anything is done: all of it or none."""
-    for item in done:
-        if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
-            raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
-
-
-def groups_of(peer: Peer) -> list[ConsumerGroup]:
+def groups_of(client: ClientState) -> list[ConsumerGroup]:
     """Every group that a connection takes part in."""
-    members: dict[int, ConsumerSession] = peer.attachments.get("members", {})
-    return [group for member in members.values() for group in member.groups]
-
-
-def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:
-    """Verdicts in order; acks of one lease that follow each other are one step, as ranges."""
-    acked: list[tuple[int, int]] = []
-    before: Done | None = None
-    for item in done:
-        if before is not None and (item.kind != "ack" or item.lease != before.lease):
-            yield before, acked
-            acked, before = [], None
-        if item.kind == "ack":
-            acked.append((item.first, item.end))
-            before = item
-        else:
-            yield item, []
-    if before is not None:
-        yield before, acked
-
-
-def _group_of(member: ConsumerSession, lease: int) -> ConsumerGroup | None:
-    """The group that a lease belongs to; its number tells, also when the lease is long gone."""
-    mark = lease & LEASE_GROUP_MASK
-    for group in member.groups:
-        if group.id & LEASE_GROUP_MASK == mark:
-            return group
-    return None
+    return [group for consumer in client.consumers.values() for group in consumer.groups]

@@ -6,16 +6,17 @@ where it came from, how often it was tried and why it was refused as properties 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.failure_notes import Failed, FailureTexts, read_failure
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
-from ternmq.broker.groups.lane import NO_REASON, Why
-from ternmq.broker.groups.lane_event import Piece
+from ternmq.broker.acks.settle import DeadRows
+from ternmq.broker.delivery.failure_texts import FailureTexts
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.failure_notes import Failed, read_failure
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer
 from ternmq.broker.topics import TopicNames
@@ -25,20 +26,8 @@ from ternmq.core.errors import Corrupt, TernError
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
 AGAIN_MS = 5_000
-ERROR_NOTES = ("%error_type", "%error_text", "%error_traceback", "%error_at")
+ERROR_PROPERTIES = ("%error_type", "%error_text", "%error_traceback", "%error_at")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRows:
-    """Rows of a group that are dying, and of what."""
-
-    group: ConsumerGroup
-    pieces: list[Piece]
-    reason: str
-    why: Why = NO_REASON
-    """What the consumer said this time; without it, what was said the time before is kept."""
-    expired: bool = False
 
 
 class DeadLetterWriter:
@@ -51,34 +40,34 @@ class DeadLetterWriter:
         groups: ConsumerGroups,
         committer: Committer,
         clock: Clock,
-        writer: InternalProducer,
-        board: FailureTexts,
+        internal_producer: InternalProducer,
+        failure_texts: FailureTexts,
     ) -> None:
-        self._board = board
-        self._writer = writer
+        self._failure_texts = failure_texts
+        self._internal_producer = internal_producer
         self._topics = topics
         self._groups = groups
         self._committer = committer
         self._clock = clock
 
-    async def bury(self, death: DeadRows) -> None:
+    async def move(self, dead: DeadRows) -> None:
         """Copy, wait until the copies are safe, then mark the originals dead, safely.
 
         What cannot be copied waits a moment and comes again; the first failure is raised.
         """
         failed: TernError | None = None
-        group = death.group
-        for first, end, attempt in death.pieces:
+        group = dead.group
+        for first, end, attempt in dead.pieces:
             for at in range(first, end, ROWS_AT_ONCE):
                 stop = min(end, at + ROWS_AT_ONCE)
                 try:
-                    await self._copy(death, at, stop, attempt)
+                    await self._copy(dead, at, stop, attempt)
                 except TernError as error:
                     failed = failed or error
                     after = self._groups.now() + AGAIN_MS
-                    self._groups.write(group, group.lane.survived(at, stop, due=after))
+                    self._groups.write(group, group.lane.move_failed(at, stop, due=after))
                     continue
-                changes = group.lane.died(at, stop, expired=death.expired)
+                changes = group.lane.moved(at, stop, expired=dead.expired)
                 if group.order is not None:
                     group.order.apply(changes, group.lane)
                 records = [self._groups.to_record(group, change) for change in changes]
@@ -89,32 +78,36 @@ class DeadLetterWriter:
         if failed is not None:
             raise failed
 
-    async def _copy(self, death: DeadRows, first: int, end: int, attempt: int) -> None:
-        group = death.group
+    async def _copy(self, dead: DeadRows, first: int, end: int, attempt: int) -> None:
+        group = dead.group
         letters: list[Outgoing] = []
-        errors = await self._errors(death, first, end)
+        errors = await self._errors(dead, first, end)
         at = first
         while at < end:
-            entry, view = await self._writer.look(group.topic_id, at)
+            entry, view = await self._internal_producer.look(group.topic_id, at)
             stop = min(end, entry.base_sequence + entry.count)
             for sequence in range(at, stop):
                 row = sequence - entry.base_sequence
-                letter = self._letter(group, view, row, attempt, death.reason)
+                letter = self._letter(group, view, row, attempt, dead.reason)
                 letters.append(with_error(letter, errors.get(sequence)))
             at = stop
         topic = await self._topics.dead_letters_of(group.name)
-        await self._writer.store(topic, letters)
+        await self._internal_producer.store(topic, letters)
 
-    async def _errors(self, death: DeadRows, first: int, end: int) -> dict[int, Failed]:
+    async def _errors(self, dead: DeadRows, first: int, end: int) -> dict[int, Failed]:
         """The last error of each row, as far as it is known."""
-        if death.why.text:
-            said = read_failure(death.why.text, death.why.at_ms)
-            return dict.fromkeys(range(first, end), said) if said is not None else {}
-        notes = death.group.lane.notes.overlap(first, end)
-        known = await self._board.read({note for _, _, note in notes}) if notes else {}
+        if dead.why.text:
+            failed = read_failure(dead.why.text, dead.why.at_ms)
+            return dict.fromkeys(range(first, end), failed) if failed is not None else {}
+        failure_notes = dead.group.lane.failure_notes.overlap(first, end)
+        known = (
+            await self._failure_texts.read({note for _, _, note in failure_notes})
+            if failure_notes
+            else {}
+        )
         return {
             sequence: known[note]
-            for a, b, note in notes
+            for a, b, note in failure_notes
             if note in known
             for sequence in range(a, b)
         }
@@ -157,7 +150,9 @@ class DeadLetterWriter:
 
 def with_error(letter: Outgoing, failed: Failed | None) -> Outgoing:
     """A letter keeps the last error besides the reason; an older one of an earlier death goes."""
-    notes = {n: v for n, v in (letter.properties or {}).items() if n not in ERROR_NOTES}
+    failure_notes = {
+        n: v for n, v in (letter.properties or {}).items() if n not in ERROR_PROPERTIES
+    }
     if failed is not None:
-        notes |= dict(zip(ERROR_NOTES, failed, strict=True))
-    return replace(letter, properties=notes)
+        failure_notes |= dict(zip(ERROR_PROPERTIES, failed, strict=True))
+    return replace(letter, properties=failure_notes)

@@ -1,4 +1,4 @@
-"""Requests that fail many rows, settled a slice at a time, so that they hold up nobody else.
+"""Large acks: requests that fail many rows, settled a slice at a time to keep the loop free.
 
 Such a request is milliseconds of work, and a storm of failures is thousands of them. They wait in
 one line; a slice is settled in one turn of the loop, and then the loop is free for as long as that
@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ternmq.broker.acks.dead_letters import DeadRows
-from ternmq.broker.groups.groups import ConsumerSession
+from ternmq.broker.acks.settle import DeadRows
+from ternmq.broker.groups.consumer_group import ConsumerSession
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.pull import Done
@@ -28,18 +28,18 @@ class Applied(NamedTuple):
 
     settled: int
     late: int
-    dying: list[DeadRows]
+    moving: list[DeadRows]
 
 
 class _LargeAck:
     """A request in line."""
 
-    __slots__ = ("applied", "done", "finished", "member")
+    __slots__ = ("applied", "consumer", "done", "finished")
 
     def __init__(
-        self, member: ConsumerSession, done: Sequence[Done], finished: "asyncio.Future[Applied]"
+        self, consumer: ConsumerSession, done: Sequence[Done], finished: "asyncio.Future[Applied]"
     ) -> None:
-        self.member = member
+        self.consumer = consumer
         self.done = done
         self.applied = Applied(0, 0, [])
         self.finished = finished
@@ -53,18 +53,18 @@ class LargeAcks:
         self._line: deque[_LargeAck] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, member: ConsumerSession, done: Sequence[Done]) -> "asyncio.Future[Applied]":
+    def add(self, consumer: ConsumerSession, done: Sequence[Done]) -> "asyncio.Future[Applied]":
         """Settle these in time."""
         loop = asyncio.get_running_loop()
-        large = _LargeAck(member, done, loop.create_future())
+        large = _LargeAck(consumer, done, loop.create_future())
         self._line.append(large)
         if self._task is None:
             self._task = loop.create_task(self._work(), name="slices")
         return large.finished
 
-    def hurry(self, member: ConsumerSession) -> None:
+    def hurry(self, consumer: ConsumerSession) -> None:
         """Settle what a consumer has in line now: it is about to leave."""
-        for large in [each for each in self._line if each.member is member]:
+        for large in [each for each in self._line if each.consumer is consumer]:
             self._line.remove(large)
             self._step(large, len(large.done))
 
@@ -87,7 +87,7 @@ class LargeAcks:
     def _step(self, large: _LargeAck, count: int) -> bool:
         """Settle that many; was it the last?"""
         try:
-            applied = self._apply(large.member, large.done[:count])
+            applied = self._apply(large.consumer, large.done[:count])
         except Exception as bug:  # What was not settled comes again when its lease is over.
             log.exception("settling failed by a bug")
             error = bug if isinstance(bug, TernError) else TernError("settling failed by a bug")
@@ -97,7 +97,7 @@ class LargeAcks:
         large.applied = Applied(
             so_far.settled + applied.settled,
             so_far.late + applied.late,
-            so_far.dying + applied.dying,
+            so_far.moving + applied.moving,
         )
         if large.done:
             return False

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
 from ternmq.broker.limits.send_limits import GATES_MAX, Gates
 from ternmq.broker.limits.token_bucket import Gate
 from ternmq.broker.limits.traffic import TrafficCounters
-from ternmq.discovery.app_limits import consume_limit
-from ternmq.rpc.peer import Peer
+from ternmq.discovery.hidden_topics import consume_limit
 from ternmq.wire.messages.groups import GroupSettings
 from ternmq.wire.messages.topics import Topic
 
+_APP_PREFIX = consume_limit("")
 LEASES_MAX = 100_000
 """Leases of one lane at a time, whatever its settings say: each costs memory and a deadline."""
 
@@ -40,62 +40,62 @@ class PullAllowance(NamedTuple):
 
 
 class ConsumeLimits:
-    """Asked by the deliverer."""
+    """Asked by `PullHandler` for every pull and group."""
 
     def __init__(
         self,
         *,
         find: Callable[[str], Topic | None],
-        figures: TrafficCounters,
+        traffic: TrafficCounters,
         now: Callable[[], float],
     ) -> None:
         self._find = find
-        self._figures = figures
+        self._traffic = traffic
         self._now = now
         self._apps = Gates(now)
         self._groups: dict[tuple[str, str], Gate] = {}
 
-    def room(
-        self, group: ConsumerGroup, member: ConsumerSession, rows_max: int, size_max: int
+    def allowance(
+        self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int
     ) -> PullAllowance:
         """How much of what is wanted this consumer may get of this group."""
         settings = group.settings
         rows = rows_max
-        if settings.paused_sessions and pauses(settings, member):
+        if settings.paused_sessions and pauses(settings, consumer):
             return PullAllowance(0, 0, "this consumer is paused", alone=True)
         if settings.in_flight_max or len(group.lane.leases) >= LEASES_MAX:
-            rows = min(rows, self._group_room(group, member))
+            rows = min(rows, self._group_room(group, consumer))
             if rows <= 0:
                 group.full = True
                 return PullAllowance(0, 0, "too many messages of the group are in flight")
         if settings.consumer_in_flight_max:
-            rows = min(rows, settings.consumer_in_flight_max - held_by(group, member))
+            rows = min(rows, settings.consumer_in_flight_max - held_by(group, consumer))
             if rows <= 0:
                 group.full = True
                 return PullAllowance(
                     0, 0, "too many messages of this consumer are in flight", alone=True
                 )
         own = self._gate(group) if settings.rate or settings.bytes_rate else None
-        app = self._apps.of(self._find(app_limit_name(member.peer)))
+        app = self._apps.of(self._find(_APP_PREFIX + _app(consumer)))
         if own is None and app is None:
             return PullAllowance(rows, size_max)
         return self._below(own, app, rows, size_max)
 
     def took(
-        self, group: ConsumerGroup, member: ConsumerSession, rows: int, slices: list[Slice]
+        self, group: ConsumerGroup, consumer: ConsumerSession, rows: int, slices: list[Slice]
     ) -> None:
         """Rows were handed out; of a batch that was cut only the part counts."""
         stored = sum(piece.entry.count for piece in slices)
         size = sum(piece.entry.size for piece in slices) * rows // max(1, stored)
-        self._figures.handed_out(group.id, rows, size)
+        self._traffic.handed_out(group.id, rows, size)
         if group.settings.rate or group.settings.bytes_rate:
             self._gate(group).take(rows, size)
-        app = self._apps.of(self._find(app_limit_name(member.peer)))
+        app = self._apps.of(self._find(_APP_PREFIX + _app(consumer)))
         if app is not None:
             app.take(rows, size)
 
     def forget(self, group: ConsumerGroup) -> None:
-        self._figures.forget_group(group.id)
+        self._traffic.forget_group(group.id)
         self._groups.pop(_line(group), None)
 
     def _below(self, own: Gate | None, app: Gate | None, rows: int, size: int) -> PullAllowance:
@@ -113,11 +113,11 @@ class ConsumeLimits:
             rows, size = app.room(rows, size)
         return PullAllowance(rows, size)
 
-    def _group_room(self, group: ConsumerGroup, member: ConsumerSession) -> int:
+    def _group_room(self, group: ConsumerGroup, consumer: ConsumerSession) -> int:
         """A group's lanes beside one topic count together."""
         if len(group.lane.leases) >= LEASES_MAX:
             return 0
-        lanes = [other.lane for other in member.groups if _line(other) == _line(group)]
+        lanes = [other.lane for other in consumer.groups if _line(other) == _line(group)]
         return group.settings.in_flight_max - sum(lane.in_flight() for lane in lanes)
 
     def _gate(self, group: ConsumerGroup) -> Gate:
@@ -131,23 +131,19 @@ class ConsumeLimits:
         return gate
 
 
-def pauses(settings: GroupSettings, member: ConsumerSession) -> bool:
+def pauses(settings: GroupSettings, consumer: ConsumerSession) -> bool:
     """Is this one consumer paused?"""
-    return member.session.hex() in settings.paused_sessions
+    return consumer.session.hex() in settings.paused_sessions
 
 
-def held_by(group: ConsumerGroup, member: ConsumerSession) -> int:
+def held_by(group: ConsumerGroup, consumer: ConsumerSession) -> int:
     leases = group.lane.leases.values()
-    return sum(lease.rows.count for lease in leases if lease.owner == member.id)
+    return sum(lease.rows.count for lease in leases if lease.owner == consumer.id)
 
 
-def app_limit_name(peer: Peer) -> str:
-    """Worked out once for each connection."""
-    name: str | None = peer.attachments.get("consume_limit")
-    if name is None:
-        name = consume_limit(peer.hello.app if peer.hello else "")
-        peer.attachments["consume_limit"] = name
-    return name
+def _app(consumer: ConsumerSession) -> str:
+    hello = consumer.peer.hello
+    return hello.app if hello else ""
 
 
 def _line(group: ConsumerGroup) -> tuple[str, str]:

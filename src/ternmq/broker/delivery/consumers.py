@@ -1,4 +1,4 @@
-"""Who consumes: joining, renewing and leaving a group, and what a lost connection means.
+"""JOIN, RENEW and LEAVE: consumers of groups, and what a lost connection means for their rows.
 
 A consumer that leaves gives its rows back at once. One whose connection is lost keeps them for a
 grace period: if it comes back in time it presents its leases and goes on, else the rows go to
@@ -9,28 +9,25 @@ is answered (Q4, D9).
 import asyncio
 from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, client_state
 from ternmq.broker.groups.filter import Filter, filter_text, parse_filter
-from ternmq.broker.groups.groups import (
-    LEASE_GROUP_MASK,
-    ConsumerGroup,
-    ConsumerGroups,
-    ConsumerSession,
-)
+from ternmq.broker.groups.groups import LEASE_GROUP_MASK, ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import TopicNames, lane_topic
-from ternmq.core.clock import Clock
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import BadRequest, FilterConflict, GroupNotFound, OverLimit, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.hidden_topics import lane_topic
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.groups import Start
@@ -41,7 +38,17 @@ log = get_logger()
 
 TOPICS_MAX = 1_000
 LEASES_MAX = 100_000  # Named in one request.
-MEMBERS_MAX = 1_000  # Of one connection.
+CONSUMERS_MAX = 1_000  # Of one connection.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """How long consumers keep rows."""
+
+    lease_ms: int
+    """Without a word of the consumer."""
+    grace_ms: int
+    """After its connection is lost."""
 
 
 class Consumers:
@@ -55,19 +62,17 @@ class Consumers:
         directory: Directory,
         consume: ConsumeLog,
         committer: Committer,
-        deliverer: PullHandler,
-        clock: Clock,
+        pull_handler: PullHandler,
+        leases: LeaseTimes,
     ) -> None:
         self._groups = groups
         self._topics = topics
         self._directory = directory
         self._consume = consume
         self._committer = committer
-        self._deliverer = deliverer
-        self._clock = clock
+        self._pull_handler = pull_handler
+        self._leases = leases
         self._making: dict[tuple[int, str], asyncio.Lock] = {}
-        self.lease_ms = 60_000
-        self.grace_ms = 5_000
 
     async def join(self, peer: Peer, request: Join) -> Joined:
         """Take part in a group on one or several topics (R24)."""
@@ -77,8 +82,8 @@ class Consumers:
             raise BadRequest(f"a consumer takes 1 to {TOPICS_MAX} topics, not {len(names)}")
         if request.attempts_max is not None and not 0 <= request.attempts_max <= ATTEMPTS_MAX:
             raise BadRequest(f"attempts_max must be 0 (no limit) to {ATTEMPTS_MAX}")
-        if len(members_of(peer)) >= MEMBERS_MAX:
-            raise OverLimit(f"this client has {MEMBERS_MAX} consumers already")
+        if len(client_state(peer).consumers) >= CONSUMERS_MAX:
+            raise OverLimit(f"this client has {CONSUMERS_MAX} consumers already")
         topics = [await self._topics.get_or_create(name) for name in names]
         for topic in topics:
             self._topics.check_app(topic, peer)
@@ -97,34 +102,43 @@ class Consumers:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
             agree(group, wanted, request.ordered)
         session = peer.hello.session if peer.hello else bytes(16)
-        member = ConsumerSession(self._groups.new_ticket(), peer, session, self._clock.now_ms())
-        member.groups = [group for group, _ in made]
-        member.picks = request.picks
+        client = client_state(peer)
+        consumer = ConsumerSession(
+            self._groups.new_ticket(), peer, client, session, self._groups.now_ms()
+        )
+        consumer.groups = [group for group, _ in made]
+        consumer.picks = request.picks
         check_leases(request.held)
+        kept = self._take_part(consumer, request)
+        client.consumers[consumer.id] = consumer
+        if peer.closed:
+            self.lost(peer)
+        return Joined(
+            subscription=consumer.id,
+            topics=topics,
+            new=[new for _, new in made[: len(topics)]],
+            kept=kept,
+            lease_ms=self._leases.lease_ms,
+        )
+
+    def _take_part(self, consumer: ConsumerSession, request: Join) -> list[int]:
+        """The consumer is there for its groups; returns the leases that it still has."""
+        session = consumer.session
         held: dict[int, list[int]] = {}
         for lease in request.held:
             held.setdefault(lease & LEASE_GROUP_MASK, []).append(lease)
         kept: list[int] = []
-        deadline = self._groups.now() + self.lease_ms
-        for group in member.groups:
-            group.members[member.id] = member
+        deadline = self._groups.now() + self._leases.lease_ms
+        for group in consumer.groups:
+            group.consumers[consumer.id] = consumer
             if not request.ordered:  # Nobody has to wait for order's sake.
-                group.lane.orphan(0, self._groups.now() + self.grace_ms)
+                group.lane.orphan(0, self._groups.now() + self._leases.grace_ms)
             adopt = group.lane.adopt
             mine = held.get(group.id & LEASE_GROUP_MASK, ())
-            kept += [x for x in mine if adopt(x, session, member.id, deadline)]
-            group.lane.came_back(session, self._groups.now() + self.grace_ms)
+            kept += [x for x in mine if adopt(x, session, consumer.id, deadline)]
+            group.lane.came_back(session, self._groups.now() + self._leases.grace_ms)
             self._groups.schedule(group)
-        members_of(peer)[member.id] = member
-        if peer.closed:
-            self.lost(peer)
-        return Joined(
-            subscription=member.id,
-            topics=topics,
-            new=[new for _, new in made[: len(topics)]],
-            kept=kept,
-            lease_ms=self.lease_ms,
-        )
+        return kept
 
     async def open_lane(self, topic: Topic, group: str) -> Topic:
         """The group's private lane beside a topic; consumers that are there take part at once."""
@@ -138,11 +152,11 @@ class Consumers:
                 private.settings = public.settings
                 record = self._groups.settings_record(private, public.settings)
                 self._committer.progress(record)
-            for member in public.members.values():
-                if member.id not in private.members:
-                    private.members[member.id] = member
-                    member.groups.append(private)
-                    self._deliverer.also(member, private)
+            for consumer in public.consumers.values():
+                if consumer.id not in private.consumers:
+                    private.consumers[consumer.id] = consumer
+                    consumer.groups.append(private)
+                    self._pull_handler.also(consumer, private)
         return lane
 
     async def _bind_attempts(self, groups: list[ConsumerGroup], attempts_max: int | None) -> None:
@@ -172,7 +186,7 @@ class Consumers:
             group_id = await self._directory.group_id(topic.id, name)
             lane = Lane(await resolve(self._consume, topic.id, start))
             lane.grow(self._consume.bounds(topic.id)[1])
-            group = ConsumerGroup(group_id, name, topic.id, topic.name, self._clock.now_ms(), lane)
+            group = ConsumerGroup(group_id, name, topic.id, topic.name, self._groups.now_ms(), lane)
             await self._committer.decide([self._groups.birth_record(group)])
             lane.grow(self._consume.bounds(topic.id)[1])
             current = self._topics.find(topic.name)
@@ -195,17 +209,17 @@ class Consumers:
             if not lock.locked() and self._making.get((topic_id, name)) is lock:
                 del self._making[topic_id, name]
 
-    def renew(self, member: ConsumerSession, request: Renew) -> Renewed:
+    def renew(self, consumer: ConsumerSession, request: Renew) -> Renewed:
         """The consumer still works on these; answers which ones it has lost."""
         leases = request.leases
-        deadline = self._groups.now() + self.lease_ms
+        deadline = self._groups.now() + self._leases.lease_ms
         check_leases(leases)
         check_leases(request.started)
-        homes = {group.id & LEASE_GROUP_MASK: group for group in member.groups}
+        homes = {group.id & LEASE_GROUP_MASK: group for group in consumer.groups}
         lost: list[int] = []
         for lease in leases:
             group = homes.get(lease & LEASE_GROUP_MASK)
-            if group is None or not group.lane.renew(lease, member.id, deadline):
+            if group is None or not group.lane.renew(lease, consumer.id, deadline):
                 lost.append(lease)
         for lease, first, end in request.started:
             group = homes.get(lease & LEASE_GROUP_MASK)
@@ -213,33 +227,33 @@ class Consumers:
                 group.lane.start_rows(lease, first, end)
         return Renewed(lost=lost)
 
-    def leave(self, peer: Peer, member: ConsumerSession) -> None:
+    def leave(self, peer: Peer, consumer: ConsumerSession) -> None:
         """Everything un-acked is ready for others at once."""
-        members_of(peer).pop(member.id, None)
-        self._deliverer.forget(member)
-        for group in member.groups:
-            group.members.pop(member.id, None)
-            self._end_pause(group, member)
-            self._groups.write(group, group.lane.release(member.id))
-            self._deliverer.feed(group)
+        client_state(peer).consumers.pop(consumer.id, None)
+        self._pull_handler.forget(consumer)
+        for group in consumer.groups:
+            group.consumers.pop(consumer.id, None)
+            self._end_pause(group, consumer)
+            self._groups.write(group, group.lane.release(consumer.id))
+            self._pull_handler.feed(group)
 
-    def _end_pause(self, group: ConsumerGroup, member: ConsumerSession) -> None:
+    def _end_pause(self, group: ConsumerGroup, consumer: ConsumerSession) -> None:
         """A pause of one consumer ends with its session."""
-        left = [x for x in group.settings.paused_sessions if x != member.session.hex()]
+        left = [x for x in group.settings.paused_sessions if x != consumer.session.hex()]
         if len(left) < len(group.settings.paused_sessions):
             group.settings = msgspec.structs.replace(group.settings, paused_sessions=left)
             self._committer.progress(self._groups.settings_record(group, group.settings))
 
     def lost(self, peer: Peer) -> None:
         """The connection is gone; its consumers have a grace period to come back."""
-        deadline = self._groups.now() + self.grace_ms
-        for member in members_of(peer).values():
-            self._deliverer.forget(member)
-            for group in member.groups:
-                group.members.pop(member.id, None)
-                group.lane.orphan(member.id, deadline)
+        deadline = self._groups.now() + self._leases.grace_ms
+        for consumer in client_state(peer).consumers.values():
+            self._pull_handler.forget(consumer)
+            for group in consumer.groups:
+                group.consumers.pop(consumer.id, None)
+                group.lane.orphan(consumer.id, deadline)
                 self._groups.schedule(group)
-        members_of(peer).clear()
+        client_state(peer).consumers.clear()
 
 
 def check_leases(leases: Sized) -> None:
@@ -249,7 +263,7 @@ def check_leases(leases: Sized) -> None:
 
 def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
     """All consumers of a group see the same messages in the same way."""
-    if group.members:
+    if group.consumers:
         if filter_text(group.filter) != filter_text(wanted):
             raise FilterConflict(
                 f"group {group.name!r} on {group.topic!r} has consumers with "
@@ -272,9 +286,3 @@ def agree(group: ConsumerGroup, wanted: Filter | None, ordered: bool) -> None:
         group.ranks = None
     group.filter = wanted
     group.order = KeyOrder(group.lane) if ordered else None
-
-
-def members_of(peer: Peer) -> dict[int, ConsumerSession]:
-    """The consumers of one connection, by subscription."""
-    found: dict[int, ConsumerSession] = peer.attachments.setdefault("members", {})
-    return found

@@ -71,7 +71,7 @@ class Envelopes:
             selection=selection,
             attempts=attempts,
             batch_size=len(batch),
-            errors=self._said(piece),
+            errors=self._errors_of(piece),
             flags=flags,
         )
         return [head, batch]
@@ -86,10 +86,10 @@ class Envelopes:
             stored_at_ms=entry.stored_at_ms,
             ranges=selection,
             attempts=attempts if attempts and max(attempts) > 1 else [],
-            errors=list(self._said(piece)),
+            errors=list(self._errors_of(piece)),
         )
 
-    def _said(self, piece: Slice) -> Sequence[ErrorRow]:
+    def _errors_of(self, piece: Slice) -> Sequence[ErrorRow]:
         """Why rows of this batch failed; the ranges of errors do not overlap."""
         if not self._errors:
             return ()

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ternmq.batch.envelope import ErrorRow
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import FailureNote
-from ternmq.broker.groups.groups import ConsumerGroup
 from ternmq.storage.consume.entry import ConsumeEntry
 
 
@@ -29,14 +29,14 @@ class Handout(NamedTuple):
     lease: int
     slices: list[Slice]
     alone: bool = False
-    """A suspect (see `isolate`): its consumer holds nothing else."""
-    notes: Sequence[tuple[int, int, FailureNote]] = ()
+    """A suspect (see `poison_isolation`): its consumer holds nothing else."""
+    failure_notes: Sequence[tuple[int, int, FailureNote]] = ()
     """Where it says why rows failed before."""
     errors: Sequence[ErrorRow] = ()
     """The same, read."""
 
     def failures(self) -> set[FailureNote]:
-        return {note for _, _, note in self.notes}
+        return {note for _, _, note in self.failure_notes}
 
 
 NOBODY: tuple[None, int, int] = (None, 0, 0)

@@ -7,10 +7,11 @@ damaged is counted as expired, row by row, and said so; its neighbours are not t
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -23,6 +24,19 @@ log = get_logger()
 SCAN_ROWS = 50_000  # How far is looked in one go.
 SCAN_SIZE = 4 * MIB
 AGAIN_S = 1.0
+
+
+class Lookup(Protocol):
+    """What pickers ask about stored batches; None always means: not now, the group is fed again."""
+
+    def entries(
+        self, group: ConsumerGroup, sequence: int, *, rows_max: int = ..., size_max: int = ...
+    ) -> list[ConsumeEntry] | None: ...
+
+    def view(self, group: ConsumerGroup, entry: ConsumeEntry) -> BatchView | None: ...
+
+    def feed_soon(self, group: ConsumerGroup) -> None:
+        """Serve the waiting pulls of a group once more, in the next turn of the loop."""
 
 
 class BatchLookup:
@@ -63,7 +77,7 @@ class BatchLookup:
         self._loop.call_soon(self._feed, group)
 
     def view(self, group: ConsumerGroup, entry: ConsumeEntry) -> BatchView | None:
-        """A batch to look into; None where it has to be read first (then `feed` comes again)."""
+        """A batch to look into; None where it has to be read first (the group is fed again)."""
         try:
             batches = self._fetcher.now([entry])
             if batches is not None:
@@ -78,7 +92,7 @@ class BatchLookup:
     async def _read_ahead(self, group: ConsumerGroup, entry: ConsumeEntry) -> None:
         try:
             self._fetcher.keep(entry, (await self._fetcher.later([entry]))[0])
-        except Unavailable:  # Not lost: another member of the broker group has it.
+        except Unavailable:  # Not lost: another server of the broker group has it.
             self._loop.call_later(AGAIN_S, self._feed, group)
             return
         except TernError as error:

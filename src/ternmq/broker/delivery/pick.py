@@ -7,20 +7,17 @@ group the first unsettled row of each key. Positions or batches that are not in 
 a thread, and the group is fed again when they are there.
 """
 
-from collections.abc import Callable
-
 from ternmq.broker.delivery.handout import NOBODY, Handout, Slice, clipped, sequences_of
-from ternmq.broker.delivery.lookup import BatchLookup, passing
+from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.delivery.pick_by_priority import PriorityPicker
-from ternmq.broker.delivery.pick_ordered import OrderedPicker
+from ternmq.broker.delivery.pick_ordered import HeldSlots, OrderedPicker
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
 from ternmq.broker.groups.failure_notes import NOTES_PER_PULL, FailureNote
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent, Piece
 from ternmq.broker.groups.lease import Lease
-from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
-from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
@@ -33,33 +30,32 @@ class RowPicker:
         self,
         *,
         groups: ConsumerGroups,
-        consume: ConsumeLog,
-        fetcher: Fetcher,
+        lookup: Lookup,
         lease_ms: int,
-        feed: Callable[[ConsumerGroup], None],
+        held_slots: HeldSlots,
     ) -> None:
         self._groups = groups
         self._lease_ms = lease_ms
-        self._looker = BatchLookup(groups=groups, consume=consume, fetcher=fetcher, feed=feed)
-        self._heads = OrderedPicker(groups=groups, looker=self._looker)
-        self._ranking = PriorityPicker(groups=groups, looker=self._looker)
+        self._lookup = lookup
+        self._ordered_picker = OrderedPicker(groups=groups, lookup=lookup, held_slots=held_slots)
+        self._priority_picker = PriorityPicker(groups=groups, lookup=lookup)
 
     def take(
-        self, group: ConsumerGroup, member: ConsumerSession, rows_max: int, size_max: int
+        self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
         """Lease rows of one group; returns them with how many rows and bytes they are."""
         if group.settings.paused or group.halted:
             return NOBODY
         lane = group.lane
         if group.order is not None:
-            again, slices = self._heads.take(group, group.order, rows_max, size_max)
+            again, slices = self._ordered_picker.take(group, group.order, rows_max, size_max)
             if not again:
                 return NOBODY
-            lease = self._lease(group, member)
+            lease = self._lease(group, consumer)
             changes = [lane.hand_out(lease, again, lane.next)]
             return self._handed_out(group, lease, slices, changes)
         if group.settings.priority:
-            return self._take_by_priority(group, member, rows_max, size_max)
+            return self._take_by_priority(group, consumer, rows_max, size_max)
         again, slices = [], []
         if lane.returned.count:
             share = rows_max if lane.end == lane.next else max(1, rows_max // 2)
@@ -75,9 +71,9 @@ class RowPicker:
         if not slices:
             if new_end > lane.next:  # Everything that was looked at is filtered.
                 self._groups.write(group, lane.pass_over([(lane.next, new_end)], new_end))
-                self._looker.feed_soon(group)
+                self._lookup.feed_soon(group)
             return NOBODY
-        lease = self._lease(group, member)
+        lease = self._lease(group, consumer)
         if group.filter is None:
             changes = [lane.hand_out(lease, again, new_end)]
         else:
@@ -85,23 +81,23 @@ class RowPicker:
         return self._handed_out(group, lease, slices, changes)
 
     def _take_by_priority(
-        self, group: ConsumerGroup, member: ConsumerSession, rows_max: int, size_max: int
+        self, group: ConsumerGroup, consumer: ConsumerSession, rows_max: int, size_max: int
     ) -> tuple[Handout | None, int, int]:
-        ranks = self._ranking.of(group)
+        ranks = self._priority_picker.of(group)
         again, slices = self._slices(group, ranks.pick(rows_max), size_max)
         if not again:
             return NOBODY
         ranks.handed_out(again)
-        lease = self._lease(group, member)
+        lease = self._lease(group, consumer)
         changes = [group.lane.hand_out(lease, again, group.lane.next)]
         return self._handed_out(group, lease, slices, changes)
 
-    def take_suspect(self, group: ConsumerGroup, member: ConsumerSession) -> Handout | None:
+    def take_suspect(self, group: ConsumerGroup, consumer: ConsumerSession) -> Handout | None:
         """Lease one row that may have killed consumers, alone."""
         lane, order = group.lane, group.order
         piece = lane.suspect()
         if order is not None:
-            head = order.suspect(lane.losses.suspects)
+            head = order.suspect(lane.poison.suspects)
             piece = None if head is None else (head, head + 1, lane.returned.get(head) or 1)
         if piece is None:
             return None
@@ -110,13 +106,13 @@ class RowPicker:
             return None  # Gone from the log (and counted), or being read.
         if order is not None:
             order.take_one(piece[0])
-        lease = self._lease(group, member)
+        lease = self._lease(group, consumer)
         changes = [lane.hand_out(lease, again, lane.next)]
         return self._handed_out(group, lease, slices, changes)[0]._replace(alone=True)
 
-    def _lease(self, group: ConsumerGroup, member: ConsumerSession) -> Lease:
+    def _lease(self, group: ConsumerGroup, consumer: ConsumerSession) -> Lease:
         until = self._groups.now() + self._lease_ms
-        return Lease(self._groups.new_lease(group), member.session, member.id, until)
+        return Lease(self._groups.new_lease(group), consumer.session, consumer.id, until)
 
     def _handed_out(
         self, group: ConsumerGroup, lease: Lease, slices: list[Slice], changes: list[LaneEvent]
@@ -124,12 +120,12 @@ class RowPicker:
         self._groups.write(group, changes)
         self._groups.wake(group, lease.deadline)
         size = sum(piece.entry.size for piece in slices)
-        notes: list[tuple[int, int, FailureNote]] = []
-        if group.lane.notes.count:
+        failure_notes: list[tuple[int, int, FailureNote]] = []
+        if group.lane.failure_notes.count:
             for first, end, attempt in lease.rows:
                 if attempt > 1:
-                    notes += group.lane.notes.overlap(first, end)
-        return Handout(group, lease.id, slices, notes=notes), lease.rows.count, size
+                    failure_notes += group.lane.failure_notes.overlap(first, end)
+        return Handout(group, lease.id, slices, failure_notes=failure_notes), lease.rows.count, size
 
     def _take_matching(
         self, group: ConsumerGroup, rows_max: int, size_max: int
@@ -139,7 +135,7 @@ class RowPicker:
         assert wanted is not None
         at, size = lane.next, 0
         slices: list[Slice] = []
-        for entry in self._looker.entries(group, at) or ():
+        for entry in self._lookup.entries(group, at) or ():
             base, end = entry.base_sequence, min(entry.base_sequence + entry.count, lane.end)
             if base > at:
                 if at > lane.next:
@@ -149,7 +145,7 @@ class RowPicker:
             if wanted.may_match(entry.tag_bloom):
                 if slices and size + entry.size > size_max:
                     break
-                view = self._looker.view(group, entry)
+                view = self._lookup.view(group, entry)
                 if view is None:
                     break
                 rows = clipped(passing(group, view), at - base, end - base, rows_max)
@@ -171,7 +167,7 @@ class RowPicker:
         consumer that came to stand within a batch would get small answers ever after.
         """
         lane, enough = group.lane, rows_max // 2
-        entries = self._looker.entries(group, lane.next, rows_max=rows_max, size_max=size_max)
+        entries = self._lookup.entries(group, lane.next, rows_max=rows_max, size_max=size_max)
         if entries is None:
             return lane.next, []
         if not entries:
@@ -216,14 +212,14 @@ class RowPicker:
         size = noted = 0
         for first, end, attempt in self._sifted(group, pieces):
             at = first
-            if group.lane.notes.count:
-                noted += len(group.lane.notes.overlap(first, end))
+            if group.lane.failure_notes.count:
+                noted += len(group.lane.failure_notes.overlap(first, end))
                 if taken and noted > NOTES_PER_PULL:
                     break
             while at < end:
                 entry: ConsumeEntry | None = slices[-1].entry if slices else None
                 if entry is None or not 0 <= at - entry.base_sequence < entry.count:
-                    entries = self._looker.entries(group, at, rows_max=1, size_max=1)
+                    entries = self._lookup.entries(group, at, rows_max=1, size_max=1)
                     if entries is None:
                         return taken, slices
                     entry = entries[0] if entries and entries[0].base_sequence < end else None
@@ -253,7 +249,7 @@ class RowPicker:
         for first, end, attempt in pieces:
             at = first
             while at < min(end, group.unsifted):
-                entries = self._looker.entries(group, at, rows_max=1, size_max=1)
+                entries = self._lookup.entries(group, at, rows_max=1, size_max=1)
                 if entries is None:
                     return kept
                 base = entries[0].base_sequence if entries else end
@@ -261,7 +257,7 @@ class RowPicker:
                     kept.append((at, min(base, end), attempt))
                     at = base
                     continue
-                view = self._looker.view(group, entries[0])
+                view = self._lookup.view(group, entries[0])
                 if view is None:
                     return kept
                 stop = min(end, base + entries[0].count)
@@ -269,7 +265,7 @@ class RowPicker:
                 kept += [(a, b, attempt) for a, b in fine.overlap(at, stop)]
                 for a, b in fine.gaps(at, stop):
                     self._groups.write(group, group.lane.filter_out(a, b))
-                    self._looker.feed_soon(group)
+                    self._lookup.feed_soon(group)
                 at = stop
             if at < end:
                 kept.append((at, end, attempt))

@@ -1,10 +1,11 @@
 """Getting to know priorities: looks into batches ahead and keeps the ranks of each group.
 
-Batches that are not in memory are read by a thread, and the group is fed again (see `looking`).
+Batches that are not in memory are read by a thread, and the group is fed again (see `lookup`).
 """
 
-from ternmq.broker.delivery.lookup import BatchLookup, passing
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.delivery.lookup import Lookup, passing
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.priority import PriorityRanks
 from ternmq.core.range_set import RangeSet
 from ternmq.storage.consume.entry import ConsumeEntry
@@ -13,9 +14,9 @@ from ternmq.storage.consume.entry import ConsumeEntry
 class PriorityPicker:
     """Keeps the ranks of groups that hand out by priority."""
 
-    def __init__(self, *, groups: ConsumerGroups, looker: BatchLookup) -> None:
+    def __init__(self, *, groups: ConsumerGroups, lookup: Lookup) -> None:
         self._groups = groups
-        self._looker = looker
+        self._lookup = lookup
 
     def of(self, group: ConsumerGroup) -> PriorityRanks:
         """The group's ranks, with everything known that can be known now."""
@@ -28,7 +29,7 @@ class PriorityPicker:
     def _learn(self, group: ConsumerGroup, ranks: PriorityRanks) -> None:
         lane = group.lane
         while not ranks.full and ranks.scanned < lane.end:
-            entries = self._looker.entries(group, ranks.scanned)
+            entries = self._lookup.entries(group, ranks.scanned)
             if not entries:
                 return
             for entry in entries:
@@ -42,7 +43,7 @@ class PriorityPicker:
             return False
         view = None
         if entry.priority or group.filter is not None:
-            view = self._looker.view(group, entry)
+            view = self._lookup.view(group, entry)
             if view is None:
                 return False
         if base > lane.next:

@@ -1,15 +1,16 @@
 """Choosing in order: of every key the first unsettled row that is not out already.
 
-Gets to know rows ahead, up to `order.LOOK_AHEAD`. A failing key that fills this window holds back
-everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
+Gets to know rows ahead, up to `key_order.LOOK_AHEAD`. A failing key that fills this window holds
+back everybody: that is an alarm, logged once and shown by `tern group show` until it is over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.delivery.lookup import BatchLookup, passing
+from ternmq.broker.delivery.lookup import Lookup, passing
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import NOTES_PER_PULL
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane_event import Piece
 from ternmq.core.log import get_logger
@@ -19,13 +20,17 @@ from ternmq.storage.consume.entry import ConsumeEntry
 
 log = get_logger()
 
+HeldSlots = Callable[[ConsumerGroup], Collection[int]]
+"""Order-key slots of which an ordered group gets nothing yet, see `broker.slots`."""
+
 
 class OrderedPicker:
     """Picks for ordered groups."""
 
-    def __init__(self, *, groups: ConsumerGroups, looker: BatchLookup) -> None:
+    def __init__(self, *, groups: ConsumerGroups, lookup: Lookup, held_slots: HeldSlots) -> None:
         self._groups = groups
-        self._looker = looker
+        self._lookup = lookup
+        self._held_slots = held_slots
 
     def take(
         self, group: ConsumerGroup, order: KeyOrder, rows_max: int, size_max: int
@@ -36,7 +41,7 @@ class OrderedPicker:
         again: list[Piece] = []
         slices: list[Slice] = []
         size = noted = 0
-        taken = order.take(rows_max, lane.losses.suspects, self._held(group))
+        taken = order.take(rows_max, lane.poison.suspects, self._held(group))
         for index, (sequence, entry) in enumerate(taken):
             if not slices or slices[-1].entry.base_sequence != entry.base_sequence:
                 if slices and (size + entry.size > size_max or noted >= NOTES_PER_PULL):
@@ -58,7 +63,7 @@ class OrderedPicker:
 
     def _held(self, group: ConsumerGroup) -> Callable[[str], int | None] | None:
         """Which keys wait for the former owner of their slot; none, as a rule."""
-        slots = self._groups.held(group)
+        slots = self._held_slots(group)
         if not slots:
             return None
 
@@ -72,7 +77,7 @@ class OrderedPicker:
         """Get to know rows ahead, up to the bound."""
         lane = group.lane
         while not order.full and order.scanned < lane.end:
-            entries = self._looker.entries(group, order.scanned)
+            entries = self._lookup.entries(group, order.scanned)
             if not entries:
                 return
             for entry in entries:
@@ -103,7 +108,7 @@ class OrderedPicker:
         end = entry.base_sequence + entry.count
         if end > lane.end:
             return False
-        view = self._looker.view(group, entry)
+        view = self._lookup.view(group, entry)
         if view is None:
             return False
         if entry.base_sequence > lane.next:

@@ -5,8 +5,8 @@ Theory of operation
 A pull names how many rows and bytes it wants at most. Whole batches are handed out as they lie in
 the log; only the one that does not fit is cut. Rows that came back (a lost consumer, a retry) go
 first but take at most half of a pull while new ones wait, so a failing message cannot starve the
-rest. Without rows the pull waits; `grew` wakes the waiters of a topic in the order they came, so
-consumers share a backlog at once and any number may come and go (Q5).
+rest. Without rows the pull waits; `grew` serves the waiting pulls of a topic in the order they
+came, so consumers share a backlog at once and any number may come and go (Q5).
 
 Rows are leased before their bytes are read. Bytes that are not in memory are read by a thread and
 the answer follows; rows whose bytes turn out to be damaged are counted as expired and said so.
@@ -14,13 +14,14 @@ Where replicas give old messages (`cold_below`) and the consumer can do that, th
 lease alone, and it reads the bytes from a replica; rows that it cannot get come back untouched and
 are sent from here.
 
-A lease of an ordered group is sent when whoever leads next knows of it (`Committer.outlives`). So
+A lease of an ordered group is sent when a new leader would know of it (`progress_durable`). So
 after a restart or a promotion no key is given to somebody else while one works on it, and nothing
 of it comes again but its first unsettled row. Other groups do not wait: repeats do them no harm.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,11 +31,15 @@ from ternmq.batch.layout import Buffer
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.envelopes import Envelopes
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.handout import Handout, Slice
+from ternmq.broker.delivery.lookup import BatchLookup
 from ternmq.broker.delivery.pick import RowPicker
+from ternmq.broker.delivery.pick_ordered import HeldSlots
 from ternmq.broker.delivery.poison_isolation import PoisonIsolation, admit, note_alone
-from ternmq.broker.groups.failure_notes import Failed, FailureNote, FailureTexts
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups, ConsumerSession
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession, WaitingPull
+from ternmq.broker.groups.failure_notes import Failed, FailureNote
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -55,22 +60,18 @@ WAIT_MAX_MS = 30_000
 PULLS_MAX = 8  # Pulls of one consumer that may wait at one time.
 
 
-class WaitingPull:
-    """A pull without an answer yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullHooks:
+    """What the broker around it decides for the delivery of rows."""
 
-    __slots__ = ("cold", "correlation", "done", "member", "rows_max", "size_max", "timer")
-
-    def __init__(self, member: ConsumerSession, correlation: int, request: Pull) -> None:
-        self.member = member
-        self.correlation = correlation
-        self.rows_max = min(max(request.rows_max, 1), ROWS_MAX)
-        self.size_max = min(max(request.size_max, 1), SIZE_MAX)
-        self.timer: asyncio.TimerHandle | None = None
-        self.cold = request.cold
-        self.done = False
-
-
-Expired = Callable[[ConsumerGroup, int, list[tuple[int, int]]], None]
+    progress_durable: Callable[[], Awaitable[None]]
+    """Completes once a new leader would see all progress recorded so far."""
+    on_expired: Callable[[ConsumerGroup, int, list[tuple[int, int]]], None]
+    """Takes rows of a lease whose time to live is over."""
+    cold_below: Callable[[], int | None]
+    """The offset below which bytes are left to replicas; None: nothing is."""
+    held_slots: HeldSlots
+    """Order-key slots of which an ordered group gets nothing yet."""
 
 
 class PullHandler:
@@ -82,134 +83,146 @@ class PullHandler:
         groups: ConsumerGroups,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        throttle: ConsumeLimits,
-        board: FailureTexts,
-        outlives: Callable[[], Awaitable[None]],
+        consume_limits: ConsumeLimits,
+        failure_texts: FailureTexts,
         lease_ms: int,
+        hooks: PullHooks,
     ) -> None:
         self._groups = groups
-        self._outlives = outlives
-        self._throttle = throttle
+        self._hooks = hooks
+        self._consume_limits = consume_limits
         self._fetcher = fetcher
-        self._board = board
-        self._chooser = RowPicker(
-            groups=groups, consume=consume, fetcher=fetcher, lease_ms=lease_ms, feed=self.feed
+        self._failure_texts = failure_texts
+        self._picker = RowPicker(
+            groups=groups,
+            lookup=BatchLookup(groups=groups, consume=consume, fetcher=fetcher, feed=self.feed),
+            lease_ms=lease_ms,
+            held_slots=hooks.held_slots,
         )
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
         self._fed_later: dict[ConsumerGroup, asyncio.TimerHandle] = {}
-        self.on_expired: Expired = lambda group, lease, ranges: None
-        self.cold_below: Callable[[], int | None] = lambda: None
-        """Offset below which bytes are left to replicas; None: nothing is."""
 
-    def pull(self, member: ConsumerSession, correlation: int, request: Pull) -> None:
+    def pull(self, consumer: ConsumerSession, correlation: int, request: Pull) -> None:
         """Answer now if there are rows, else when there are, else after `wait_ms` with nothing."""
-        if member.pulls >= PULLS_MAX:
+        if consumer.pulls >= PULLS_MAX:
             raise OverLimit(f"{PULLS_MAX} pulls of this consumer are waiting already")
-        for group in member.groups:
+        for group in consumer.groups:
             if group.deleted:
                 raise GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
-        waiter = WaitingPull(member, correlation, request)
-        member.pulls += 1
-        if self._serve(waiter):
+        waiting = WaitingPull(
+            consumer,
+            correlation,
+            rows_max=min(max(request.rows_max, 1), ROWS_MAX),
+            size_max=min(max(request.size_max, 1), SIZE_MAX),
+            cold=request.cold,
+        )
+        consumer.pulls += 1
+        if self._serve(waiting):
             return
         if request.wait_ms <= 0:
-            self._expire(waiter)
+            self._expire(waiting)
             return
-        for group in member.groups:
-            group.waiters.append(waiter)
+        for group in consumer.groups:
+            group.waiting_pulls.append(waiting)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
-        waiter.timer = self._loop.call_later(wait_s, self._expire, waiter)
+        waiting.timer = self._loop.call_later(wait_s, self._expire, waiting)
 
     def grew(self, topic_id: int, end: int) -> None:
         """More messages of a topic are safe."""
-        for group in self._groups.of_topic(topic_id):
+        groups = self._groups.by_topic.get(topic_id)
+        if groups is None:
+            return
+        for group in groups.values():
             group.lane.grow(end)
-            if group.waiters:
+            if group.waiting_pulls:
                 self.feed(group)
 
     def feed(self, group: ConsumerGroup) -> None:
         """Give a group's ready rows to whoever waits, in order."""
-        while group.waiters and group.lane.ready():
-            for waiter in list(group.waiters):
-                if self._serve(waiter):
+        while group.waiting_pulls and group.lane.ready():
+            for waiting in list(group.waiting_pulls):
+                if self._serve(waiting):
                     break
-                if self._throttle.room(group, waiter.member, 1, 1).alone:
+                if self._consume_limits.allowance(group, waiting.consumer, 1, 1).alone:
                     continue
-                if admit(waiter.member) is PoisonIsolation.ANYTHING and not group.lane.losses.rows:
+                if (
+                    admit(waiting.consumer) is PoisonIsolation.ANYTHING
+                    and not group.lane.poison.rows
+                ):
                     return  # What looked ready could not be read; it was accounted for.
             else:
                 return
 
-    def also(self, member: ConsumerSession, group: ConsumerGroup) -> None:
+    def also(self, consumer: ConsumerSession, group: ConsumerGroup) -> None:
         """A consumer takes part in one more group: its waiting pulls wait for that one too."""
-        waiting = {id(w): w for other in member.groups for w in other.waiters}
-        group.waiters.extend(w for w in waiting.values() if w.member is member)
+        waiting = {id(w): w for other in consumer.groups for w in other.waiting_pulls}
+        group.waiting_pulls.extend(w for w in waiting.values() if w.consumer is consumer)
 
-    def forget(self, member: ConsumerSession) -> None:
+    def forget(self, consumer: ConsumerSession) -> None:
         """The consumer is gone: its pulls wait no more."""
-        for group in member.groups:
-            for waiter in [w for w in group.waiters if w.member is member]:
-                self._finish(waiter)
+        for group in consumer.groups:
+            for waiting in [w for w in group.waiting_pulls if w.consumer is consumer]:
+                self._finish(waiting)
 
     def refuse(self, group: ConsumerGroup, error: TernError) -> None:
         """The group is gone: tell everybody who waits for it."""
-        self._throttle.forget(group)
-        for waiter in list(group.waiters):
-            self._finish(waiter)
-            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+        self._consume_limits.forget(group)
+        for waiting in list(group.waiting_pulls):
+            self._finish(waiting)
+            waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
 
     def stop(self) -> None:
         """Answer every waiting pull: nothing more comes from here."""
         for group in self._groups:
-            for waiter in list(group.waiters):
-                self._finish(waiter)
+            for waiting in list(group.waiting_pulls):
+                self._finish(waiting)
                 error = Unavailable("the broker is stopping; connect again in a moment")
-                waiter.member.peer.fail(_PULL, waiter.correlation, error)
+                waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
 
     # -- choosing rows
 
-    def _serve(self, waiter: WaitingPull) -> bool:
-        member = waiter.member
-        admission = admit(member)
+    def _serve(self, waiting: WaitingPull) -> bool:
+        consumer = waiting.consumer
+        admission = admit(consumer)
         if admission is PoisonIsolation.NOTHING:
             return False
         if isinstance(admission, ConsumerGroup):
-            return self._serve_suspect(waiter, admission)
-        rows_left, size_left = waiter.rows_max, waiter.size_max
+            return self._serve_suspect(waiting, admission)
+        rows_left, size_left = waiting.rows_max, waiting.size_max
         handouts: list[Handout] = []
-        groups = member.groups
+        groups = consumer.groups
         for step in range(len(groups)):
-            group = groups[(member.turn + step) % len(groups)]
+            group = groups[(consumer.turn + step) % len(groups)]
             if group.deleted or not group.lane.ready():
                 continue
             if rows_left <= 0 or size_left <= 0:
                 break
-            room = self._throttle.room(group, member, rows_left, size_left)
-            if room.rows <= 0:
-                self._feed_later(group, room.wait_s)
+            allowed = self._consume_limits.allowance(group, consumer, rows_left, size_left)
+            if allowed.rows <= 0:
+                self._feed_later(group, allowed.wait_s)
                 continue
-            handout, rows, size = self._chooser.take(group, member, room.rows, room.size)
+            handout, rows, size = self._picker.take(group, consumer, allowed.rows, allowed.size)
             if handout is not None:
-                self._throttle.took(group, member, rows, handout.slices)
+                self._consume_limits.took(group, consumer, rows, handout.slices)
                 handouts.append(handout)
                 rows_left -= rows
                 size_left -= size
         if not handouts:
             return False
-        member.turn += 1
-        self._finish(waiter)
-        self._answer(waiter, handouts)
+        consumer.turn += 1
+        self._finish(waiting)
+        self._answer(waiting, handouts)
         return True
 
-    def _serve_suspect(self, waiter: WaitingPull, group: ConsumerGroup) -> bool:
-        handout = self._chooser.take_suspect(group, waiter.member)
+    def _serve_suspect(self, waiting: WaitingPull, group: ConsumerGroup) -> bool:
+        handout = self._picker.take_suspect(group, waiting.consumer)
         if handout is None:
             return False
-        note_alone(waiter.member, group, handout.lease)
-        self._throttle.took(group, waiter.member, 1, handout.slices)
-        self._finish(waiter)
-        self._answer(waiter, [handout])
+        note_alone(waiting.consumer, group, handout.lease)
+        self._consume_limits.took(group, waiting.consumer, 1, handout.slices)
+        self._finish(waiting)
+        self._answer(waiting, [handout])
         return True
 
     def _feed_later(self, group: ConsumerGroup, wait_s: float) -> None:
@@ -225,7 +238,7 @@ class PullHandler:
 
     def limited(self, group: ConsumerGroup) -> bool:
         """Does somebody wait until there is room below a limit?"""
-        return bool(group.waiters) and group in self._fed_later
+        return bool(group.waiting_pulls) and group in self._fed_later
 
     def _feed_now(self, group: ConsumerGroup) -> None:
         self._fed_later.pop(group, None)
@@ -234,75 +247,78 @@ class PullHandler:
 
     # -- answering
 
-    def _answer(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
+    def _answer(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         if any(handout.group.order is not None for handout in handouts):
-            self._spawn(self._answer_known(waiter, handouts))
+            self._spawn(self._answer_known(waiting, handouts))
         else:
-            self._answer_read(waiter, handouts)
+            self._answer_read(waiting, handouts)
 
-    async def _answer_known(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
+    async def _answer_known(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         """When these leases cannot be forgotten any more, those that are not over by then."""
         try:
-            await self._outlives()
+            await self._hooks.progress_durable()
         except TernError as error:
-            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+            waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
             return
-        self._answer_read(waiter, [h for h in handouts if h.lease in h.group.lane.leases])
+        self._answer_read(waiting, [h for h in handouts if h.lease in h.group.lane.leases])
 
-    def _answer_read(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
+    def _answer_read(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         entries = [piece.entry for handout in handouts for piece in handout.slices]
-        below = self.cold_below() if waiter.cold else None
+        below = self._hooks.cold_below() if waiting.cold else None
         if below is not None and not _plain(handouts):
             below = None
         if below is not None and entries and entries[0].offset < below:
-            self._spawn(self._answer_cold(waiter, handouts))
+            self._spawn(self._answer_cold(waiting, handouts))
             return
         batches = None
+        failed_before = any(handout.failure_notes for handout in handouts)
+        texts = self._failure_texts
         try:
-            if all(self._board.at_hand(handout.failures()) for handout in handouts):
+            if not failed_before or all(texts.at_hand(h.failures()) for h in handouts):
                 batches = self._fetcher.now(entries)
         except Corrupt:
             pass  # The thread finds out which ones.
         if batches is not None:
-            known = [_explained(h, self._board.recall(h.failures())) for h in handouts]
-            self._send(waiter, known, batches)
+            if failed_before:
+                handouts = [_explained(h, texts.in_memory(h.failures())) for h in handouts]
+            self._send(waiting, handouts, batches)
             return
         if below is not None:
-            self._spawn(self._answer_cold(waiter, handouts))
+            self._spawn(self._answer_cold(waiting, handouts))
         else:
-            self._spawn(self._answer_later(waiter, handouts, entries))
+            self._spawn(self._answer_later(waiting, handouts, entries))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 
-    async def _answer_cold(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
+    async def _answer_cold(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         """The leases now; the bytes are a replica's business."""
-        handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
+        handouts = [_explained(h, await self._failure_texts.read(h.failures())) for h in handouts]
         left: list[LeftOut] = []
         for handout in handouts:
-            wrapping = Envelopes(handout.lease, handout.group.topic_id, errors=handout.errors)
-            left += [wrapping.left_out(piece) for piece in handout.slices]
+            envelopes = Envelopes(handout.lease, handout.group.topic_id, errors=handout.errors)
+            left += [envelopes.left_out(piece) for piece in handout.slices]
         head = DELIVERED.pack(0, len(left), 0)
-        waiter.member.peer.answer(_PULL, waiter.correlation, head, msgspec.msgpack.encode(left))
+        waiting.consumer.peer.answer(_PULL, waiting.correlation, head, msgspec.msgpack.encode(left))
 
     async def _answer_later(
-        self, waiter: WaitingPull, handouts: list[Handout], entries: list[ConsumeEntry]
+        self, waiting: WaitingPull, handouts: list[Handout], entries: list[ConsumeEntry]
     ) -> None:
-        handouts = [_explained(h, await self._board.read(h.failures())) for h in handouts]
+        handouts = [_explained(h, await self._failure_texts.read(h.failures())) for h in handouts]
         try:
             batches = self._fetcher.now(entries) or await self._fetcher.later(entries)
-        except Unavailable as error:  # Not lost: another member has them.
-            waiter.member.peer.fail(_PULL, waiter.correlation, error)
+        except Unavailable as error:  # Not lost: another server has them.
+            waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
             return
         except TernError as error:
             log.error("stored messages cannot be read", reason=error.message)
-            await self._answer_readable(waiter, handouts)
+            await self._answer_readable(waiting, handouts)
             return
-        self._send(waiter, handouts, batches)
+        self._send(waiting, handouts, batches)
 
-    async def _answer_readable(self, waiter: WaitingPull, handouts: list[Handout]) -> None:
+    async def _answer_readable(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         """Read one by one; what is damaged is lost and counted, the rest is handed out."""
         batches: list[Buffer] = []
         kept: list[Handout] = []
@@ -313,12 +329,12 @@ class PullHandler:
                     batches += await self._fetcher.later([piece.entry])
                     slices.append(piece)
                 except Unavailable as error:
-                    waiter.member.peer.fail(_PULL, waiter.correlation, error)
+                    waiting.consumer.peer.fail(_PULL, waiting.correlation, error)
                     return
                 except TernError as error:
                     self._lose(handout.group, piece, error)
             kept.append(handout._replace(slices=slices))
-        self._send(waiter, kept, batches)
+        self._send(waiting, kept, batches)
 
     def _lose(self, group: ConsumerGroup, piece: Slice, error: TernError) -> None:
         base = piece.entry.base_sequence
@@ -332,27 +348,27 @@ class PullHandler:
         for first, end in piece.selection:
             self._groups.write(group, group.lane.lose(base + first, base + end))
 
-    def _send(self, waiter: WaitingPull, handouts: list[Handout], batches: list[Buffer]) -> None:
+    def _send(self, waiting: WaitingPull, handouts: list[Handout], batches: list[Buffer]) -> None:
         buffers: list[Buffer] = [NOTHING]
         count = 0
         index = 0
         for handout in handouts:
-            wrapping = Envelopes(
+            envelopes = Envelopes(
                 handout.lease,
                 handout.group.topic_id,
                 alone=handout.alone,
                 errors=handout.errors,
-                picks=waiter.member.picks,
+                picks=waiting.consumer.picks,
             )
             for piece in handout.slices:
                 batch = batches[index]
                 index += 1
                 kept = self._unexpired(handout, piece, batch) if may_expire(batch) else piece
                 if kept is not None:
-                    buffers += wrapping.wrap(kept, batch)
+                    buffers += envelopes.wrap(kept, batch)
                     count += 1
         buffers[0] = DELIVERED.pack(count, 0, 0)
-        waiter.member.peer.answer(_PULL, waiter.correlation, *buffers)
+        waiting.consumer.peer.answer(_PULL, waiting.correlation, *buffers)
 
     def _unexpired(self, handout: Handout, piece: Slice, batch: Buffer) -> Slice | None:
         """Without the rows whose time is over; those die instead of being handed out."""
@@ -361,7 +377,9 @@ class PullHandler:
         if not gone:
             return piece
         base = piece.entry.base_sequence
-        self.on_expired(handout.group, handout.lease, [(base + a, base + b) for a, b in gone])
+        self._hooks.on_expired(
+            handout.group, handout.lease, [(base + a, base + b) for a, b in gone]
+        )
         rows = [row for first, end in piece.selection for row in range(first, end)]
         kept = RangeSet((row, row + 1) for row in rows if row not in over)
         attempts = piece.attempts and [
@@ -371,22 +389,22 @@ class PullHandler:
 
     # -- waiting
 
-    def _expire(self, waiter: WaitingPull) -> None:
-        if not waiter.done:
-            self._finish(waiter)
-            waiter.member.peer.answer(_PULL, waiter.correlation, NOTHING)
+    def _expire(self, waiting: WaitingPull) -> None:
+        if not waiting.done:
+            self._finish(waiting)
+            waiting.consumer.peer.answer(_PULL, waiting.correlation, NOTHING)
 
-    def _finish(self, waiter: WaitingPull) -> None:
+    def _finish(self, waiting: WaitingPull) -> None:
         """The pull is answered, one way or the other."""
-        if waiter.done:
+        if waiting.done:
             return
-        waiter.done = True
-        waiter.member.pulls -= 1
-        if waiter.timer is not None:
-            waiter.timer.cancel()
-            for group in waiter.member.groups:
-                if waiter in group.waiters:
-                    group.waiters.remove(waiter)
+        waiting.done = True
+        waiting.consumer.pulls -= 1
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+            for group in waiting.consumer.groups:
+                if waiting in group.waiting_pulls:
+                    group.waiting_pulls.remove(waiting)
 
 
 def _plain(handouts: list[Handout]) -> bool:
@@ -405,5 +423,5 @@ def _explained(handout: Handout, known: dict[FailureNote, Failed]) -> Handout:
     """With why its rows failed before, as far as that is known."""
     if not known:
         return handout
-    errors = [(a, b, *known[note]) for a, b, note in handout.notes if note in known]
+    errors = [(a, b, *known[note]) for a, b, note in handout.failure_notes if note in known]
     return handout._replace(errors=errors)

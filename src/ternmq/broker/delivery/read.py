@@ -17,6 +17,7 @@ from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.pull import SIZE_MAX
 from ternmq.broker.delivery.seek import seek
+from ternmq.broker.groups.consumer_group import client_state
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.topics import TopicNames, from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
@@ -25,10 +26,12 @@ from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
+from ternmq.wire.frame import Frame
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.read import Read, Seek, Sought
 from ternmq.wire.messages.topics import Topic
 from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 
 log = get_logger()
 
@@ -50,11 +53,13 @@ class PendingRead(NamedTuple):
 class ReadHandler:
     """The READ command."""
 
-    def __init__(self, *, consume: ConsumeLog, fetcher: Fetcher) -> None:
+    def __init__(self, *, consume: ConsumeLog, fetcher: Fetcher, topics: TopicNames) -> None:
         self._consume = consume
         self._fetcher = fetcher
+        self._topics = topics
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
+        self.waiting: dict[int, dict[tuple[Peer, int], tuple[Read, asyncio.TimerHandle]]] = {}
+        """By topic: reads at its end."""
         self._reading: set[asyncio.Task[None]] = set()
         self.taken: dict[int, int] = {}
         """Up to which sequence delay servers have taken their own topics: where they read on."""
@@ -68,28 +73,35 @@ class ReadHandler:
                 left += end - max(first, self.taken.get(topic.id, 0))
         return left
 
+    def handle(self, peer: Peer, frame: Frame) -> None:
+        """The READ command."""
+        request = unpack(frame.payload, Read)
+        topic = self._topics.get(request.topic)
+        self._topics.check_app(topic, peer)
+        self.read(peer, frame.correlation, topic.id, request)
+
     def read(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> None:
         """Answer now if there is something, else when there is, else after `wait_ms`."""
         if from_delay_server(peer):
             self.taken[topic_id] = max(request.sequence, self.taken.get(topic_id, 0))
         if self._serve(peer, correlation, topic_id, request):
             return
-        waiting = peer.attachments.get("reads", 0)
-        if waiting >= READS_MAX:
+        client = client_state(peer)
+        if client.waiting_reads >= READS_MAX:
             raise OverLimit(f"{READS_MAX} reads of this client are waiting already")
-        peer.attachments["reads"] = waiting + 1
+        client.waiting_reads += 1
         key = (peer, correlation)
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
         timer = self._loop.call_later(wait_s, self._expire, topic_id, key)
-        self._waiting.setdefault(topic_id, {})[key] = (request, timer)
+        self.waiting.setdefault(topic_id, {})[key] = (request, timer)
 
-    async def seek(self, topics: TopicNames, request: Seek) -> Sought:
+    async def seek(self, request: Seek) -> Sought:
         """The SEEK command: where to read."""
-        return await seek(self._consume, topics, request)
+        return await seek(self._consume, self._topics, request)
 
     def grew(self, topic_id: int) -> None:
         """More messages of a topic are safe."""
-        for (peer, correlation), (request, timer) in self._waiting.pop(topic_id, {}).items():
+        for (peer, correlation), (request, timer) in self.waiting.pop(topic_id, {}).items():
             _stop_waiting(peer, timer)
             if peer.writable:
                 self.read(peer, correlation, topic_id, request)
@@ -98,20 +110,20 @@ class ReadHandler:
 
     def refuse(self, topic_id: int, error: TernError) -> None:
         """The topic is gone."""
-        for (peer, correlation), (_, timer) in self._waiting.pop(topic_id, {}).items():
+        for (peer, correlation), (_, timer) in self.waiting.pop(topic_id, {}).items():
             _stop_waiting(peer, timer)
             peer.fail(_READ, correlation, error)
 
     def stop(self) -> None:
-        for topic_id in list(self._waiting):
+        for topic_id in list(self.waiting):
             self.refuse(topic_id, Unavailable("the broker is stopping; connect again in a moment"))
 
     def _expire(self, topic_id: int, key: tuple[Peer, int]) -> None:
-        waiting = self._waiting.get(topic_id, {})
+        waiting = self.waiting.get(topic_id, {})
         request, timer = waiting.pop(key)
         _stop_waiting(key[0], timer)
         if not waiting:
-            self._waiting.pop(topic_id, None)
+            self.waiting.pop(topic_id, None)
         key[0].answer(_READ, key[1], DELIVERED.pack(0, 0, request.sequence))
 
     def _serve(self, peer: Peer, correlation: int, topic_id: int, request: Read) -> bool:
@@ -124,7 +136,7 @@ class ReadHandler:
             peer.answer(_READ, correlation, DELIVERED.pack(0, 0, at))
             return True
         limits = (min(max(request.rows_max, 1), ROWS_MAX), min(max(request.size_max, 1), SIZE_MAX))
-        place = PendingRead(peer, correlation, topic_id, frozenset(request.columns))
+        pending = PendingRead(peer, correlation, topic_id, frozenset(request.columns))
         entries = self._consume.entries_nowait(topic_id, at, rows_max=limits[0], size_max=limits[1])
         if entries is not None:
             slices = choose(entries, at, stop, *limits)
@@ -133,32 +145,32 @@ class ReadHandler:
             except Corrupt:
                 batches = None
             if batches is not None:
-                self._send(place, slices, batches, following(slices, stop))
+                self._send(pending, slices, batches, following(slices, stop))
                 return True
         peer.hold(limits[1])  # So a client cannot have more read for it than it takes.
-        task = self._loop.create_task(self._send_later(place, at, stop, limits))
+        task = self._loop.create_task(self._send_later(pending, at, stop, limits))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
         return True
 
     async def _send_later(
-        self, place: PendingRead, at: int, stop: int, limits: tuple[int, int]
+        self, pending: PendingRead, at: int, stop: int, limits: tuple[int, int]
     ) -> None:
         """The same with a thread that may wait for the disk."""
         try:
             entries = await self._fetcher.run(
                 lambda: self._consume.entries(
-                    place.topic_id, at, rows_max=limits[0], size_max=limits[1]
+                    pending.topic_id, at, rows_max=limits[0], size_max=limits[1]
                 )
             )
             slices = choose(entries, at, stop, *limits)
             readable, batches = await self._read(slices)
         except TernError as error:
-            place.peer.fail(_READ, place.correlation, error)
+            pending.peer.fail(_READ, pending.correlation, error)
             return
         finally:
-            place.peer.release(limits[1])
-        self._send(place, readable, batches, following(slices, stop))
+            pending.peer.release(limits[1])
+        self._send(pending, readable, batches, following(slices, stop))
 
     async def _read(self, slices: list[Slice]) -> tuple[list[Slice], list[Buffer]]:
         """What can be read; damaged batches are passed over like removed ones, and said so."""
@@ -182,29 +194,29 @@ class ReadHandler:
         return readable, batches
 
     def _send(
-        self, place: PendingRead, slices: list[Slice], batches: list[Buffer], upto: int
+        self, pending: PendingRead, slices: list[Slice], batches: list[Buffer], upto: int
     ) -> None:
         buffers: list[Buffer] = [DELIVERED.pack(len(slices), 0, upto)]
-        wrapping = Envelopes(0, place.topic_id)
+        envelopes = Envelopes(0, pending.topic_id)
         for piece, batch in zip(slices, batches, strict=True):
-            if place.columns:
-                buffers += _projected(piece, batch, place)
+            if pending.columns:
+                buffers += _projected(piece, batch, pending)
             else:
-                buffers += wrapping.wrap(piece, batch)
-        place.peer.answer(_READ, place.correlation, *buffers)
+                buffers += envelopes.wrap(piece, batch)
+        pending.peer.answer(_READ, pending.correlation, *buffers)
 
 
 def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
     timer.cancel()
-    peer.attachments["reads"] -= 1
+    client_state(peer).waiting_reads -= 1
 
 
-def _projected(piece: Slice, batch: Buffer, place: PendingRead) -> list[Buffer]:
+def _projected(piece: Slice, batch: Buffer, pending: PendingRead) -> list[Buffer]:
     """The envelope and what is wanted of the batch: columns, and all rows of it."""
-    smaller = project(batch, place.columns)
+    smaller = project(batch, pending.columns)
     head = pack_envelope(
         lease=0,
-        lane=place.topic_id,
+        lane=pending.topic_id,
         selection=piece.selection,
         attempts=[],
         batch_size=len(smaller),

@@ -3,23 +3,18 @@
 A retry says what went wrong (type, text, traceback). That text is written into the pull log with
 the retry itself; the lane keeps one `FailureNote` per range of rows, which is an offset. Until the
 record is on disk a note holds its text, and the newest ones do for longer: what failed mostly comes
-again soon. At the next hand-out other texts are read back by a thread. A record that was trimmed
-meanwhile, or cannot be read, is no error: nothing is known then.
+again soon. `delivery/failure_texts.py` reads the other texts back. Pure memory.
 
 Bounded: a lane keeps at most `NOTES_MAX` notes, one pull reads at most `NOTES_PER_PULL`, all texts
 that are kept for longer than needed take at most `RECALL_SIZE`.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from ternmq.broker.log.fetch import Fetcher
-from ternmq.core.errors import TernError
 from ternmq.core.units import MIB
-from ternmq.storage.pull.pull_log import PullLog
 
 NOTES_MAX = 100_000
 NOTES_PER_PULL = 256
@@ -93,46 +88,3 @@ class FailureCache:
             oldest, size = self._kept.popleft()
             oldest.text = None
             self._size -= size
-
-
-class FailureTexts:
-    """Reads the texts of notes."""
-
-    def __init__(self, *, pulls: PullLog, fetcher: Fetcher) -> None:
-        self._pulls = pulls
-        self._fetcher = fetcher
-
-    @staticmethod
-    def at_hand(notes: Iterable[FailureNote]) -> bool:
-        """Are all texts in memory, as far as they are anywhere?"""
-        return all(note.text is not None or note.offset < 0 for note in notes)
-
-    @staticmethod
-    def recall(notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
-        """Those that are in memory."""
-        return {
-            note: failed
-            for note in notes
-            if note.text and (failed := read_failure(note.text, note.at_ms)) is not None
-        }
-
-    async def read(self, notes: Iterable[FailureNote]) -> dict[FailureNote, Failed]:
-        """Those that can be read."""
-        notes = list(notes)
-        found = self.recall(notes)
-        stored = {note: note.offset for note in notes if note.text is None and note.offset >= 0}
-        if stored:
-            found |= await self._fetcher.run(lambda: self._read(stored))
-        return found
-
-    def _read(self, stored: dict[FailureNote, int]) -> dict[FailureNote, Failed]:
-        found: dict[FailureNote, Failed] = {}
-        for note, offset in stored.items():
-            try:
-                record = self._pulls.read(offset)
-            except TernError:
-                continue  # Trimmed, or damaged.
-            failed = read_failure(record.text, record.at_ms)
-            if failed is not None:
-                found[note] = failed
-        return found

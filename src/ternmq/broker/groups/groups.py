@@ -1,41 +1,30 @@
-"""The groups of a broker: every lane with its names, members and waiters, and the replay at start.
+"""All consumer groups of a broker: found by topic and name, woken when due, replayed at start.
 
-A group on a topic has a `Lane` (the state machine) and around it what lives only while the broker
-does: members, waiting pulls, the moment to wake up. This module turns lane changes into pull-log
-records and, at start, pull-log records back into lanes. It does no I/O: records go to whoever was
-handed in as `record`.
+Turns changes of lanes into pull-log records and, at start, pull-log records back into lanes. It
+does no I/O: records go to the `record` that is handed in.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
 
 from ternmq.broker.groups import snapshot
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import FailureCache
-from ternmq.broker.groups.filter import Filter
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.groups.lane_event import LaneEvent
-from ternmq.broker.groups.lease import RetryRule
-from ternmq.broker.groups.outcomes import STATES, Outcomes
-from ternmq.broker.groups.priority import PriorityRanks
+from ternmq.broker.groups.outcomes import STATES
 from ternmq.broker.groups.replay import apply
 from ternmq.core.clock import Clock
 from ternmq.core.errors import GroupNotFound
 from ternmq.core.log import get_logger
-from ternmq.storage.pull.pull_log import PullRecord
-from ternmq.storage.pull.record import PullKind
-from ternmq.wire.messages.groups import GroupSettings, LedgerLine
-
-if TYPE_CHECKING:
-    from ternmq.rpc.peer import Peer
+from ternmq.discovery.hidden_topics import lane_owner
+from ternmq.storage.pull.record import PullKind, PullRecord
+from ternmq.wire.messages.groups import GroupSettings
 
 log = get_logger()
 
-ORDERED_RETRY = "fixed:1s"
 LEASE_GROUP_BITS = 24
 LEASE_GROUP_MASK = (1 << LEASE_GROUP_BITS) - 1
 LEASES_FORGOTTEN_MAX = 1 << 20  # More than are given out in the seconds before a master dies.
@@ -74,109 +63,29 @@ OUTCOMES = {
 
 
 Recorder = Callable[[PullRecord, Callable[[int | None], None] | None], None]
-"""Writes a record soon; whoever is named hears where it lies, or that it could not be written."""
-
-
-@dataclass(slots=True, eq=False)
-class ConsumerSession:
-    """A consumer that is there: one JOIN of one connection."""
-
-    id: int
-    peer: "Peer"
-    session: bytes
-    joined_at_ms: int
-    groups: list["ConsumerGroup"] = field(default_factory=list)
-    turn: int = 0  # Which of its topics is served first next time.
-    pulls: int = 0  # Pulls that wait for an answer.
-    picks: bool = False  # Reads picked batches.
-
-
-@dataclass(slots=True, eq=False)
-class ConsumerGroup:
-    """One group on one topic."""
-
-    id: int
-    name: str
-    topic_id: int
-    topic: str
-    created_at_ms: int
-    lane: Lane
-    members: dict[int, ConsumerSession] = field(default_factory=dict)
-    waiters: deque[Any] = field(default_factory=deque)
-    records: int = 0  # Written since the last snapshot.
-    snapshot_after: int = 0  # Scattered rows: not before this moment.
-    deleted: bool = False
-    beside: str = ""  # A private lane: the topic that it lies beside.
-    wakes: int | None = None  # The earliest moment in the wake heap.
-    settings: GroupSettings = field(default_factory=GroupSettings)
-    filter: Filter | None = None  # Of the consumers that are there.
-    unsifted: int = 0  # Rows below may have been handed out by another filter than that.
-    order: KeyOrder | None = None  # Where the subscription is ordered.
-    unacked: Outcomes = field(default_factory=Outcomes)
-    asked: dict[int, Any] = field(default_factory=dict)  # Confirmations waited for.
-    halted: bool = False  # Consuming its topic is paused.
-    full: bool = False  # Somebody waits for room below a bound of what may be in flight.
-    ranks: PriorityRanks | None = None  # Where it hands out by priority.
-    quiet: "Peer | None" = None  # Gets nothing until it is free to try a suspect alone.
-    passed: dict[str, int] = field(default_factory=dict)  # Rows by outcome since the start.
-
-    def retry_rule(self, explicit_ms: int = -1, chance: float = 0.0) -> RetryRule:
-        """Ordered groups retry in place: after a second and without limit unless told (R6)."""
-        settings = self.settings
-        if self.order is not None:
-            policy = ORDERED_RETRY if settings.retry == "default" else settings.retry
-            limit, stops = settings.ordered_attempts_max, settings.on_failure == "stop"
-            return RetryRule(policy, limit, explicit_ms, chance, stops)
-        return RetryRule(settings.retry, settings.attempts_max, explicit_ms, chance)
-
-    def replay_settings(self, settings: GroupSettings) -> None:
-        """They were changed then: what waited by the old policy waits by the new one (R12)."""
-        before, self.settings = self.settings.retry, settings
-        if settings.retry != before:
-            self.lane.reschedule(self.retry_rule())
-
-    def note(self, change: LaneEvent) -> None:
-        """A step of the lane was made: remember how rows were settled."""
-        if change.kind is PullKind.RESET:
-            if self.lane.passed is None:
-                self.unacked.begin(self.lane.start, change.ranges[0][0])
-            else:
-                self.unacked.skip(self.lane.passed)
-            self.lane.passed = None
-        else:
-            self.unacked.note(change)
-
-    def ledger(self) -> LedgerLine:
-        line = self.lane.ledger()
-        topic, lane = (self.beside, "private") if self.beside else (self.topic, "topic")
-        return LedgerLine(topic=topic, group=self.name, lane=lane, **line._asdict())
-
-
-def lane_owner(name: str) -> int:
-    """The id of the topic that a private lane lies beside; -1 for any other topic."""
-    prefix, _, rest = name.partition(".")
-    return int(rest.partition(".")[0]) if prefix == "%lane" else -1
+"""Writes a record soon; the callback hears where it lies, or that it could not be written."""
+OnSettled = Callable[[ConsumerGroup], None]
+"""Hears of a group with pending confirms whenever rows of it were settled, or it is deleted."""
 
 
 class ConsumerGroups:
     """All groups, found by topic and name."""
 
-    def __init__(self, *, clock: Clock, record: Recorder) -> None:
+    def __init__(self, *, clock: Clock, record: Recorder, on_settled: OnSettled) -> None:
         self._clock = clock
         self._record = record
-        self._recall = FailureCache()
-        self._by_topic: dict[int, dict[str, ConsumerGroup]] = {}
+        self._on_settled = on_settled
+        self._failure_cache = FailureCache()
+        self.by_topic: dict[int, dict[str, ConsumerGroup]] = {}
+        """By topic id, then by name; for looking only."""
         self._wakes: list[tuple[int, int, ConsumerGroup]] = []
         self._lease = 0
         self._ticket = 0
-        self.on_settled: Callable[[ConsumerGroup], None] = lambda group: None
-        self.held: Callable[[ConsumerGroup], Collection[int]] = lambda group: ()
-        """Order-key slots of which an ordered group gets nothing yet, see `broker.slots`."""
 
     # -- finding
 
     def find(self, topic_id: int, name: str) -> ConsumerGroup | None:
-        return self._by_topic.get(topic_id, {}).get(name)
+        return self.by_topic.get(topic_id, {}).get(name)
 
     def get(self, topic_id: int, topic: str, name: str) -> ConsumerGroup:
         group = self.find(topic_id, name)
@@ -188,10 +97,10 @@ class ConsumerGroups:
         return group
 
     def of_topic(self, topic_id: int) -> Iterable[ConsumerGroup]:
-        return self._by_topic.get(topic_id, {}).values()
+        return self.by_topic.get(topic_id, {}).values()
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
-        for groups in self._by_topic.values():
+        for groups in self.by_topic.values():
             yield from groups.values()
 
     def now(self) -> int:
@@ -218,32 +127,34 @@ class ConsumerGroups:
         return lease >> LEASE_GROUP_BITS <= self._lease
 
     def new_ticket(self) -> int:
-        """A number for a member or a subscription."""
+        """A number for a consumer."""
         self._ticket += 1
         return self._ticket
 
     # -- changing
 
     def add(self, group: ConsumerGroup) -> None:
-        self._by_topic.setdefault(group.topic_id, {})[group.name] = group
+        self.by_topic.setdefault(group.topic_id, {})[group.name] = group
 
     def remove(self, group: ConsumerGroup) -> None:
         group.deleted = True
-        named = self._by_topic.get(group.topic_id, {})
+        named = self.by_topic.get(group.topic_id, {})
         if named.get(group.name) is group:
             del named[group.name]
         if not named:
-            self._by_topic.pop(group.topic_id, None)
-        if group.asked:
-            self.on_settled(group)
+            self.by_topic.pop(group.topic_id, None)
+        if group.pending_confirms:
+            self._on_settled(group)
 
     def write(self, group: ConsumerGroup, changes: Iterable[LaneEvent]) -> None:
         """Note progress; it is written soon."""
         written = list(changes)
         for change in written:
             group.records += 1
-            told = None if change.note is None else partial(self._recall.written, change.note)
-            self._record(self.to_record(group, change), told)
+            placed = (
+                None if change.note is None else partial(self._failure_cache.written, change.note)
+            )
+            self._record(self.to_record(group, change), placed)
         if group.order is not None:
             group.order.apply(written, group.lane)
 
@@ -251,8 +162,8 @@ class ConsumerGroups:
         """Every change passes here on its way to the log."""
         if change.kind in SETTLING:
             group.note(change)
-            if group.asked:
-                self.on_settled(group)
+            if group.pending_confirms:
+                self._on_settled(group)
         outcome = OUTCOMES.get(change.kind)
         if outcome is not None:
             rows = sum(end - first for first, end, _ in change.ranges)
@@ -288,7 +199,7 @@ class ConsumerGroups:
             created_at_ms=group.created_at_ms,
             now=self.now(),
             settings=group.settings,
-            unacked=group.unacked,
+            outcomes=group.outcomes,
         )
         return self.to_record(group, LaneEvent(PullKind.SNAPSHOT, (), text=text))
 
@@ -297,7 +208,7 @@ class ConsumerGroups:
         now = self.now()
         end = group.lane.end
         state, group.lane = snapshot.load(record.text, now=now, waited_ms=0, grace_until=now)
-        group.unacked = state.unacked_rows()
+        group.outcomes = state.kept_outcomes()
         group.lane.grow(end)
         if group.order is not None:
             group.order = KeyOrder(group.lane)
@@ -349,7 +260,7 @@ class ConsumerGroups:
                 )
                 group = self._new(record, state.group, state.start, state.created_at_ms)
                 group.lane, group.settings = lane, state.settings
-                group.unacked = state.unacked_rows()
+                group.outcomes = state.kept_outcomes()
                 newest = max(lane.leases, default=0)
                 self._lease = max(self._lease, newest >> LEASE_GROUP_BITS)
                 by_id[key] = group

@@ -44,7 +44,7 @@ VANISHED = pack_failure("ConsumerLost", "its consumer vanished while handling it
 
 
 class Why(NamedTuple):
-    """What rows failed of, packed by `notes`, and the time of day."""
+    """What rows failed of, packed by `failure_notes`, and the time of day."""
 
     text: bytes
     at_ms: int
@@ -127,7 +127,7 @@ class Lane(RowStates):
         """The lowest returned rows, without taking them; suspects are handed out alone."""
         found: list[Piece] = []
         for first, end, attempt in self.returned:
-            for a, b in self.losses.innocent(first, end):
+            for a, b in self.poison.unsuspected(first, end):
                 b = min(b, a + rows_max)
                 found.append((a, b, attempt))
                 rows_max -= b - a
@@ -137,7 +137,7 @@ class Lane(RowStates):
 
     def suspect(self) -> Piece | None:
         """A ready row that may have killed consumers, to be handed out alone."""
-        return self.losses.first_suspect(self.returned) if len(self.losses.suspects) else None
+        return self.poison.first_suspect(self.returned) if len(self.poison.suspects) else None
 
     # -- settling
 
@@ -159,7 +159,9 @@ class Lane(RowStates):
         it is after a reset: somebody decided that these rows come again."""
         strict = strict or lease_id < self.oldest_lease
         cut = self._cut_lease if strict else self._cut_held
-        finish = self._finish if self.losses.rows.count or self.notes.count else self.done.add
+        finish = (
+            self._finish if self.poison.rows.count or self.failure_notes.count else self.done.add
+        )
         pieces: list[Piece] = []
         count = asked = 0
         for first, end in ranges:
@@ -182,21 +184,21 @@ class Lane(RowStates):
     ) -> Settled:
         """Rows come again after a while, to this group only, as the next attempt.
 
-        Those whose last attempt this was begin to die instead.
+        Those whose last attempt this was begin to move to the dead letters instead.
         """
         taken = self._cut_lease(lease_id, first, end)
         count = 0
         changes: list[LaneEvent] = []
-        dying: list[Piece] = []
+        moving: list[Piece] = []
         for piece in taken:
             count += piece[1] - piece[0]
-            self.losses.forget(piece[0], piece[1])
+            self.poison.forget(piece[0], piece[1])
             change = self._failed(piece, PullKind.RETRY, lease_id, rule=rule, now=now, why=why)
             if change is None:
-                dying.append(piece)
+                moving.append(piece)
             else:
                 changes.append(change)
-        return Settled(changes, count, max(0, end - first - count), tuple(dying))
+        return Settled(changes, count, max(0, end - first - count), tuple(moving))
 
     def _failed(
         self, piece: Piece, kind: PullKind, lease_id: int, *, rule: RetryRule, now: int, why: Why
@@ -206,7 +208,7 @@ class Lane(RowStates):
         if rule.last(attempt) and rule.stops:
             return self._stop(piece, lease_id, why)
         if rule.last(attempt):
-            self.dying.put(first, end, attempt)
+            self.moving.put(first, end, attempt)
             return None
         after_ms = rule.after(attempt)
         by_policy = rule.explicit_ms < 0
@@ -235,14 +237,14 @@ class Lane(RowStates):
         """Rows that wait will not be tried again: hold them while their copies become safe."""
         taken = [(a, b, wait.attempt - 1) for a, b, wait in self.waiting.cut(first, end)]
         for piece in taken:
-            self.dying.put(*piece)
+            self.moving.put(*piece)
         return taken
 
     def reschedule(self, rule: RetryRule) -> None:
         """The policy changed: what waits because of it waits by the new one (R12)."""
         waiting = list(self.waiting)
         self.waiting.clear()
-        self._due.clear()
+        self._retry_timer.clear()
         for first, end, (due, attempt, failed_at) in waiting:
             if failed_at is not None:
                 due = failed_at + rule.after(attempt - 1)
@@ -252,7 +254,7 @@ class Lane(RowStates):
         """Everything that waits for a retry is ready, as if it had never been tried."""
         pieces = tuple((first, end, 1) for first, end, _ in self.waiting)
         self.waiting.clear()
-        self._due.clear()
+        self._retry_timer.clear()
         for first, end, attempt in pieces:
             self.returned.put(first, end, attempt)
         return [
@@ -267,16 +269,16 @@ class Lane(RowStates):
 
     def in_flight_below(self, end: int) -> bool:
         held = any(lease.rows.overlap(0, end) for lease in self.leases.values())
-        return held or bool(self.dying.overlap(0, end))
+        return held or bool(self.moving.overlap(0, end))
 
     def call_in(self, end: int, rows_max: int) -> list[Piece]:
         """Rows below `end` that were handed out and are not settled: hold them while their copies
-        become safe, as the dying. At most so many; the others are left to `give_up`."""
+        become safe, as those that move. At most so many; the others are left to `give_up`."""
         called: list[Piece] = []
         for first, stop, attempt in self._take_below(end):
             kept = min(stop, first + rows_max)
             if first < kept:
-                self.dying.put(first, kept, attempt)
+                self.moving.put(first, kept, attempt)
                 called.append((first, kept, attempt))
                 rows_max -= kept - first
             if kept < stop:
@@ -284,7 +286,7 @@ class Lane(RowStates):
         return called
 
     def give_up(self, end: int) -> list[LaneEvent]:
-        """Everything below `end` that is unsettled and not dying is expired."""
+        """Everything below `end` that is unsettled and not moving is expired."""
         pieces = [(first, stop, 0) for first, stop, _ in self._take_below(end)]
         for first, stop, _ in pieces:
             self.expired += self._finish(first, stop)
@@ -304,16 +306,16 @@ class Lane(RowStates):
         count = sum(b - a for a, b, _ in taken)
         return Settled(self._give_back(taken, lease_id), count, max(0, end - first - count))
 
-    def begin_dying(self, lease_id: int, first: int, end: int) -> list[Piece]:
+    def begin_move(self, lease_id: int, first: int, end: int) -> list[Piece]:
         """Rows are refused for good: hold them while their copies become safe."""
         taken = self._cut_lease(lease_id, first, end)
         for a, b, attempt in taken:
-            self.dying.put(a, b, attempt)
+            self.moving.put(a, b, attempt)
         return taken
 
-    def died(self, first: int, end: int, *, expired: bool = False) -> list[LaneEvent]:
+    def moved(self, first: int, end: int, *, expired: bool = False) -> list[LaneEvent]:
         """The copies are safe: now the originals are dead, or expired (a TTL that ran out)."""
-        pieces = tuple((a, b, attempt) for a, b, attempt in self.dying.cut(first, end))
+        pieces = tuple((a, b, attempt) for a, b, attempt in self.moving.cut(first, end))
         for a, b, _ in pieces:
             if expired:
                 self.expired += self._finish(a, b)
@@ -322,9 +324,9 @@ class Lane(RowStates):
         kind = PullKind.EXPIRED if expired else PullKind.DEAD
         return [LaneEvent(kind, pieces)] if pieces else []
 
-    def survived(self, first: int, end: int, *, due: int) -> list[LaneEvent]:
+    def move_failed(self, first: int, end: int, *, due: int) -> list[LaneEvent]:
         """The copies could not be stored: the rows come again, as the same attempt, when due."""
-        pieces = tuple(self.dying.cut(first, end))
+        pieces = tuple(self.moving.cut(first, end))
         for a, b, attempt in pieces:
             self.wait(a, b, attempt, due, None)
         return [LaneEvent(PullKind.RETURNED, pieces)] if pieces else []
@@ -339,7 +341,7 @@ class Lane(RowStates):
         return True
 
     def start_rows(self, lease_id: int, first: int, end: int) -> None:
-        """The client began to handle rows of a lease; `losses` suspects these first."""
+        """The client began to handle rows of a lease; `poison` suspects these first."""
         lease = self.leases.get(lease_id)
         if lease is not None:
             for a, b, _ in lease.rows.overlap(first, end):
@@ -375,17 +377,17 @@ class Lane(RowStates):
     def tick(self, now: int, rule: RetryRule = BY_DEFAULT, now_ms: int = 0) -> Settled:
         """Leases past their deadline are lost; retries that are due become ready."""
         changes: list[LaneEvent] = []
-        dying: list[Piece] = []
+        moving: list[Piece] = []
         for lease in [x for x in self.leases.values() if x.deadline <= now]:
-            changes += self._lost(lease, dying, rule=rule, now=now, why=Why(VANISHED, now_ms))
+            changes += self._lost(lease, moving, rule=rule, now=now, why=Why(VANISHED, now_ms))
         self._bring_back(now)
-        return Settled(changes, 0, 0, tuple(dying))
+        return Settled(changes, 0, 0, tuple(moving))
 
     def _bring_back(self, now: int) -> None:
         """Retries that are due become ready; if those are many, the others with the next tick."""
         left = TICK_RANGES_MAX
         later: list[tuple[int, int, Wait]] = []
-        while left > 0 and (ranges := self._due.take(now, left)):
+        while left > 0 and (ranges := self._retry_timer.take(now, left)):
             left -= len(ranges)
             for first, end in ranges:
                 for a, b, wait in self.waiting.cut(first, end):
@@ -393,24 +395,24 @@ class Lane(RowStates):
                         self.returned.put(a, b, wait.attempt)
                         continue
                     self.waiting.put(a, b, wait)
-                    if self._due.belongs(wait, now):
+                    if self._retry_timer.belongs(wait, now):
                         later.append((a, b, wait))
         for first, end, wait in later:
-            self._due.add(first, end, wait)
+            self._retry_timer.add(first, end, wait)
 
     def _lost(
-        self, lease: Lease, dying: list[Piece], *, rule: RetryRule, now: int, why: Why
+        self, lease: Lease, moving: list[Piece], *, rule: RetryRule, now: int, why: Why
     ) -> Iterable[LaneEvent]:
         """A consumer vanished: its rows come back uncounted, but one that was alone with it is
-        what it died of (see `losses`)."""
+        what it died of (see `poison`)."""
         del self.leases[lease.id]
         back: list[Piece] = []
         unstarted: list[Piece] = []
         for first, end, attempt in lease.rows:
-            if not lease.vanished and self.losses.untouched(first, end, lease.started):
+            if not lease.vanished and self.poison.untouched(first, end, lease.started):
                 unstarted.append((first, end, attempt))
                 continue
-            for a, b, times in self.losses.add(first, end, lease.started):
+            for a, b, times in self.poison.add(first, end, lease.started):
                 piece = (a, b, attempt)
                 if not was_alone(times):
                     self.returned.put(*piece)
@@ -418,7 +420,7 @@ class Lane(RowStates):
                     continue
                 change = self._failed(piece, PullKind.KILLED, lease.id, rule=rule, now=now, why=why)
                 if change is None:
-                    dying.append(piece)
+                    moving.append(piece)
                 else:
                     yield change
         if back:

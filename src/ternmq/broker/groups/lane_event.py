@@ -34,7 +34,7 @@ class Settled(NamedTuple):
     changes: list[LaneEvent]
     settled: int
     late: int
-    dying: tuple[Piece, ...] = ()
+    moving: tuple[Piece, ...] = ()
 
 
 def together(changes: list[LaneEvent]) -> list[LaneEvent]:

@@ -76,7 +76,7 @@ class PoisonSuspects:
         self.suspects = RangeSet()
         self.likely = RangeSet()
 
-    def innocent(self, first: int, end: int) -> list[Range]:
+    def unsuspected(self, first: int, end: int) -> list[Range]:
         """The parts of a range that may be handed out together with others."""
         return self.suspects.gaps(first, end) if len(self.suspects) else [(first, end)]
 

@@ -95,12 +95,12 @@ class PriorityRanks:
                 for first, end in list(self._ranks[rank]):
                     settled += lane.done.overlap(first, end)
                     for a, b, attempt in lane.returned.overlap(first, end):
-                        yield from ((x, y, attempt) for x, y in lane.losses.innocent(a, b))
+                        yield from ((x, y, attempt) for x, y in lane.poison.unsuspected(a, b))
             finally:  # Also when enough was found: what is settled is not looked at again.
                 self._forget(rank, settled)
         for first, end, attempt in lane.returned:
             for a, b in self._above.gaps(first, min(end, max(first, self.scanned))):
-                yield from ((x, y, attempt) for x, y in lane.losses.innocent(a, b))
+                yield from ((x, y, attempt) for x, y in lane.poison.unsuspected(a, b))
 
     def _forget(self, rank: int, settled: list[tuple[int, int]]) -> None:
         rows = self._ranks[rank]

@@ -37,22 +37,22 @@ def apply(
             due = now + max(0, min(after_ms, after_ms - waited_ms))
             for first, end, attempt in change.ranges:
                 if change.kind is PullKind.KILLED:
-                    lane.losses.add(first, end)
+                    lane.poison.add(first, end)
                 else:
-                    lane.losses.forget(first, end)
+                    lane.poison.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, due, failed_at)
                 lane.note(first, end, FailureNote(offset=offset) if change.text else None)
         case PullKind.STOPPED:
             for first, end, attempt in change.ranges:
-                lane.losses.forget(first, end)
+                lane.poison.forget(first, end)
                 lane.forget(first, end)
                 lane.wait(first, end, attempt, NEVER, None)
                 lane.note(first, end, FailureNote(offset=offset) if change.text else None)
         case PullKind.RETURNED | PullKind.LOST:
             for first, end, attempt in change.ranges:
                 if change.kind is PullKind.LOST:
-                    lane.losses.add(first, end)
+                    lane.poison.add(first, end)
                 lane.forget(first, end)
                 lane.returned.put(first, end, attempt)
         case PullKind.RESET:
@@ -78,8 +78,8 @@ def _hand_out(lane: Lane, change: LaneEvent, grace_until: int) -> None:
 def _settled(lane: Lane, change: LaneEvent) -> None:
     for first, end, _ in change.ranges:
         lane.forget(first, end)
-        lane.losses.forget(first, end)
-        lane.notes.cut(first, end)
+        lane.poison.forget(first, end)
+        lane.failure_notes.cut(first, end)
         added = lane.done.add(first, end)
         if change.kind is PullKind.DEAD:
             lane.dead += added

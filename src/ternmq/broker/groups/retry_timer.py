@@ -2,10 +2,10 @@
 
 Theory of operation
 -------------------
-Moments lie on shelves of `SHELF_MS`; a shelf has the ranges whose moment falls into it, as plain
-numbers. A shelf is only a reminder: rows that were settled or moved meanwhile are still named on
+Moments lie in buckets of `BUCKET_MS`; a bucket has the ranges whose moment falls into it, as plain
+numbers. A bucket is only a reminder: rows that were settled or moved meanwhile are still named in
 it, so whoever takes ranges asks the lane what is true of them. A million rows that fail at once are
-some hundred shelves, each cleared in parts: `take` gives out a bounded number of ranges.
+some hundred buckets, each cleared in parts: `take` gives out a bounded number of ranges.
 
 Cost: 16 bytes per range, and one `Wait` for all rows that failed alike. Pure memory.
 """
@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from ternmq.broker.groups.lease import Wait
 
-SHELF_MS = 64
+BUCKET_MS = 64
 
 
 class _Bucket:
@@ -34,54 +34,54 @@ class _Bucket:
 class RetryTimer:
     """The moments of one lane."""
 
-    __slots__ = ("_order", "_shelves")
+    __slots__ = ("_buckets", "_order")
 
     def __init__(self) -> None:
-        self._shelves: dict[int, _Bucket] = {}
-        self._order: list[int] = []  # Heap of the shelves' numbers.
+        self._buckets: dict[int, _Bucket] = {}
+        self._order: list[int] = []  # Heap of the buckets' numbers.
 
     def add(self, first: int, end: int, wait: Wait) -> Wait:
         """Remember a range; returns a `Wait` that is shared by all rows that failed alike."""
-        number = wait.due // SHELF_MS
-        shelf = self._shelves.get(number)
-        if shelf is None:
-            shelf = self._shelves[number] = _Bucket()
+        number = wait.due // BUCKET_MS
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = _Bucket()
             heappush(self._order, number)
-        rows = shelf.rows
-        wait = shelf.waits.setdefault(wait, wait)
-        if shelf.newest is wait and rows[-1] == first and shelf.at < len(rows):
+        rows = bucket.rows
+        wait = bucket.waits.setdefault(wait, wait)
+        if bucket.newest is wait and rows[-1] == first and bucket.at < len(rows):
             rows[-1] = end
         else:
             rows.extend((first, end))
-        shelf.newest = wait
-        shelf.earliest = min(shelf.earliest, wait.due)
+        bucket.newest = wait
+        bucket.earliest = min(bucket.earliest, wait.due)
         return wait
 
     def next(self) -> int | None:
         """The first moment at which something may be due."""
-        return self._shelves[self._order[0]].earliest if self._order else None
+        return self._buckets[self._order[0]].earliest if self._order else None
 
     def take(self, now: int, ranges_max: int) -> list[tuple[int, int]]:
-        """Ranges that may be due, of the first shelf that may have such: at most so many. Those
+        """Ranges that may be due, of the first bucket that may have such: at most so many. Those
         for which `belongs` still says so have to be added again, after the last `take`."""
         if not self._order:
             return []
         number = self._order[0]
-        shelf = self._shelves[number]
-        if shelf.earliest > now:
+        bucket = self._buckets[number]
+        if bucket.earliest > now:
             return []
-        taken = shelf.rows[shelf.at : shelf.at + 2 * ranges_max]
-        shelf.at += len(taken)
-        if shelf.at == len(shelf.rows):
+        taken = bucket.rows[bucket.at : bucket.at + 2 * ranges_max]
+        bucket.at += len(taken)
+        if bucket.at == len(bucket.rows):
             heappop(self._order)
-            del self._shelves[number]
+            del self._buckets[number]
         return list(zip(taken[::2], taken[1::2], strict=True))
 
     @staticmethod
     def belongs(wait: Wait, now: int) -> bool:
-        """Is a row that is not due yet on a shelf that is being cleared? Others are named later."""
-        return wait.due // SHELF_MS <= now // SHELF_MS
+        """Is a row that is not due yet in a bucket that is being cleared? Others come later."""
+        return wait.due // BUCKET_MS <= now // BUCKET_MS
 
     def clear(self) -> None:
-        self._shelves.clear()
+        self._buckets.clear()
         self._order.clear()

@@ -3,7 +3,7 @@
 Every sequence from `start` to `end` is in exactly one place:
 
     ready       never handed out (`next` .. `end`), or handed out and back (`returned`)
-    in flight   in a lease, or on its way to the dead letters (`dying`)
+    in flight   in a lease, or on its way to the dead letters (`moving`)
     waiting     to be handed out again later (`waiting`, due at a moment)
     settled     `done`: acked, dead, skipped, expired or filtered; each counted
 
@@ -52,14 +52,14 @@ class RowStates:
         self.returned: IntervalMap[int] = IntervalMap()  # Value: attempt.
         self.waiting: IntervalMap[Wait] = IntervalMap()
         self.leases: dict[int, Lease] = {}
-        self.dying: IntervalMap[int] = IntervalMap()  # Value: attempt.
-        self.losses = PoisonSuspects()
-        self.notes: IntervalMap[FailureNote] = (
+        self.moving: IntervalMap[int] = IntervalMap()  # Value: attempt.
+        self.poison = PoisonSuspects()
+        self.failure_notes: IntervalMap[FailureNote] = (
             IntervalMap()
         )  # Why unsettled rows failed the last time.
         self.done = RangeSet()
         self.dead = self.skipped = self.expired = self.filtered = 0
-        self._due = RetryTimer()
+        self._retry_timer = RetryTimer()
         self.newest_lease = 0
         self.oldest_lease = 0
         """Leases below this are of an older generation; not kept in snapshots."""
@@ -78,7 +78,7 @@ class RowStates:
 
     def ledger(self) -> LedgerRow:
         """Count every row once."""
-        in_flight = sum(lease.rows.count for lease in self.leases.values()) + self.dying.count
+        in_flight = sum(lease.rows.count for lease in self.leases.values()) + self.moving.count
         other = self.dead + self.skipped + self.expired + self.filtered
         line = LedgerRow(
             start=self.start,
@@ -100,7 +100,7 @@ class RowStates:
     def wake_at(self) -> int | None:
         """The next moment at which `tick` has something to do."""
         moments = [lease.deadline for lease in self.leases.values()]
-        due = self._due.next()
+        due = self._retry_timer.next()
         if due is not None:
             moments.append(due)
         return min(moments, default=None)
@@ -119,10 +119,10 @@ class RowStates:
         beyond = max(self.next, self.end) + 1
         self.returned.cut(end, beyond)
         self.waiting.cut(end, beyond)
-        self.dying.cut(end, beyond)
+        self.moving.cut(end, beyond)
         self._cut_leases(end, beyond)
-        self.losses.forget(end, beyond)
-        self.notes.cut(end, beyond)
+        self.poison.forget(end, beyond)
+        self.failure_notes.cut(end, beyond)
         self.start = min(self.start, end)
         self.next, self.end = min(self.next, end), end
 
@@ -136,25 +136,25 @@ class RowStates:
             self.next = end
         self.returned.cut(first, end)
         self.waiting.cut(first, end)
-        self.dying.cut(first, end)
+        self.moving.cut(first, end)
         self._cut_leases(first, end)
 
     def wait(self, first: int, end: int, attempt: int, due: int, failed_at: int | None) -> None:
-        wait = self._due.add(first, end, Wait(due, attempt, failed_at))
+        wait = self._retry_timer.add(first, end, Wait(due, attempt, failed_at))
         self.waiting.put(first, end, wait)
 
     def _finish(self, first: int, end: int) -> int:
-        self.losses.forget(first, end)
-        if self.notes.count:
-            self.notes.cut(first, end)
+        self.poison.forget(first, end)
+        if self.failure_notes.count:
+            self.failure_notes.cut(first, end)
         return self.done.add(first, end)
 
     def note(self, first: int, end: int, note: FailureNote | None) -> None:
         """Why rows failed; beyond the bound, and without a reason, nothing is known."""
-        if note is not None and len(self.notes) < NOTES_MAX:
-            self.notes.put(first, end, note)
-        elif self.notes.count:
-            self.notes.cut(first, end)
+        if note is not None and len(self.failure_notes) < NOTES_MAX:
+            self.failure_notes.put(first, end, note)
+        elif self.failure_notes.count:
+            self.failure_notes.cut(first, end)
 
     def _cut_lease(self, lease_id: int, first: int, end: int) -> list[Piece]:
         lease = self.leases.get(lease_id)
@@ -198,9 +198,9 @@ class RowStates:
     def go_to(self, target: int) -> None:
         for lease in list(self.leases.values()):
             self._end_lease(lease)
-        for first, end, attempt in list(self.dying):
+        for first, end, attempt in list(self.moving):
             self.returned.put(first, end, attempt)
-        self.dying.clear()
+        self.moving.clear()
         handled_beyond = len(self.done) > 0 and self.done.end() > target
         passed = self.done.gaps(self.start, target) if target > self.start else []
         if handled_beyond or target < self.start:
@@ -225,9 +225,9 @@ class RowStates:
         self.end = max(self.end, target)
         self.returned.clear()
         self.waiting.clear()
-        self.losses.clear()
-        self.notes.clear()
-        self._due.clear()
+        self.poison.clear()
+        self.failure_notes.clear()
+        self._retry_timer.clear()
         self.done = RangeSet()
         self.dead = self.expired = self.filtered = 0
         self.skipped = self.done.add(self.start, target) if skipped else 0

@@ -47,21 +47,21 @@ class LaneState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     expired: int
     filtered: int
     settings: GroupSettings = GroupSettings()
-    losses: list[Piece] = []
+    poison: list[Piece] = []
     """first, end, how many leases were lost with these rows"""
-    unacked: list[Piece] = []
+    outcomes: list[Piece] = []
     """first, end, kind of the change that settled these rows; the newest ones"""
     unacked_floor: int = -1
     """Below this the list is not complete; -1 in snapshots that are older than the list."""
-    notes: list[Piece] = []
+    failure_notes: list[Piece] = []
     """first, end, where in the pull log it says why these rows failed"""
 
-    def unacked_rows(self) -> Outcomes:
+    def kept_outcomes(self) -> Outcomes:
         """How rows were settled where not by an ack, as far as it is known."""
         floor = self.unacked_floor
         if floor < 0:
             floor = self.next if self.dead or self.skipped or self.expired or self.filtered else 0
-        return Outcomes(self.unacked, floor)
+        return Outcomes(self.outcomes, floor)
 
 
 class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Birth(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 def pieces_of(lane: Lane) -> int:
     """How many ranges a snapshot names: what it costs."""
     held = sum(len(lease.rows) for lease in lane.leases.values())
-    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.notes) + held
+    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.failure_notes) + held
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,13 +87,13 @@ def save(
     created_at_ms: int,
     now: int,
     settings: GroupSettings,
-    unacked: Outcomes | None = None,
+    outcomes: Outcomes | None = None,
 ) -> bytes:
     """Rows on their way to the dead letters are saved as ready: better twice than lost."""
     returned = lane.returned
-    if lane.dying.count:
-        returned = IntervalMap([*lane.returned, *lane.dying])
-    pieces, floor = (unacked or Outcomes()).saved()
+    if lane.moving.count:
+        returned = IntervalMap([*lane.returned, *lane.moving])
+    pieces, floor = (outcomes or Outcomes()).saved()
     state = LaneState(
         group=group,
         created_at_ms=created_at_ms,
@@ -116,10 +116,12 @@ def save(
         expired=lane.expired,
         filtered=lane.filtered,
         settings=settings,
-        losses=list(lane.losses.rows),
-        unacked=pieces,
+        poison=list(lane.poison.rows),
+        outcomes=pieces,
         unacked_floor=floor,
-        notes=[(a, b, note.offset) for a, b, note in lane.notes if note.offset >= 0],
+        failure_notes=[
+            (a, b, note.offset) for a, b, note in lane.failure_notes if note.offset >= 0
+        ],
     )
     return _encoder.encode(state)
 
@@ -138,8 +140,10 @@ def load(text: bytes, *, now: int, waited_ms: int, grace_until: int) -> tuple[La
     for lease in state.leases:
         rows: IntervalMap[int] = IntervalMap(lease.rows)
         lane.leases[lease.id] = Lease(lease.id, lease.session, 0, grace_until, rows)
-    lane.losses = PoisonSuspects(state.losses)
-    lane.notes = IntervalMap((a, b, FailureNote(offset=offset)) for a, b, offset in state.notes)
+    lane.poison = PoisonSuspects(state.poison)
+    lane.failure_notes = IntervalMap(
+        (a, b, FailureNote(offset=offset)) for a, b, offset in state.failure_notes
+    )
     lane.dead, lane.skipped = state.dead, state.skipped
     lane.expired, lane.filtered = state.expired, state.filtered
     return state, lane

@@ -1,4 +1,4 @@
-"""Who may send how much: the limits of topics and applications, asked once for each batch (J13).
+"""Limits of sending, of topics and of applications: asked once for each batch (J13).
 
 Limits are settings of topics, an application's are those of a topic of our own; all are found in
 memory, so a change counts from the next batch on. Either all gates let a batch pass and count it,
@@ -6,13 +6,16 @@ or one turns it away and none counts it. Gates live in memory: a restart fills e
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from ternmq.broker.limits.token_bucket import Gate
 from ternmq.core.errors import OverLimit
-from ternmq.discovery.app_limits import send_limit
+from ternmq.discovery.hidden_topics import send_limit
 from ternmq.rpc.peer import Peer
+from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic
 
+_APP_PREFIX = send_limit("")
 GATES_MAX = 100_000
 """Topics and applications with a limit that are remembered; beyond, all begin anew."""
 
@@ -40,16 +43,31 @@ class Gates:
         return gate
 
 
+class Drainable(Protocol):
+    """A member of a broker group, as far as producers are sent away from it."""
+
+    @property
+    def standing(self) -> Standing: ...
+
+
 class SendLimits:
     """Asked by PUBLISH."""
 
-    def __init__(self, find: Callable[[str], Topic | None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        find: Callable[[str], Topic | None],
+        now: Callable[[], float],
+        member: Drainable,
+    ) -> None:
         self._find = find
+        self.member = member
+        """Asked whether producers have to send to another broker group."""
         self._gates = Gates(now)
 
     def turn_away(self, topic: Topic, peer: Peer, rows: int, size: int) -> OverLimit | None:
         """Count a batch, or say why it may not pass now."""
-        app_topic = self._find(app_limit_name(peer))
+        app = peer.hello.app if peer.hello else ""
+        app_topic = self._find(_APP_PREFIX + app)
         by_topic, by_app = self._gates.of(topic), self._gates.of(app_topic)
         if by_topic is None and by_app is None:
             return None
@@ -57,35 +75,25 @@ class SendLimits:
         for gate, limited in ((by_topic, topic), (by_app, app_topic)):
             wait_s = gate.wait_s(now) if gate is not None else 0.0
             if gate is not None and limited is not None and wait_s > 0:
-                return _over(limited, gate.refuse(wait_s, now), peer)
+                return _over(limited, gate.refuse(wait_s, now), app)
         for gate in (by_topic, by_app):
             if gate is not None:
                 gate.take(rows, size)
         return None
 
 
-def app_limit_name(peer: Peer) -> str:
-    """Worked out once for each connection."""
-    name: str | None = peer.attachments.get("send_limit")
-    if name is None:
-        name = send_limit(peer.hello.app if peer.hello else "")
-        peer.attachments["send_limit"] = name
-    return name
-
-
-def _over(limited: Topic, wait_s: float, peer: Peer) -> OverLimit:
-    app = peer.hello.app if peer.hello else ""
+def _over(limited: Topic, wait_s: float, app: str) -> OverLimit:
     own = limited.name.startswith("%")
     who = f"application {app!r} may send" if own else f"topic {limited.name!r} takes"
     wait_ms = int(wait_s * 1000) + 1
     return OverLimit(
-        f"{who} at most {said(limited.settings.rate, limited.settings.bytes_rate)}; "
+        f"{who} at most {rates_text(limited.settings.rate, limited.settings.bytes_rate)}; "
         f"there is room again in {wait_ms} ms",
         wait_ms=wait_ms,
     )
 
 
-def said(rate: int, bytes_rate: int) -> str:
+def rates_text(rate: int, bytes_rate: int) -> str:
     parts = [f"{rate} messages/s"] if rate else []
     parts += [f"{bytes_rate} bytes/s"] if bytes_rate else []
     return " and ".join(parts)

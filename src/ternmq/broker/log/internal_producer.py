@@ -53,30 +53,30 @@ class InternalProducer:
         batches = self._fetcher.now(entries[:1]) or await self._fetcher.later(entries[:1])
         return entries[0], BatchView(batches[0])
 
-    async def store(self, topic: Topic, letters: Sequence[Outgoing]) -> None:
+    async def store(self, topic: Topic, messages: Sequence[Outgoing]) -> None:
         """Store copies; returns when all are safe, raises the first error."""
         batches: list[bytearray] = []
-        for letter in letters:
-            batches.append(self.batch(topic, [letter], self._producer, self._sequence))
+        for message in messages:
+            batches.append(self.batch(topic, [message], self._producer, self._sequence))
             self._sequence += 1
         await self.store_batches(topic, batches)
 
-    async def store_rows(self, topic: Topic, letters: Sequence[Outgoing]) -> None:
+    async def store_rows(self, topic: Topic, messages: Sequence[Outgoing]) -> None:
         """The same for many rows that may share batches."""
         batches: list[bytearray] = []
-        for first, end in split(letters):
-            part = letters[first:end]
+        for first, end in split(messages):
+            part = messages[first:end]
             batches.append(self.batch(topic, part, self._producer, self._sequence))
             self._sequence += end - first
         await self.store_batches(topic, batches)
 
     @staticmethod
     def batch(
-        topic: Topic, letters: Sequence[Outgoing], producer: ProducerId, first_sequence: int
+        topic: Topic, messages: Sequence[Outgoing], producer: ProducerId, first_sequence: int
     ) -> bytearray:
         origin = Origin(topic=topic.name, app=APP, producer=producer)
         return encode_messages(
-            letters, origin=origin, first_sequence=first_sequence, size_max=STORED_SIZE_MAX
+            messages, origin=origin, first_sequence=first_sequence, size_max=STORED_SIZE_MAX
         )
 
     async def store_batches(self, topic: Topic, batches: Sequence[bytearray]) -> None:
@@ -91,7 +91,7 @@ class InternalProducer:
         incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
         safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(_: Append, error: TernError | None) -> None:
+        def on_done(_: Append, error: TernError | None) -> None:
             if safe.done():
                 return
             if error is None:
@@ -110,17 +110,17 @@ class InternalProducer:
             first_sequence=incoming.first_sequence,
             searchable=incoming.searchable,
         )
-        self._committer.append(append, told)
+        self._committer.append(append, on_done)
         return safe
 
 
-def copy_of(view: BatchView, row: int, notes: dict[str, PropertyValue]) -> Outgoing:
+def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> Outgoing:
     """The same message, by its id, with some more said about it. It does not expire again."""
     return Outgoing(
         body=view.body(row),
         key=view.key(row),
         tag=view.tag(row),
-        properties=view.properties(row) | notes,
+        properties=view.properties(row) | properties,
         order_key=view.order_key(row),
         priority=view.priority(row),
         born_at_ms=view.born_at_ms(row),
@@ -128,7 +128,7 @@ def copy_of(view: BatchView, row: int, notes: dict[str, PropertyValue]) -> Outgo
     )
 
 
-def split(letters: Sequence[Outgoing]) -> list[tuple[int, int]]:
+def split(messages: Sequence[Outgoing]) -> list[tuple[int, int]]:
     """Rows that share a batch; a large one stands alone."""
-    sizes = [len(letter.body) for letter in letters]
+    sizes = [len(message.body) for message in messages]
     return split_rows(sizes, rows_max=ROWS_TOGETHER, size_max=SIZE_TOGETHER)

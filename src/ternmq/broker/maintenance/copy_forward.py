@@ -9,15 +9,17 @@ of it is safe before anything goes: a crash in between hands out twice, never no
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.broker.delivery.consumers import Consumers
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Piece
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of
-from ternmq.broker.topics import RESERVED, TopicNames
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
+from ternmq.discovery.hidden_topics import RESERVED
 from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
@@ -34,15 +36,15 @@ class CopyForward:
         *,
         groups: ConsumerGroups,
         topics: TopicNames,
-        members: Consumers,
+        consumers: Consumers,
         committer: Committer,
-        writer: InternalProducer,
+        internal_producer: InternalProducer,
     ) -> None:
         self._groups = groups
         self._topics = topics
-        self._members = members
+        self._consumers = consumers
         self._committer = committer
-        self._writer = writer
+        self._internal_producer = internal_producer
 
     def needed_by(self, firsts: dict[int, int]) -> ConsumerGroup | None:
         """A group that has unsettled rows below these sequences, if any has."""
@@ -99,9 +101,9 @@ class CopyForward:
                 stop = min(end, at + ROWS_AT_ONCE)
                 try:
                     lane_topic = lane_topic or await self._lane_of(group)
-                    letters = await self._letters(group, at, stop)
-                    await self._writer.store_rows(lane_topic, letters)
-                    copied += len(letters)
+                    messages = await self._copies_of(group, at, stop)
+                    await self._internal_producer.store_rows(lane_topic, messages)
+                    copied += len(messages)
                 except TernError as error:
                     log.error(
                         "messages could not be copied forward",
@@ -111,18 +113,18 @@ class CopyForward:
                         end=stop,
                         reason=error.message,
                     )
-                await self._decide(group, group.lane.died(at, stop, expired=True))
+                await self._decide(group, group.lane.moved(at, stop, expired=True))
         return copied
 
     async def _lane_of(self, group: ConsumerGroup) -> Topic:
         topic = self._topics.get(group.topic)
-        return topic if group.beside else await self._members.open_lane(topic, group.name)
+        return topic if group.beside else await self._consumers.open_lane(topic, group.name)
 
-    async def _letters(self, group: ConsumerGroup, at: int, end: int) -> list[Outgoing]:
-        letters: list[Outgoing] = []
+    async def _copies_of(self, group: ConsumerGroup, at: int, end: int) -> list[Outgoing]:
+        messages: list[Outgoing] = []
         while at < end:
             try:
-                entry, view = await self._writer.look(group.topic_id, at)
+                entry, view = await self._internal_producer.look(group.topic_id, at)
             except Corrupt as error:
                 log.error("a message is gone", sequence=at, reason=error.message)
                 at += 1
@@ -131,9 +133,9 @@ class CopyForward:
             stop = min(end, base + entry.count)
             for row in range(at - base, stop - base):
                 topic = view.properties(row).get("%topic", group.topic)
-                letters.append(copy_of(view, row, {"%topic": topic}))
+                messages.append(copy_of(view, row, {"%topic": topic}))
             at = stop
-        return letters
+        return messages
 
     async def _decide(self, group: ConsumerGroup, changes: list[LaneEvent]) -> None:
         if not changes:

@@ -19,12 +19,11 @@ from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.maintenance.copy_forward import CopyForward
 from ternmq.broker.operations.review_queue import HANDLED
-from ternmq.broker.topics import DEAD_PREFIX
 from ternmq.core.clock import Clock
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
-from ternmq.discovery.hidden_topics import LATER_PREFIX, REFUSED_PREFIX
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, LATER_PREFIX, REFUSED_PREFIX
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log.retention_rules import (
     Moment,
@@ -77,8 +76,8 @@ class Retention:
         *,
         directory: Directory,
         groups: ConsumerGroups,
-        members: Consumers,
-        leaving: CopyForward,
+        consumers: Consumers,
+        copy_forward: CopyForward,
         clock: Clock,
     ) -> None:
         self._plan = plan
@@ -86,11 +85,11 @@ class Retention:
         self._consume = stored.store.consume
         self._directory = directory
         self._groups = groups
-        self._members = members
-        self._leaving = leaving
+        self._consumers = consumers
+        self._copy_forward = copy_forward
         self._clock = clock
         self._put_off: tuple[int, float] = (-1, 0.0)  # Which segment, and since when.
-        self._said = ""
+        self._logged = ""
 
     async def run(self) -> None:
         """Look now and then, forever."""
@@ -142,14 +141,14 @@ class Retention:
             target = await self._stored.fetcher.run(at_time)
         if target <= first:
             return
-        await self._make_desk(topic)
-        await self._leaving.leave({topic.id: target})
+        await self._make_review_group(topic)
+        await self._copy_forward.leave({topic.id: target})
         self._consume.trim({topic.id: target})
 
-    async def _make_desk(self, topic: Topic) -> None:
+    async def _make_review_group(self, topic: Topic) -> None:
         """Somebody has to count letters that nobody handled."""
         if topic.name.startswith((DEAD_PREFIX, REFUSED_PREFIX)):
-            await self._members.make_group(topic, HANDLED, Start(at="earliest"))
+            await self._consumers.make_group(topic, HANDLED, Start(at="earliest"))
 
     # -- segments
 
@@ -174,22 +173,24 @@ class Retention:
             return False
         hold = halves.hold_offset()
         if hold is not None and hold < segment.end:
-            self._say("a segment stays: it has half messages of open transactions ('tern half')")
+            self._log_once(
+                "a segment stays: it has half messages of open transactions ('tern half')"
+            )
             return False
         # From here on no commit can reach into it: it takes no more half messages, and has none.
         firsts = await stored.fetcher.run(partial(stored.store.firsts_without, segment))
         if (server := self._untaken(firsts)) is not None:
-            self._say(f"a segment stays: the delay server {server!r} has not taken all of it")
+            self._log_once(f"a segment stays: the delay server {server!r} has not taken all of it")
             return False
-        if plan.keep_unread and (group := self._leaving.needed_by(firsts)) is not None:
-            self._say(f"a segment stays: group {group.name} on {group.topic} still needs it")
+        if plan.keep_unread and (group := self._copy_forward.needed_by(firsts)) is not None:
+            self._log_once(f"a segment stays: group {group.name} on {group.topic} still needs it")
             return False
         if self._wait_for_readers(segment, firsts):
             return False
         for topic in self._directory.topics():
             if topic.id in firsts and self._consume.bounds(topic.id)[0] < firsts[topic.id]:
-                await self._make_desk(topic)
-        await self._leaving.leave(firsts)
+                await self._make_review_group(topic)
+        await self._copy_forward.leave(firsts)
         self._consume.trim(firsts)
         await stored.committer.alone(partial(stored.store.drop_oldest, segment.base))
         log.info(
@@ -213,15 +214,15 @@ class Retention:
     def _wait_for_readers(self, segment: Segment, firsts: dict[int, int]) -> bool:
         """In use: put off, but not for ever."""
         reading = self._stored.fetcher.reading_below(segment.end)
-        if not reading and not self._leaving.in_flight(firsts):
+        if not reading and not self._copy_forward.in_flight(firsts):
             return False
         now = self._clock.monotonic()
         if self._put_off[0] != segment.base:
             self._put_off = (segment.base, now)
         return now - self._put_off[1] < PUT_OFF_MAX_S
 
-    def _say(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         """Once, not every few seconds."""
-        if text != self._said:
+        if text != self._logged:
             log.warning(text)
-            self._said = text
+            self._logged = text

@@ -14,7 +14,8 @@ from typing import Any
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.groups.snapshot import pieces_of
 from ternmq.broker.log.commit import Committer
@@ -42,16 +43,16 @@ class BrokerTimers:
         self,
         *,
         groups: ConsumerGroups,
-        deliverer: PullHandler,
-        settler: AckHandler,
+        pull_handler: PullHandler,
+        ack_handler: AckHandler,
         committer: Committer,
         store: Store,
         checkpoint_interval_s: float,
         flush_interval_s: float,
     ) -> None:
         self._groups = groups
-        self._deliverer = deliverer
-        self._settler = settler
+        self._pull_handler = pull_handler
+        self._ack_handler = ack_handler
         self._committer = committer
         self._store = store
         self._interval_s = checkpoint_interval_s
@@ -102,12 +103,12 @@ class BrokerTimers:
             now, group.retry_rule(chance=random.random()), self._groups.now_ms()
         )
         self._groups.write(group, ticked.changes)
-        if ticked.dying:
-            self._settler.killed(group, ticked.dying)
+        if ticked.moving:
+            self._ack_handler.killed(group, ticked.moving)
         if group.order is not None:
             group.order.come_back(group.lane)
         self._groups.schedule(group)
-        self._deliverer.feed(group)
+        self._pull_handler.feed(group)
 
     async def run_checkpoints(self) -> None:
         """Snapshot groups that moved, and let the store note where it is, forever."""

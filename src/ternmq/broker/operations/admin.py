@@ -3,22 +3,22 @@
 Decisions (make, delete, reset a group) are answered when they are as safe as a publish.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.pull import PullHandler
 from ternmq.broker.delivery.seek import resolve
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.topics import RESERVED, TopicNames, lane_topic
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import AlreadyExists, BadRequest, GroupNotFound, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.core.retry import ATTEMPTS_MAX, check_policy
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.hidden_topics import RESERVED, lane_topic
 from ternmq.rpc.address import join_address
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.wire.messages.groups import (
@@ -60,54 +60,40 @@ class AdminCommands:
         *,
         groups: ConsumerGroups,
         topics: TopicNames,
-        members: Consumers,
+        consumers: Consumers,
         directory: Directory,
         consume: ConsumeLog,
         committer: Committer,
-        deliverer: PullHandler,
+        pull_handler: PullHandler,
     ) -> None:
         self._groups = groups
         self._topics = topics
-        self._members = members
+        self._consumers = consumers
         self._directory = directory
         self._consume = consume
         self._committer = committer
-        self._deliverer = deliverer
-        self.halves: Callable[[], list[HalfLine]] = list
-        """What is in transactions that have not ended."""
-
-    def find(self, topic: str, group: str) -> list[ConsumerGroup]:
-        """Groups by name; empty means any. A topic that is named must exist."""
-        if topic:
-            topic_id = self._topics.get(topic).id
-            found = list(self._groups.of_topic(topic_id))
-            lanes = [self._topics.find(lane_topic(topic_id, item.name)) for item in found]
-            found += [g for lane in lanes if lane for g in self._groups.of_topic(lane.id)]
-        else:  # Without what is ours alone: the desk that handles dead letters.
-            found = [item for item in self._groups if not item.name.startswith(RESERVED)]
-        if group:
-            found = [item for item in found if item.name == group]
-            if not found:
-                where = f"topic {topic!r} has" if topic else "there is"
-                raise GroupNotFound(
-                    f"{where} no group {group!r}; 'tern group list' shows what is there"
-                )
-        return sorted(found, key=lambda item: (item.topic, item.name))
+        self._pull_handler = pull_handler
 
     def groups(self, request: GroupFind) -> Groups:
-        return Groups(groups=[describe(g) for g in self.find(request.topic, request.group)])
+        return Groups(groups=[describe(g) for g in self._find(request)])
 
-    def ledger(self, request: GroupFind) -> Ledger:
-        lines = [group.ledger() for group in self.find(request.topic, request.group)]
-        halves = [] if request.group else self.halves()
+    def ledger(self, request: GroupFind, halves: list[HalfLine]) -> Ledger:
+        """`halves` is what is in transactions that have not ended."""
+        lines = [group.ledger() for group in self._find(request)]
         return Ledger(
-            lines=lines, halves=[one for one in halves if request.topic in ("", one.topic)]
+            lines=lines,
+            halves=[
+                one for one in halves if not request.group and request.topic in ("", one.topic)
+            ],
         )
+
+    def _find(self, request: GroupFind) -> list[ConsumerGroup]:
+        return find_groups(self._groups, self._topics, request.topic, request.group)
 
     async def create(self, request: GroupCreate) -> Group:
         check_name("group", request.group)
         topic = await self._topics.get_or_create(request.topic)
-        group, new = await self._members.make_group(topic, request.group, request.start)
+        group, new = await self._consumers.make_group(topic, request.group, request.start)
         if not new:
             raise AlreadyExists(
                 f"group {request.group!r} is on topic {request.topic!r} already; "
@@ -163,9 +149,9 @@ class AdminCommands:
             self._groups.restore(group, before)
             raise
         finally:
-            for peer in {member.peer for member in group.members.values()}:
+            for peer in {consumer.peer for consumer in group.consumers.values()}:
                 peer.push(Command.NOTICE, LEASES_ENDED)
-            self._deliverer.feed(group)
+            self._pull_handler.feed(group)
 
     async def retry_now(self, request: GroupRetry) -> GroupRetried:
         """What waits for a retry is ready, as attempt 1, in the topic's lane and the private one.
@@ -187,7 +173,7 @@ class AdminCommands:
                 group.order.apply(changes, group.lane)
         safe = self._committer.decide(records)
         for group in both:
-            self._deliverer.feed(group)
+            self._pull_handler.feed(group)
         await safe
         return GroupRetried(rows=rows)
 
@@ -202,12 +188,12 @@ class AdminCommands:
         }
         return await self._put_settings(group, msgspec.structs.replace(group.settings, **changed))
 
-    async def pause_member(self, request: ConsumerPause) -> Group:
+    async def pause_consumer(self, request: ConsumerPause) -> Group:
         """Hand nothing out to one consumer, or go on; lasts as long as its session."""
         topic = self._topics.get(request.topic)
         group = self._groups.get(topic.id, topic.name, request.group)
         paused = group.settings.paused_sessions
-        there = {member.session.hex() for member in group.members.values()}
+        there = {consumer.session.hex() for consumer in group.consumers.values()}
         session = _one_session(request.session, there | set(paused))
         left = [one for one in paused if one != session]
         wanted = [*left, session] if request.paused else left
@@ -228,7 +214,7 @@ class AdminCommands:
             each.settings = settings
             each.lane.reschedule(each.retry_rule())
             self._groups.schedule(each)
-            self._deliverer.feed(each)
+            self._pull_handler.feed(each)
         return describe(group)
 
     def topic_changed(self, topic: Topic) -> None:
@@ -236,7 +222,7 @@ class AdminCommands:
         for group in list(self._groups.of_topic(topic.id)):
             for each in (group, *self._lanes_of(group)):
                 each.halted = topic.settings.consume_paused
-                self._deliverer.feed(each)
+                self._pull_handler.feed(each)
 
     def _lanes_of(self, group: ConsumerGroup) -> list[ConsumerGroup]:
         lane = self._topics.find(lane_topic(group.topic_id, group.name))
@@ -271,7 +257,28 @@ class AdminCommands:
     def _drop(self, group: ConsumerGroup) -> None:
         self._groups.remove(group)
         error = GroupNotFound(f"group {group.name!r} of topic {group.topic!r} was deleted")
-        self._deliverer.refuse(group, error)
+        self._pull_handler.refuse(group, error)
+
+
+def find_groups(
+    groups: ConsumerGroups, topics: TopicNames, topic: str, group: str
+) -> list[ConsumerGroup]:
+    """Groups by name; empty means any. A topic that is named must exist."""
+    if topic:
+        topic_id = topics.get(topic).id
+        found = list(groups.of_topic(topic_id))
+        lanes = [topics.find(lane_topic(topic_id, item.name)) for item in found]
+        found += [g for lane in lanes if lane for g in groups.of_topic(lane.id)]
+    else:  # Without what is ours alone: the group that stands for handled dead letters.
+        found = [item for item in groups if not item.name.startswith(RESERVED)]
+    if group:
+        found = [item for item in found if item.name == group]
+        if not found:
+            where = f"topic {topic!r} has" if topic else "there is"
+            raise GroupNotFound(
+                f"{where} no group {group!r}; 'tern group list' shows what is there"
+            )
+    return sorted(found, key=lambda item: (item.topic, item.name))
 
 
 def _one_session(prefix: str, known: set[str]) -> str:
@@ -304,18 +311,18 @@ def describe(group: ConsumerGroup) -> Group:
     held: dict[int, int] = {}
     for lease in group.lane.leases.values():
         held[lease.owner] = held.get(lease.owner, 0) + lease.rows.count
-    members = []
-    for member in group.members.values():
-        hello = member.peer.hello
-        members.append(
+    consumers = []
+    for consumer in group.consumers.values():
+        hello = consumer.peer.hello
+        consumers.append(
             ConsumerInfo(
-                session=member.session.hex(),
+                session=consumer.session.hex(),
                 app=hello.app if hello else "",
                 host=hello.host if hello else "",
                 pid=hello.pid if hello else 0,
-                address=join_address(*member.peer.address),
-                in_flight=held.get(member.id, 0),
-                joined_at_ms=member.joined_at_ms,
+                address=join_address(*consumer.peer.address),
+                in_flight=held.get(consumer.id, 0),
+                joined_at_ms=consumer.joined_at_ms,
             )
         )
     return Group(
@@ -324,7 +331,7 @@ def describe(group: ConsumerGroup) -> Group:
         topic=group.beside or group.topic,
         created_at_ms=group.created_at_ms,
         ledger=group.ledger(),
-        members=members,
+        members=consumers,
         settings=group.settings,
         filter=group.filter.text if group.filter else "",
         ordered=group.order is not None,

@@ -1,78 +1,134 @@
-"""What people do with dead letters: see which are open, send them again, let them go (R13, D10).
+"""Dead and refused messages, as people handle them: list, send again, delete (R13, D10).
 
-A dead letter is open until somebody handled it; what is handled is kept as the progress of a group
-of our own on the dead-letter topic. Sending again goes into the private lane of the group that the
-letter died in: no other group sees it, and it starts at attempt 1. The copy is safe before the
-letter counts as handled, so a crash in between sends it twice rather than never; the letter then
-says how often it was sent again (`%resent`).
+Two kinds are kept, each in a hidden topic. A dead letter goes, when it is sent again, into the
+private lane of the group that it died in: no other group sees it, and it starts at attempt 1; the
+letter says how often it was sent again (`%resent`). A message that was over its topic's limit and
+put aside goes into the topic itself, behind everything that is there, with its id; no limit holds
+that back, a person decided it.
+
+What is open is the `ReviewQueue`'s to say. The copy is safe before the original counts as handled,
+so a crash in between sends it twice rather than never.
 """
 
 from functools import partial
 
 from ternmq.batch.encoder import Outgoing
 from ternmq.batch.view import BatchView
-from ternmq.broker.acks.dead_letters import ERROR_NOTES
+from ternmq.broker.acks.dead_letters import ERROR_PROPERTIES
 from ternmq.broker.delivery.consumers import Consumers
-from ternmq.broker.groups.groups import ConsumerGroup
+from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of
 from ternmq.broker.operations.review_queue import ReviewQueue
-from ternmq.broker.topics import TopicNames, dead_topic
+from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.ids import check_name
-from ternmq.wire.messages.dead_letters import DeadDone, DeadFind, DeadHandle, DeadOpen
+from ternmq.discovery.hidden_topics import dead_topic, refused_topic
+from ternmq.wire.messages.dead_letters import (
+    DeadDone,
+    DeadFind,
+    DeadHandle,
+    DeadOpen,
+    RefusedFind,
+    RefusedHandle,
+)
+from ternmq.wire.messages.topics import Topic
 
-DEATH_NOTES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_NOTES})
+DEATH_PROPERTIES = frozenset({"%sequence", "%attempt", "%reason", "%died_at", *ERROR_PROPERTIES})
 
 
-class DeadLetterAdmin:
+class DeadLetterCommands:
     """The DEAD commands."""
 
     def __init__(
         self,
         *,
         topics: TopicNames,
-        members: Consumers,
-        desk: ReviewQueue,
-        writer: InternalProducer,
+        consumers: Consumers,
+        review_queue: ReviewQueue,
+        internal_producer: InternalProducer,
     ) -> None:
         self._topics = topics
-        self._members = members
-        self._desk = desk
-        self._writer = writer
+        self._consumers = consumers
+        self._review_queue = review_queue
+        self._internal_producer = internal_producer
 
     async def open(self, request: DeadFind) -> DeadOpen:
         """Which letters nobody has handled yet, as ranges of the dead-letter topic."""
         check_name("group", request.group)
         if self._topics.find(dead_topic(request.group)) is None:
             return DeadOpen(ranges=[])
-        lane = (await self._desk_of(request.group)).lane
+        lane = (await self._reviewed(request.group)).lane
         return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
 
     async def delete(self, request: DeadHandle) -> DeadDone:
         """Let letters go: they are handled, and nothing comes of them."""
-        return await self._desk.delete(await self._desk_of(request.group), request.ranges)
+        return await self._review_queue.delete(await self._reviewed(request.group), request.ranges)
 
     async def resend(self, request: DeadHandle) -> DeadDone:
         """Send open letters again, each to the lane of the topic it came from."""
-        desk = await self._desk_of(request.group)
-        send_one = partial(self._resend_one, request.group, desk)
-        return await self._desk.send(desk, request.ranges, send_one)
+        reviewed = await self._reviewed(request.group)
+        send_one = partial(self._resend_one, request.group, reviewed)
+        return await self._review_queue.send(reviewed, request.ranges, send_one)
 
-    async def _desk_of(self, group: str) -> ConsumerGroup:
+    async def _reviewed(self, group: str) -> ConsumerGroup:
         topic = self._topics.find(dead_topic(group))
         if topic is None:
             raise TopicNotFound(f"group {group!r} has no dead letters")
-        return await self._desk.of(topic)
+        return await self._review_queue.of(topic)
 
-    async def _resend_one(self, group: str, desk: ConsumerGroup, sequence: int) -> None:
-        entry, view = await self._writer.look(desk.topic_id, sequence)
+    async def _resend_one(self, group: str, reviewed: ConsumerGroup, sequence: int) -> None:
+        entry, view = await self._internal_producer.look(reviewed.topic_id, sequence)
         row = sequence - entry.base_sequence
         name = str(view.properties(row).get("%topic", ""))
         original = self._topics.find(name)
         if original is None:
             raise TopicNotFound(f"topic {name!r}, where it came from, does not exist any more")
-        lane_topic = await self._members.open_lane(original, group)
-        await self._writer.store(lane_topic, [_copy(view, row)])
+        lane_topic = await self._consumers.open_lane(original, group)
+        await self._internal_producer.store(lane_topic, [_copy(view, row)])
+
+
+class RefusedCommands:
+    """The REFUSED commands."""
+
+    def __init__(
+        self, *, topics: TopicNames, review_queue: ReviewQueue, internal_producer: InternalProducer
+    ) -> None:
+        self._topics = topics
+        self._review_queue = review_queue
+        self._internal_producer = internal_producer
+
+    async def open(self, request: RefusedFind) -> DeadOpen:
+        """Which messages nobody has handled yet, as ranges of the hidden topic."""
+        self._topics.get(request.topic)
+        aside = self._topics.find(refused_topic(request.topic))
+        if aside is None:
+            return DeadOpen(ranges=[])
+        lane = (await self._review_queue.of(aside)).lane
+        return DeadOpen(ranges=lane.done.gaps(lane.start, lane.end), expired=lane.expired)
+
+    async def delete(self, request: RefusedHandle) -> DeadDone:
+        """Let messages go: they are handled, and nothing comes of them."""
+        reviewed = await self._review_queue.of(self._aside(request.topic))
+        return await self._review_queue.delete(reviewed, request.ranges)
+
+    async def resend(self, request: RefusedHandle) -> DeadDone:
+        """Put open messages into their topic."""
+        topic = self._topics.get(request.topic)
+        reviewed = await self._review_queue.of(self._aside(request.topic))
+        return await self._review_queue.send(
+            reviewed, request.ranges, partial(self._resend_one, topic, reviewed)
+        )
+
+    def _aside(self, topic: str) -> Topic:
+        aside = self._topics.find(refused_topic(topic))
+        if aside is None:
+            raise TopicNotFound(f"nothing of topic {topic!r} was put aside")
+        return aside
+
+    async def _resend_one(self, topic: Topic, reviewed: ConsumerGroup, sequence: int) -> None:
+        entry, view = await self._internal_producer.look(reviewed.topic_id, sequence)
+        row = sequence - entry.base_sequence
+        await self._internal_producer.store(topic, [copy_of(view, row, {"%resent": 1})])
 
 
 def _copy(view: BatchView, row: int) -> Outgoing:
@@ -80,5 +136,7 @@ def _copy(view: BatchView, row: int) -> Outgoing:
     resent = view.properties(row).get("%resent", 0)
     copy = copy_of(view, row, {"%resent": (resent if isinstance(resent, int) else 0) + 1})
     properties = copy.properties or {}
-    copy.properties = {name: properties[name] for name in properties if name not in DEATH_NOTES}
+    copy.properties = {
+        name: properties[name] for name in properties if name not in DEATH_PROPERTIES
+    }
     return copy

@@ -68,18 +68,18 @@ class GroupReplays:
         *,
         topics: TopicNames,
         groups: ConsumerGroups,
-        members: Consumers,
+        consumers: Consumers,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        writer: InternalProducer,
+        internal_producer: InternalProducer,
         producers: ProducerTable,
     ) -> None:
         self._topics = topics
         self._groups = groups
-        self._members = members
+        self._consumers = consumers
         self._consume = consume
         self._fetcher = fetcher
-        self._writer = writer
+        self._internal_producer = internal_producer
         self._producers = producers
         self._running: set[ProducerId] = set()
 
@@ -105,8 +105,10 @@ class GroupReplays:
             if step.at < step.stop:
                 await self._gather(topic.id, step, min(max(request.rows_max, 1), STEP_ROWS_MAX))
             if step.found and not request.dry_run:
-                lane = await self._members.open_lane(topic, request.into)
-                await self._writer.store_batches(lane, self._batches(lane, step, producer))
+                lane = await self._consumers.open_lane(topic, request.into)
+                await self._internal_producer.store_batches(
+                    lane, self._batches(lane, step, producer)
+                )
         finally:
             self._running.discard(producer)
         return GroupReplayed(
@@ -135,7 +137,7 @@ class GroupReplays:
         if request.dry_run:
             target = ""
         elif request.into:
-            target = (await self._members.open_lane(topic, request.into)).name
+            target = (await self._consumers.open_lane(topic, request.into)).name
         return ReplayOpened(
             topic=target,
             start_ms=producer.start_ms,
@@ -148,12 +150,12 @@ class GroupReplays:
 
     def _batches(self, lane: Topic, step: _Step, producer: ProducerId) -> list[bytearray]:
         """Numbered so that each batch's last number is the sequence of its last row."""
-        letters = [letter for _, letter in step.found]
+        messages = [message for _, message in step.found]
         return [
-            self._writer.batch(
-                lane, letters[first:end], producer, step.found[end - 1][0] + 1 - (end - first)
+            self._internal_producer.batch(
+                lane, messages[first:end], producer, step.found[end - 1][0] + 1 - (end - first)
             )
-            for first, end in split(letters)
+            for first, end in split(messages)
         ]
 
     async def _gather(self, topic_id: int, step: _Step, rows_max: int) -> None:

@@ -1,13 +1,26 @@
-"""FIND: messages by id or key, for people and their tools. Looks on a thread, answers places."""
+"""Looking things up for people and their tools: messages by id or key, and delivery records.
 
+FIND answers places of messages. READ_DELIVERIES answers pages of the pull log's safe part, with the
+names of the groups in them, for the archive and the trace (J4, R23); a group that is deleted has no
+name any more, its records say its number. Both read on a thread and keep no trace of a reader.
+"""
+
+from collections.abc import Iterable
+
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import BadRequest
+from ternmq.core.units import MIB
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import LATER_PREFIX
 from ternmq.storage.messages.search import FOUND_MAX, Search, SearchFor
+from ternmq.storage.pull.pull_log import PullLog
 from ternmq.wire.messages.publish import Find, FoundPlace, FoundPlaces
+from ternmq.wire.messages.read import DeliveriesNames, DeliveriesPage, DeliveriesRead
 
 _NO_END = 2**63 - 1
+DELIVERIES_SIZE_MAX = 4 * MIB
 
 
 class MessageLookup:
@@ -48,3 +61,40 @@ class MessageLookup:
                 for one in found
             ]
         )
+
+
+class DeliveryRecords:
+    """The READ_DELIVERIES command."""
+
+    def __init__(self, *, pulls: PullLog, groups: ConsumerGroups, fetcher: Fetcher) -> None:
+        self._pulls = pulls
+        self._groups = groups
+        self._fetcher = fetcher
+
+    async def read(self, request: DeliveriesRead) -> DeliveriesPage:
+        pulls = self._pulls
+        if request.position < 0:
+            first, end = pulls.bounds()
+            return DeliveriesPage(first=first, end=end, following=first, records=b"", names=[])
+        size = min(max(request.size_max, 1), DELIVERIES_SIZE_MAX)
+        page = await self._fetcher.run(lambda: pulls.page(request.position, request.end, size))
+        return DeliveriesPage(
+            first=page.first,
+            end=page.end,
+            following=page.following,
+            records=page.records,
+            names=_names(self._groups, page.group_ids),
+        )
+
+
+def _names(groups: Iterable[ConsumerGroup], wanted: set[int]) -> list[DeliveriesNames]:
+    return [
+        DeliveriesNames(
+            group_id=group.id,
+            group=group.name,
+            topic=group.beside or group.topic,
+            lane="private" if group.beside else "topic",
+        )
+        for group in groups
+        if group.id in wanted
+    ]

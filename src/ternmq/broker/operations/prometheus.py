@@ -1,4 +1,4 @@
-"""The figures of a broker for Prometheus, worked out when somebody looks (R25, J13).
+"""The figures of a broker for Prometheus, worked out for each scrape (R25, J13).
 
 Everything comes from state that is there anyway; nothing is counted for single messages. A look
 walks over topics and groups in slices and lets the loop go on in between, so its cost is spread
@@ -10,13 +10,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from ternmq.broker.groups.groups import OUTCOMES, ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import OUTCOMES, ConsumerGroups
 from ternmq.broker.groups.lane import Lane
 from ternmq.broker.limits.traffic import REASONS, TrafficCounters
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.operations.stats import BrokerStats
-from ternmq.broker.topics import DEAD_PREFIX, RESERVED
 from ternmq.discovery.directory import Directory
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, RESERVED
 from ternmq.metrics.samples import Samples
 from ternmq.metrics.table import LANES_MAX, LEDGER_STATES, OTHER, TOPICS_MAX
 from ternmq.storage.consume.consume_log import ConsumeLog
@@ -38,9 +39,9 @@ class Scraper:
     directory: Directory
     groups: ConsumerGroups
     consume: ConsumeLog
-    figures: TrafficCounters
-    observer: BrokerStats
-    desk: ReviewQueue
+    traffic: TrafficCounters
+    stats: BrokerStats
+    review_queue: ReviewQueue
 
     async def topics(self, out: Samples) -> None:
         """Of every topic of people's; dead letters by their group."""
@@ -51,7 +52,7 @@ class Scraper:
             if topic.name.startswith(DEAD_PREFIX):
                 letters += 1
                 group = topic.name.removeprefix(DEAD_PREFIX) if letters <= LANES_MAX else OTHER
-                still = self.desk.open_rows(topic, self.consume.bounds(topic.id))
+                still = self.review_queue.open_rows(topic, self.consume.bounds(topic.id))
                 out.add("tern_group_dead_letters", still, group)
             elif not topic.name.startswith(RESERVED):
                 count += 1
@@ -60,14 +61,14 @@ class Scraper:
 
     def _topic(self, out: Samples, topic: Topic, label: str) -> None:
         first, end = self.consume.bounds(topic.id)
-        sent = self.figures.rates(self.figures.sent, topic.id)
+        sent = self.traffic.rates(self.traffic.sent, topic.id)
         out.add("tern_topic_stored_messages_total", end, label)
         out.add("tern_topic_stored_bytes_total", sent.bytes, label)
         out.add("tern_topic_kept_messages", end - first, label)
         out.add("tern_topic_publish_messages_per_second", sent.messages_10s, label)
         out.add("tern_topic_publish_bytes_per_second", sent.bytes_10s, label)
-        out.add("tern_topic_put_aside_messages", self.observer.put_aside(topic.name), label)
-        refused = self.figures.refused.get(topic.id, {})
+        out.add("tern_topic_put_aside_messages", self.stats.put_aside(topic.name), label)
+        refused = self.traffic.refused.get(topic.id, {})
         for reason in REASONS:
             out.add("tern_topic_refused_messages_total", refused.get(reason, 0), label, reason)
 
@@ -93,14 +94,14 @@ class Scraper:
             if lanes > LANES_MAX:
                 labels = (OTHER, OTHER, lane)
             self._lane(out, group, labels)
-            age = self.observer.age_ms_now(group)
+            age = self.stats.age_ms_now(group)
             if age is None and looks < DISK_LOOKS_MAX:
                 looks += 1
-                age = await self.observer.age_ms(group)
+                age = await self.stats.age_ms(group)
             if age is not None and age >= 0:
                 out.highest("tern_group_backlog_seconds", age / 1000, *labels)
         out.add("tern_broker_groups", groups)
-        out.add("tern_broker_alarms", self.observer.alarms, "backlog")
+        out.add("tern_broker_alarms", self.stats.alarms, "backlog")
 
     def _lane(self, out: Samples, group: ConsumerGroup, labels: tuple[str, str, str]) -> None:
         line = group.lane.ledger()
@@ -108,18 +109,18 @@ class Scraper:
             out.add("tern_group_messages", getattr(line, state), *labels, state)
         out.add("tern_group_backlog_messages", line.ready, *labels)
         out.add("tern_group_unacked_messages", line.in_flight + line.waiting_retry, *labels)
-        meter = self.figures.delivered.get(group.id)
+        meter = self.traffic.delivered.get(group.id)
         out.add("tern_group_delivered_messages_total", meter.rows if meter else 0, *labels)
         out.add("tern_group_delivered_bytes_total", meter.size if meter else 0, *labels)
         for outcome in dict.fromkeys(OUTCOMES.values()):
             out.add("tern_group_outcomes_total", group.passed.get(outcome, 0), *labels, outcome)
-        out.add("tern_group_members", len(group.members), *labels)
+        out.add("tern_group_members", len(group.consumers), *labels)
         out.add("tern_group_lane_ranges", lane_ranges(group.lane), *labels)
-        out.add("tern_group_alarm", self.observer.alarmed(group), *labels)
-        out.add("tern_group_held_back", bool(self.observer.held_back(group)), *labels)
+        out.add("tern_group_alarm", self.stats.alarmed(group), *labels)
+        out.add("tern_group_held_back", bool(self.stats.held_back(group)), *labels)
 
 
 def lane_ranges(lane: Lane) -> int:
     """How many ranges say where the rows of a lane are."""
     leased = sum(len(lease.rows) for lease in lane.leases.values())
-    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.dying) + leased
+    return len(lane.done) + len(lane.returned) + len(lane.waiting) + len(lane.moving) + leased

@@ -7,12 +7,13 @@ alarm is compared with it; crossing it is one line in the log, and one when it i
 """
 
 import asyncio
-from collections.abc import Callable
 
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.limits.traffic import TrafficCounters
 from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.operations.admin import find_groups
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames
 from ternmq.core.log import get_logger
@@ -34,8 +35,6 @@ ALARM_EVERY_S = 1.0
 ALARM_OVER = 0.9
 """An alarm is over when the backlog is below that part of it, so that it does not flicker."""
 
-FindGroups = Callable[[str, str], list[ConsumerGroup]]
-
 
 class BrokerStats:
     """The FIGURES commands and the backlog alarm."""
@@ -47,17 +46,17 @@ class BrokerStats:
         topics: TopicNames,
         consume: ConsumeLog,
         fetcher: Fetcher,
-        deliverer: PullHandler,
-        figures: TrafficCounters,
-        desk: ReviewQueue,
+        pull_handler: PullHandler,
+        traffic: TrafficCounters,
+        review_queue: ReviewQueue,
     ) -> None:
         self._groups = groups
         self._topics = topics
         self._consume = consume
         self._fetcher = fetcher
-        self._deliverer = deliverer
-        self._figures = figures
-        self._desk = desk
+        self._pull_handler = pull_handler
+        self._traffic = traffic
+        self._review_queue = review_queue
         self._alarmed: set[ConsumerGroup] = set()
 
     async def topics(self, request: TopicFiguresFind) -> AllTopicFigures:
@@ -65,10 +64,10 @@ class BrokerStats:
 
     def topic(self, name: str) -> TopicFigures:
         topic = self._topics.get(name)
-        refused = self._figures.refused.get(topic.id, {})
+        refused = self._traffic.refused.get(topic.id, {})
         return TopicFigures(
             topic=name,
-            sent=self._figures.rates(self._figures.sent, topic.id),
+            sent=self._traffic.rates(self._traffic.sent, topic.id),
             refused={reason: refused[reason] for reason in sorted(refused)},
             put_aside=self.put_aside(name),
         )
@@ -76,10 +75,14 @@ class BrokerStats:
     def put_aside(self, topic: str) -> int:
         """Messages over the topic's limit that nobody has handled yet."""
         aside = self._topics.find(refused_topic(topic))
-        return 0 if aside is None else self._desk.open_rows(aside, self._consume.bounds(aside.id))
+        return (
+            0
+            if aside is None
+            else self._review_queue.open_rows(aside, self._consume.bounds(aside.id))
+        )
 
-    async def groups(self, find: FindGroups, request: GroupFind) -> AllGroupFigures:
-        found = find(request.topic, request.group)
+    async def groups(self, request: GroupFind) -> AllGroupFigures:
+        found = find_groups(self._groups, self._topics, request.topic, request.group)
         ages = [await self.age_ms(group) for group in found]
         return AllGroupFigures(
             groups=[self._group(group, age) for group, age in zip(found, ages, strict=True)]
@@ -92,7 +95,7 @@ class BrokerStats:
             lane="private" if group.beside else "topic",
             backlog=group.lane.ready(),
             backlog_ms=age_ms,
-            delivered=self._figures.rates(self._figures.delivered, group.id),
+            delivered=self._traffic.rates(self._traffic.delivered, group.id),
             alarm=group in self._alarmed,
             held_back=self.held_back(group),
         )
@@ -134,9 +137,9 @@ class BrokerStats:
             return "the group is paused"
         if group.halted:
             return "consuming the topic is paused"
-        if group.full and group.waiters:
+        if group.full and group.waiting_pulls:
             return "too many messages are in flight"
-        return "a limit is used up" if self._deliverer.limited(group) else ""
+        return "a limit is used up" if self._pull_handler.limited(group) else ""
 
     async def run_alarms(self) -> None:
         """Compare backlogs with their alarms, forever."""

@@ -7,10 +7,11 @@ the row itself, so this works without any consumer, also right after a restart.
 """
 
 from ternmq.broker.acks.ack import AckHandler
-from ternmq.broker.acks.dead_letters import DeadRows
+from ternmq.broker.acks.settle import DeadRows
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.delivery.pull import PullHandler
-from ternmq.broker.groups.failure_notes import FailureTexts
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer
 from ternmq.broker.topics import TopicNames
@@ -31,18 +32,18 @@ class StoppedKeys:
         groups: ConsumerGroups,
         topics: TopicNames,
         committer: Committer,
-        deliverer: PullHandler,
-        settler: AckHandler,
-        writer: InternalProducer,
-        board: FailureTexts,
+        pull_handler: PullHandler,
+        ack_handler: AckHandler,
+        internal_producer: InternalProducer,
+        failure_texts: FailureTexts,
     ) -> None:
         self._groups = groups
         self._topics = topics
         self._committer = committer
-        self._deliverer = deliverer
-        self._settler = settler
-        self._writer = writer
-        self._board = board
+        self._pull_handler = pull_handler
+        self._ack_handler = ack_handler
+        self._internal_producer = internal_producer
+        self._failure_texts = failure_texts
 
     async def show(self, request: GroupNamed) -> GroupKeys:
         group = self._find(request.topic, request.group)
@@ -78,13 +79,13 @@ class StoppedKeys:
         if request.skip:
             pieces = [p for s in chosen for p in group.lane.stop_waiting(s, s + 1)]
             if pieces:
-                await self._settler.bury([DeadRows(group, pieces, SKIPPED)])
+                await self._ack_handler.move([DeadRows(group, pieces, SKIPPED)])
             return KeyResumed(rows=len(pieces))
         changes = [c for s in chosen for c in group.lane.let_go(s, s + 1)]
         if group.order is not None:
             group.order.apply(changes, group.lane)
         safe = self._committer.decide([self._groups.to_record(group, c) for c in changes])
-        self._deliverer.feed(group)
+        self._pull_handler.feed(group)
         await safe
         return KeyResumed(rows=len(changes))
 
@@ -94,14 +95,14 @@ class StoppedKeys:
 
     async def _key(self, group: ConsumerGroup, sequence: int) -> str | None:
         try:
-            entry, view = await self._writer.look(group.topic_id, sequence)
+            entry, view = await self._internal_producer.look(group.topic_id, sequence)
             return view.order_key(sequence - entry.base_sequence)
         except TernError:
             return None  # Gone or damaged: resumed only together with all others.
 
     async def _error(self, group: ConsumerGroup, sequence: int) -> str:
-        note = group.lane.notes.get(sequence)
-        known = await self._board.read([note]) if note is not None else {}
+        note = group.lane.failure_notes.get(sequence)
+        known = await self._failure_texts.read([note]) if note is not None else {}
         return ": ".join(filter(None, known[note][:2])) if note in known else ""
 
 

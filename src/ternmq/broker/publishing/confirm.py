@@ -12,7 +12,8 @@ their group or the broker; whoever asks again after a restart finds the same ans
 import asyncio
 from functools import partial
 
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup, PendingConfirm
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.topics import TopicNames
@@ -32,30 +33,23 @@ WAIT_MAX_MS = 30_000
 PARTS_MAX = 10_000  # Ranges in one answer.
 
 
-class PendingConfirm:
-    """A request without an answer yet."""
-
-    __slots__ = ("correlation", "end", "first", "peer", "timer")
-
-    def __init__(self, peer: Peer, correlation: int, first: int, end: int) -> None:
-        self.peer = peer
-        self.correlation = correlation
-        self.first = first
-        self.end = end
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class Confirmer:
     """The CONFIRM command."""
 
-    def __init__(self, *, groups: ConsumerGroups, topics: TopicNames, committer: Committer) -> None:
+    def __init__(
+        self,
+        *,
+        groups: ConsumerGroups,
+        topics: TopicNames,
+        committer: Committer,
+        stuck_requests: StuckRequests,
+    ) -> None:
         self._groups = groups
         self._topics = topics
         self._committer = committer
         self._loop = asyncio.get_running_loop()
         self._moved: dict[int, ConsumerGroup] = {}
-        groups.on_settled = self._settled
-        self.waits = StuckRequests()
+        self._stuck_requests = stuck_requests
 
     def confirm(self, peer: Peer, frame: Frame) -> None:
         """Answer when every row is settled, or when time is up."""
@@ -66,26 +60,26 @@ class Confirmer:
         first, end = request.first, request.end
         if not 0 <= first <= end <= group.lane.end:
             raise BadRequest(f"{topic.name!r} ends at {group.lane.end}; asked for {first}..{end}")
-        asked = PendingConfirm(peer, frame.correlation, first, end)
+        pending = PendingConfirm(peer, frame.correlation, first, end)
         if request.wait_ms <= 0 or not _open(group, first, end):
-            self._answer(group, [asked])
+            self._answer(group, [pending])
             return
-        if len(group.asked) >= ASKED_MAX:
+        if len(group.pending_confirms) >= ASKED_MAX:
             self._let_go(group)
-        group.asked[id(asked)] = asked
+        group.pending_confirms[id(pending)] = pending
         wait_s = min(request.wait_ms, WAIT_MAX_MS) / 1000
-        asked.timer = self._loop.call_later(wait_s, self._time_is_up, group, asked)
+        pending.timer = self._loop.call_later(wait_s, self._time_is_up, group, pending)
 
     def stop(self) -> None:
         """Nothing more comes from here."""
         for group in self._groups:
-            for asked in self._take(group, list(group.asked.values())):
+            for pending in self._take(group, list(group.pending_confirms.values())):
                 error = Unavailable("the broker is stopping; connect again in a moment")
-                asked.peer.fail(_CONFIRM, asked.correlation, error)
+                pending.peer.fail(_CONFIRM, pending.correlation, error)
 
     # -- waking
 
-    def _settled(self, group: ConsumerGroup) -> None:
+    def settled(self, group: ConsumerGroup) -> None:
         """Rows of a group that somebody asks about may be settled: look at the end of this turn."""
         if not self._moved:
             self._loop.call_soon(self._look)
@@ -96,27 +90,29 @@ class Confirmer:
         for group in moved.values():
             if group.deleted:
                 error = GroupNotFound(f"group {group.name!r} of {group.topic!r} was deleted")
-                for asked in self._take(group, list(group.asked.values())):
-                    asked.peer.fail(_CONFIRM, asked.correlation, error)
+                for pending in self._take(group, list(group.pending_confirms.values())):
+                    pending.peer.fail(_CONFIRM, pending.correlation, error)
                 continue
-            done = [a for a in group.asked.values() if not _open(group, a.first, a.end)]
+            done = [a for a in group.pending_confirms.values() if not _open(group, a.first, a.end)]
             if done:
                 self._answer(group, self._take(group, done))
 
-    def _time_is_up(self, group: ConsumerGroup, asked: PendingConfirm) -> None:
-        self._answer(group, self._take(group, [asked]))
+    def _time_is_up(self, group: ConsumerGroup, pending: PendingConfirm) -> None:
+        self._answer(group, self._take(group, [pending]))
 
     def _take(self, group: ConsumerGroup, some: list[PendingConfirm]) -> list[PendingConfirm]:
-        for asked in some:
-            del group.asked[id(asked)]
-            if asked.timer is not None:
-                asked.timer.cancel()
+        for pending in some:
+            del group.pending_confirms[id(pending)]
+            if pending.timer is not None:
+                pending.timer.cancel()
         return some
 
     def _let_go(self, group: ConsumerGroup) -> None:
         """Make room: those whose connections are gone wait for nothing."""
-        self._take(group, [asked for asked in group.asked.values() if asked.peer.closed])
-        if len(group.asked) >= ASKED_MAX:
+        self._take(
+            group, [pending for pending in group.pending_confirms.values() if pending.peer.closed]
+        )
+        if len(group.pending_confirms) >= ASKED_MAX:
             raise OverLimit(f"{ASKED_MAX} confirmations of group {group.name!r} are waited for")
 
     # -- answering
@@ -125,13 +121,13 @@ class Confirmer:
         """Tell what is known now; what is acked, once that is safe."""
         acked = RangeSet()
         answers: list[tuple[PendingConfirm, Confirmed | TernError]] = []
-        for asked in some:
-            answer, rows = look_up(group, asked.first, asked.end)
+        for pending in some:
+            answer, rows = look_up(group, pending.first, pending.end)
             if len(answer.open) + len(answer.refused) > PARTS_MAX:
                 sorry = OverLimit("too scattered for one answer: ask about fewer messages at once")
-                answers.append((asked, sorry))
+                answers.append((pending, sorry))
                 continue
-            answers.append((asked, answer))
+            answers.append((pending, answer))
             for first, end in rows:
                 acked.add(first, end)
         pieces = [(first, end, 0) for first, end in acked]
@@ -146,7 +142,7 @@ class Confirmer:
             return
         safe = self._committer.decide(records)
         safe.add_done_callback(partial(_tell, answers))
-        self.waits.watch(safe, partial(_give_up, answers))
+        self._stuck_requests.watch(safe, partial(_give_up, answers))
 
 
 def look_up(group: ConsumerGroup, first: int, end: int) -> tuple[Confirmed, list[tuple[int, int]]]:
@@ -159,7 +155,7 @@ def look_up(group: ConsumerGroup, first: int, end: int) -> tuple[Confirmed, list
     acked = RangeSet()
     for a, b in lane.done.overlap(low, end):
         acked.add(a, b)
-        for settled in group.unacked.within(a, b):
+        for settled in group.outcomes.within(a, b):
             refused.append(settled)
             acked.remove(settled[0], settled[1])
     return Confirmed(open=_open(group, low, end), refused=refused), list(acked)
@@ -171,8 +167,8 @@ def _open(group: ConsumerGroup, first: int, end: int) -> list[tuple[int, int]]:
 
 
 def _give_up(answers: list[tuple[PendingConfirm, Confirmed | TernError]], error: TernError) -> None:
-    for asked, _ in answers:
-        asked.peer.fail(_CONFIRM, asked.correlation, error)
+    for pending, _ in answers:
+        pending.peer.fail(_CONFIRM, pending.correlation, error)
     answers.clear()
 
 
@@ -180,10 +176,10 @@ def _tell(
     answers: list[tuple[PendingConfirm, Confirmed | TernError]], safe: "asyncio.Future[None] | None"
 ) -> None:
     error = safe.exception() if safe is not None and not safe.cancelled() else None
-    for asked, answer in answers:
+    for pending, answer in answers:
         if isinstance(error, TernError):
-            asked.peer.fail(_CONFIRM, asked.correlation, error)
+            pending.peer.fail(_CONFIRM, pending.correlation, error)
         elif isinstance(answer, TernError):
-            asked.peer.fail(_CONFIRM, asked.correlation, answer)
+            pending.peer.fail(_CONFIRM, pending.correlation, answer)
         else:
-            asked.peer.answer(_CONFIRM, asked.correlation, pack(answer))
+            pending.peer.answer(_CONFIRM, pending.correlation, pack(answer))

@@ -11,7 +11,6 @@ that is safe. A repeat of a batch that was put aside is told the same, whatever 
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Callable, Coroutine
 
 import numpy as np
@@ -45,7 +44,6 @@ from ternmq.wire.numbers import Command
 
 _PUBLISH = int(Command.PUBLISH)
 ProducerKey = tuple[tuple[int, int], int]
-Ends = tuple[bytes, int, bytes, int]
 Payload = bytearray | memoryview
 
 
@@ -109,16 +107,14 @@ class Publisher:
         committer: Committer,
         producers: ProducerTable,
         limits: SendLimits,
-        figures: TrafficCounters,
+        traffic: TrafficCounters,
         slots: Slots,
         clock: Clock,
     ) -> None:
         self._topics = topics
-        self.draining: Callable[[], bool] = lambda: False
-        """Do producers have to go elsewhere? Set by who knows."""
         self._slots = slots
         self._limits = limits
-        self._figures = figures
+        self._traffic = traffic
         self._committer = committer
         self._producers = producers
         self._now_ms = clock.now_ms
@@ -187,7 +183,7 @@ class Publisher:
     def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
         """A producer that has not heard of the drain goes to another group now. What is bound to
         this group comes in until the end: order keys that live here, dispatches decided on."""
-        if not self.draining() or from_delay_server(peer):
+        if not self._limits.member.standing.draining or from_delay_server(peer):
             return
         if BatchView(batch).buffer(Column.ORDER_KEY, ColumnPart.OFFSETS) is None:
             raise ReadOnly("this broker group is being drained: send to another one")
@@ -252,7 +248,7 @@ class Publisher:
                 _check_sizes(batch, topic)
         except TernError as error:
             rows = incoming.row_count
-            self._figures.refuse(
+            self._traffic.refuse(
                 topic.id, "size" if isinstance(error, TooLarge) else "closed", rows
             )
             raise
@@ -263,28 +259,28 @@ class Publisher:
         """Is it too much now? Raises while sending to the topic is paused."""
         rows = incoming.row_count
         if topic.settings.paused:
-            self._figures.refuse(topic.id, "paused", rows)
+            self._traffic.refuse(topic.id, "paused", rows)
             raise Paused(
                 f"sending to topic {topic.name!r} is paused; 'tern topic resume {topic.name}' "
                 "ends that"
             )
         over = self._limits.turn_away(topic, peer, rows, len(batch))
         if over is not None:
-            self._figures.refuse(topic.id, "limit", rows)
+            self._traffic.refuse(topic.id, "limit", rows)
         return over
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""
-        ends: Ends = peer.attachments.get("ends") or _ends(peer)
+        ends = peer.endpoints
         return Append(
             batch=batch,
             topic_id=topic_id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
-            client_ip=ends[0],
-            client_port=ends[1],
-            server_ip=ends[2],
-            server_port=ends[3],
+            client_ip=ends.client_ip,
+            client_port=ends.client_port,
+            server_ip=ends.server_ip,
+            server_port=ends.server_port,
             tag_bloom=incoming.tag_bloom,
             priority=incoming.priority,
             producer=incoming.producer,
@@ -314,7 +310,7 @@ class Publisher:
         if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
             del self._newest[pending.key[0]]
         if error is not None:
-            self._figures.not_stored(pending.topic.id, pending.count, error)
+            self._traffic.not_stored(pending.topic.id, pending.count, error)
 
 
 def put_aside(topic: Topic, rows: int) -> PutAside:
@@ -335,27 +331,6 @@ def check_now(batch: bytearray | memoryview) -> Incoming:
             "(a route of kind 'delay')"
         )
     return incoming
-
-
-def _ends(peer: Peer) -> Ends:
-    """Both ends of the connection as the batch header wants them; worked out once per peer."""
-    ends = (
-        packed_ip(peer.address[0]),
-        peer.address[1],
-        packed_ip(peer.server_address[0]),
-        peer.server_address[1],
-    )
-    peer.attachments["ends"] = ends
-    return ends
-
-
-def packed_ip(host: str) -> bytes:
-    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return bytes(16)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
 
 
 def _check_sizes(batch: bytearray | memoryview, topic: Topic) -> None:

@@ -85,14 +85,14 @@ class OncePublisher:
     async def _store(self, append: Append, ticket: int) -> PublishedOnce:
         safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(_: Append, error: TernError | None) -> None:
+        def on_done(_: Append, error: TernError | None) -> None:
             self._slots.leave(ticket)
             if error is None:
                 safe.set_result(None)
             else:
                 safe.set_exception(type(error)(error.message, **error.details))
 
-        self._committer.append(append, told)
+        self._committer.append(append, on_done)
         await safe
         return PublishedOnce(
             known=[], base_sequence=append.base_sequence, stored_at_ms=append.stored_at_ms

@@ -18,13 +18,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from ternmq.batch.view import BatchView
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.slots.open_transactions import OpenTransactionSlots
 from ternmq.broker.slots.peer_brokers import PeerBrokers
 from ternmq.core.errors import Moved, TernError
-from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import LogThrottle
+from ternmq.core.log import LogThrottle, get_logger
 from ternmq.core.slots import SLOTS, slot_of
 from ternmq.discovery.directory import Directory
 from ternmq.storage.consume.consume_log import ConsumeLog
@@ -48,19 +48,19 @@ class Slots:
         directory: Directory,
         groups: ConsumerGroups,
         consume: ConsumeLog,
-        neighbours: PeerBrokers,
+        peer_brokers: PeerBrokers,
         feed: Callable[[ConsumerGroup], None],
-        outlives: Callable[[], Awaitable[None]],
-        staged: OpenTransactionSlots,
+        progress_durable: Callable[[], Awaitable[None]],
+        open_transactions: OpenTransactionSlots,
     ) -> None:
-        self._own = neighbours.own
+        self._own = peer_brokers.own
         self._directory = directory
         self._groups = groups
         self._consume = consume
-        self._neighbours = neighbours
+        self._peer_brokers = peer_brokers
         self._feed = feed
-        self._outlives = outlives
-        self._staged = staged
+        self._progress_durable = progress_durable
+        self._open_transactions = open_transactions
         self._placement = Placement()
         self._here: frozenset[int] = NONE
         self._former: dict[int, str] = {}
@@ -72,15 +72,14 @@ class Slots:
         self._inside: dict[int, None] = {}
         self._ticket = 0
         self._asked_at = 0.0
-        self._seldom = LogThrottle()
-        groups.held = self.held
+        self._log_throttle = LogThrottle()
 
     async def start(self) -> None:
         """The placement as the registry has it; memory may be older than what we said before."""
         self._learn((await self._directory.place(PlaceChange())).placement)
 
     async def close(self) -> None:
-        await self._neighbours.close()
+        await self._peer_brokers.close()
 
     # Storing.
 
@@ -92,7 +91,7 @@ class Slots:
 
     async def assign(self) -> None:
         """Somebody sends with an order key for the first time ever."""
-        placed = await self._directory.place(PlaceChange(action="assign", group=self._own))
+        placed = await self._directory.place(PlaceChange(action="assign", broker_group=self._own))
         self._learn(placed.placement)
 
     def enter(self, topic: Topic, batch: bytearray | memoryview) -> int:
@@ -127,16 +126,16 @@ class Slots:
     async def open(self, find: SlotsFind) -> SlotsOpen:
         """Which of these slots has a group not settled here? Asked by their new owner, who then
         hands out what follows: so what is settled must stay so, whoever leads here next."""
-        staged = await self._staged.of_open()
+        staged = await self._open_transactions.of_open()
         found = self._open(find)
         if len(found.slots) == len(find.slots):
             return found
-        await self._outlives()
+        await self._progress_durable()
         return SlotsOpen(slots=sorted({*found.slots, *staged.intersection(find.slots)}))
 
     def committed(self) -> None:
         """A transaction has ended: rows may have come to slots that were given up before."""
-        for slot in self._ends.keys() & self._staged.slots:
+        for slot in self._ends.keys() & self._open_transactions.slots:
             del self._ends[slot]
 
     def _open(self, find: SlotsFind) -> SlotsOpen:
@@ -174,7 +173,7 @@ class Slots:
         """A group that nobody runs now may be an ordered one."""
         found: set[int] = set()
         for group in self._groups:
-            unordered = group.members and group.order is None
+            unordered = group.consumers and group.order is None
             if not (unordered or group.beside or group.topic.startswith("%")):
                 found |= self._unsettled(group, set(slots) - found)
         return found
@@ -230,7 +229,7 @@ class Slots:
         return [group for group in self._groups if group.order is not None and not group.beside]
 
     async def _stop_storing(self) -> None:
-        """Steps 1 and 2 of `meta.placing`."""
+        """Steps 1 and 2 of `meta.placement`."""
         self._look()
         closing = [slot for slot in self._placement.closing if self._may_store(slot)]
         if not closing:
@@ -238,9 +237,11 @@ class Slots:
         last = self._ticket
         while any(ticket <= last for ticket in self._inside):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S / 10)
-        await self._staged.of_open()  # What is staged by now may be committed behind the mark.
+        await (
+            self._open_transactions.of_open()
+        )  # What is staged by now may be committed behind the mark.
         self._mark(closing)
-        wanted = PlaceChange(action="stopped", group=self._own, slots=closing)
+        wanted = PlaceChange(action="stopped", broker_group=self._own, slots=closing)
         self._learn((await self._directory.place(wanted)).placement)
         log.info("slots given up", slots=len(closing), version=self._placement.version)
 
@@ -269,16 +270,16 @@ class Slots:
                     break
             settled = [slot for slot in slots if slot not in still]
             if settled:
-                wanted = PlaceChange(action="settled", group=former, slots=settled)
+                wanted = PlaceChange(action="settled", broker_group=former, slots=settled)
                 self._learn((await self._directory.place(wanted)).placement)
 
     async def _still_open(self, former: str, find: SlotsFind) -> set[int]:
         """All of them while nobody answers: what is there may come first."""
         try:
-            return set((await self._neighbours.open_slots(former, find)).slots)
+            return set((await self._peer_brokers.open_slots(former, find)).slots)
         except TernError as error:
             event = "a former owner does not answer"
-            if self._seldom.due(event, error.message, asyncio.get_running_loop().time()):
+            if self._log_throttle.due(event, error.message, asyncio.get_running_loop().time()):
                 log.info(event, group=former, reason=error.message)
             return set(find.slots)
 

@@ -1,4 +1,4 @@
-"""Asking producers what became of their transactions, and ending those that nobody ends.
+"""Check-back: asks producers about transactions left open, and ends those without an answer.
 
 Any live client of the same application that said it can answer (CHECKER) is asked, in turn: first
 some seconds after the last half batch, then at intervals, at most so many times. Without one the
@@ -48,7 +48,7 @@ class HalfSettings:
 
 
 def next_at_ms(one: OpenTransaction, settings: HalfSettings) -> int:
-    """When something has to be done about a transaction; pure."""
+    """When something has to be done about a transaction."""
     info = one.info
     if info.name:
         return one.last_at_ms + (info.expires_ms or settings.expires_ms)
@@ -65,14 +65,14 @@ class CheckBack:
     def __init__(
         self,
         *,
-        transactions: HalfBatches,
+        half_batches: HalfBatches,
         halves: TransactionTable,
         fetcher: Fetcher,
         directory: Directory,
         settings: HalfSettings,
         now_ms: Callable[[], int],
     ) -> None:
-        self._transactions = transactions
+        self._half_batches = half_batches
         self._halves = halves
         self._fetcher = fetcher
         self._directory = directory
@@ -84,8 +84,8 @@ class CheckBack:
 
     # Who can be asked
 
-    def here(self, peer: Peer) -> Empty:
-        """This client answers for its application."""
+    def here(self, peer: Peer, request: Empty) -> Empty:
+        """The CHECKER command: this client answers for its application."""
         app = peer.hello.app if peer.hello else ""
         peers = self._peers.setdefault(app, [])
         if peer not in peers:
@@ -152,12 +152,12 @@ class CheckBack:
         shown = one.info.name or one.info.transaction.hex()
         if one.info.name or one.dropped_at_ms:
             log.warning("transaction expired: rolled back", transaction=shown, app=one.app)
-            await self._transactions.decide("rollback", [one])
+            await self._half_batches.decide("rollback", [one])
         elif (
             one.checks >= (one.info.checks_max or self._settings.checks_max)
             or now - one.last_at_ms >= self._settings.parked_ms  # Nobody came to be asked.
         ):
-            await self._transactions.decide("drop", [one])
+            await self._half_batches.decide("drop", [one])
             self._halves.dropped += 1
             log.error(
                 "transaction dropped: nobody knows what became of it; 'tern half list' shows it",

@@ -397,13 +397,13 @@ class HalfBatches:
         """Append and wait until it is safe; whoever waits for `done` looks again then."""
         failed: list[TernError] = []
 
-        def told(_: Append, error: TernError | None) -> None:
+        def on_done(_: Append, error: TernError | None) -> None:
             if error is not None:
                 failed.append(error)
             release()
             done.set_result(None)
 
-        self._committer.append(append, told)
+        self._committer.append(append, on_done)
         await asyncio.shield(done)
         if failed:
             raise type(failed[0])(failed[0].message, **failed[0].details)

@@ -36,12 +36,18 @@ def committed(known: Known) -> list[int]:
 class Unfenced:
     """DETACHED_END for names whose attempts stand side by side."""
 
-    def __init__(self, transactions: HalfBatches, halves: TransactionTable) -> None:
-        self._transactions = transactions
+    def __init__(self, half_batches: HalfBatches, halves: TransactionTable) -> None:
+        self._half_batches = half_batches
         self._halves = halves
         self._claims: dict[str, asyncio.Future[None]] = {}
         self._new_future: Callable[[], asyncio.Future[None]]
         self._new_future = asyncio.get_running_loop().create_future
+
+    async def end_detached(self, request: DetachedEnd) -> HalfEnded:
+        """The DETACHED_END command; of fenced names only one attempt can be open."""
+        if request.fenced:
+            return await self._half_batches.end_detached(request)
+        return await self.end(request)
 
     async def end(self, request: DetachedEnd) -> HalfEnded:
         """Commit, abort, or look how it stands; one at a time for each name."""
@@ -69,7 +75,7 @@ class Unfenced:
             raise TransactionNotFound(f"attempts {missing} of {name!r} are not known here")
         opened = [one for at in counting if isinstance(one := known.get(at), OpenTransaction)]
         keys = [detached_key(name, at) for at in counting]
-        await self._transactions.decide("commit", opened, keys=keys)
+        await self._half_batches.decide("commit", opened, keys=keys)
         return counting
 
     async def _abort(self, request: DetachedEnd, known: Known, before: list[int]) -> HalfEnded:
@@ -79,7 +85,7 @@ class Unfenced:
             return _answer(before, repeated=True)
         here = request.attempts
         if not here:
-            await self._transactions.arrived(request.name)
+            await self._half_batches.arrived(request.name)
             known = self._halves.attempts(request.name)
             here = list(known)
         named = list(dict.fromkeys(here + request.elsewhere))
@@ -89,7 +95,7 @@ class Unfenced:
 
     async def _roll_back_others(self, name: str, attempts: list[int]) -> None:
         """After the commit: nothing more is staged now than what is on its way."""
-        await self._transactions.arrived(name)
+        await self._half_batches.arrived(name)
         known = self._halves.attempts(name)
         others = [at for at, one in known.items() if isinstance(one, OpenTransaction)]
         await self._roll_back(name, [at for at in others if at not in attempts])
@@ -98,7 +104,7 @@ class Unfenced:
         for first in range(0, len(attempts), ROLLED_BACK_AT_ONCE):
             keys = [detached_key(name, at) for at in attempts[first : first + ROLLED_BACK_AT_ONCE]]
             opened = [one for key in keys if (one := self._halves.open.get(key)) is not None]
-            await self._transactions.decide("rollback", opened, keys=keys)
+            await self._half_batches.decide("rollback", opened, keys=keys)
 
     @asynccontextmanager
     async def _claim(self, name: str) -> AsyncIterator[None]:

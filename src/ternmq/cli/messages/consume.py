@@ -20,11 +20,12 @@ from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, use
 from ternmq.cli.terminal.output import message_fields, note, preview, say, show_table, utc
 from ternmq.core.ids import check_name
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.groups import Start
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
-    from ternmq.client.consuming.consumer import ConsumerOptions
+    from ternmq.client.consuming.subscription_plan import ConsumerOptions
     from ternmq.client.reading.reader import ReadOptions
 
 PREFETCH_MAX = 1_000
@@ -45,7 +46,7 @@ class ConsumeRequest:
 
     topic: str
     group: str
-    start: starts.Place | None
+    start: starts.StartPoint | None
     count: int | None
     follow: bool
     ack: bool
@@ -83,7 +84,7 @@ def consume(
     """Consume messages for a group and write them to stdout. Ctrl-C or SIGTERM stops."""
     check_name("topic", topic)
     check_name("group", group)
-    wish = ConsumeRequest(
+    request = ConsumeRequest(
         topic=topic,
         group=group,
         start=None if start is None else starts.parse_start(start, now=datetime.now(UTC)),
@@ -97,7 +98,7 @@ def consume(
     )
 
     async def job(mq: "Client") -> int:
-        return await _consume(mq, wish)
+        return await _consume(mq, request)
 
     shown = use(url, job, leaves=True)
     note(f"{shown} message{'' if shown == 1 else 's'} {'consumed' if ack else 'shown, not acked'}")
@@ -119,8 +120,8 @@ def browse(
     Those of several broker groups are shown by the time they were stored. The dead letters of a
     group are the topic %dead.GROUP.
     """
-    check_name("topic", topic.removeprefix("%dead."))
-    place = None if start is None else starts.parse_start(start, now=datetime.now(UTC))
+    check_name("topic", topic.removeprefix(DEAD_PREFIX))
+    point = None if start is None else starts.parse_start(start, now=datetime.now(UTC))
 
     missing: dict[str, str] = {}
 
@@ -128,13 +129,13 @@ def browse(
         found: list[Any] = []
         options: ReadOptions = {"broker_group": broker_group, "missing": missing}
         options["from_"] = "replica" if replica else "master"
-        if place is None:
+        if point is None:
             options["start"] = await _last(mq, topic, count, broker_group, missing)
         else:
-            options["start"] = place
+            options["start"] = point
         async for message in mq.read(topic, **options):
             found.append(message)
-            if len(found) == count and place is not None:
+            if len(found) == count and point is not None:
                 break
         return found[-count:]
 
@@ -186,38 +187,38 @@ async def _last(
     return {group: max(one.first, one.sequence - count) for group, one in ends.items()}
 
 
-async def _consume(mq: "Client", wish: ConsumeRequest) -> int:
-    prefetch = min(wish.count or PREFETCH_MAX, PREFETCH_MAX)
+async def _consume(mq: "Client", request: ConsumeRequest) -> int:
+    prefetch = min(request.count or PREFETCH_MAX, PREFETCH_MAX)
     shown = 0
     options: ConsumerOptions = {
         "prefetch": prefetch,
-        "tag": wish.tag,
-        "filter": wish.filter,
-        "ordered": wish.ordered,
+        "tag": request.tag,
+        "filter": request.filter,
+        "ordered": request.ordered,
     }
-    if wish.start is not None:  # Only then a group that is there already is worth a warning.
-        options["start"] = wish.start
-    async with mq.consumer(wish.topic, group=wish.group, **options) as consumer:
-        async for batch in _batches(mq, consumer, wish, prefetch):
-            left = len(batch) if wish.count is None else wish.count - shown
+    if request.start is not None:  # Only then a group that is there already is worth a warning.
+        options["start"] = request.start
+    async with mq.consumer(request.topic, group=request.group, **options) as consumer:
+        async for batch in _batches(mq, consumer, request, prefetch):
+            left = len(batch) if request.count is None else request.count - shown
             rows = min(len(batch), left)
             messages = [batch[row] for row in range(rows)]
-            await asyncio.to_thread(_write, b"".join(render(one, wish.form) for one in messages))
+            await asyncio.to_thread(_write, b"".join(render(one, request.form) for one in messages))
             shown += rows
-            if wish.ack:
+            if request.ack:
                 if rows == len(batch):
                     batch.ack()
                 else:
                     for message in messages:
                         message.ack()
-            if shown == wish.count:
+            if shown == request.count:
                 break
         await consumer.flush()
     return shown
 
 
 async def _batches(
-    mq: "Client", consumer: Any, wish: ConsumeRequest, prefetch: int
+    mq: "Client", consumer: Any, request: ConsumeRequest, prefetch: int
 ) -> AsyncIterator[Any]:
     """Batches as they come; without --follow until the group has nothing ready."""
     coming = aiter(consumer.batches())
@@ -225,12 +226,12 @@ async def _batches(
     while True:
         waiting = asyncio.ensure_future(anext(coming, None))
         try:
-            while not wish.follow and not waiting.done():
+            while not request.follow and not waiting.done():
                 await asyncio.wait({waiting}, timeout=QUIET_S)
                 if waiting.done():
                     break
-                full = not wish.ack and handed >= prefetch
-                if full or await _nothing_ready(mq, wish):
+                full = not request.ack and handed >= prefetch
+                if full or await _nothing_ready(mq, request):
                     return
             batch = await waiting
         finally:
@@ -241,13 +242,14 @@ async def _batches(
         yield batch
 
 
-async def _nothing_ready(mq: "Client", wish: ConsumeRequest) -> bool:
-    groups = await mq.admin.groups(wish.topic, wish.group)
+async def _nothing_ready(mq: "Client", request: ConsumeRequest) -> bool:
+    groups = await mq.admin.groups(request.topic, request.group)
+    topic = request.topic
     if any(group.settings.paused for group in groups):
-        note(f"the group is paused; 'tern group resume {wish.topic} {wish.group}' lets it go on")
+        note(f"the group is paused; 'tern group resume {topic} {request.group}' lets it go on")
         return True
-    if (await mq.admin.topic(wish.topic)).settings.consume_paused:
-        note(f"the topic is paused; 'tern topic resume {wish.topic} --consuming' lets it go on")
+    if (await mq.admin.topic(topic)).settings.consume_paused:
+        note(f"the topic is paused; 'tern topic resume {topic} --consuming' lets it go on")
         return True
     return all(group.ledger.ready == 0 for group in groups)
 

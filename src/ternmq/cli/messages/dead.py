@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ternmq.cli.messages.dead_box import Box, find_box
+from ternmq.cli.messages.letter_source import LetterSource, find_source
 from ternmq.cli.terminal.incomplete import end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
@@ -149,10 +149,10 @@ def _choice(
 
 
 def _moment_ms(flag: str, text: str, now: datetime) -> int:
-    place = parse_start(text, now=now)
-    if not isinstance(place, datetime):
+    point = parse_start(text, now=now)
+    if not isinstance(point, datetime):
         raise BadRequest(f"--{flag} is {text!r}; write {MOMENT}")
-    return int(place.timestamp() * 1000)
+    return int(point.timestamp() * 1000)
 
 
 @app.command("list")
@@ -168,9 +168,9 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """List the open dead letters of a group, or what a topic refused."""
-    box = find_box(group, topic)
+    source = find_source(group, topic)
     found = Shown(count)
-    missing = _visit(url, box, _choice(ids, error, topic, since, until), found.add)
+    missing = _visit(url, source, _choice(ids, error, topic, since, until), found.add)
     if as_json:
         show_json([_fields(letter, notes) for letter, notes in found.letters])
         end_incomplete(missing)
@@ -191,7 +191,7 @@ def list_letters(
         ],
     )
     if not found.total and not missing:
-        note(f"no open {box}" + (" like that" if ids or error or since or until else ""))
+        note(f"no open {source}" + (" like that" if ids or error or since or until else ""))
     if found.total > count:
         note(f"{found.total - count} more; --count shows them")
     expired = 0
@@ -210,12 +210,12 @@ def show(
 ) -> None:
     """Show one of them with everything known about it, as JSON."""
     group, id = _group_and(names, "ID")
-    box = find_box(group, topic)
+    source = find_source(group, topic)
     found = Shown(1)
-    missing = _visit(url, box, _choice([id], None, topic, None), found.add)
+    missing = _visit(url, source, _choice([id], None, topic, None), found.add)
     if not found.letters:
         end_incomplete(missing)
-        raise TopicNotFound(f"{id!r} is not among the open {box}")
+        raise TopicNotFound(f"{id!r} is not among the open {source}")
     show_json(_fields(*found.letters[0]))
 
 
@@ -238,7 +238,7 @@ def resend(
     Without a group: put what a topic refused into it.
     """
     how = DeadOptions(rate=rate, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
-    _handle(find_box(group, topic), _choice(ids, error, topic, since, until), "resend", how)
+    _handle(find_source(group, topic), _choice(ids, error, topic, since, until), "resend", how)
 
 
 @app.command()
@@ -257,7 +257,7 @@ def delete(
     """Let them go for good."""
     choice = _choice(ids, error, topic, since, until)
     how = DeadOptions(rate=1_000_000, dry_run=dry_run, yes=yes, url=url, as_json=as_json)
-    _handle(find_box(group, topic), choice, "delete", how)
+    _handle(find_source(group, topic), choice, "delete", how)
 
 
 @app.command()
@@ -274,21 +274,23 @@ def export(
 ) -> None:
     """Write them to a file, one JSON object per line; they stay open."""
     group, file_name = _group_and(names, "FILE")
-    target, box = Path(file_name), find_box(group, topic)
+    target, source = Path(file_name), find_source(group, topic)
     choice = _choice(ids, error, topic, since, until)
     try:
         with target.open("x", encoding="utf-8") as file:
-            written, missing = _write(file, url, box, choice)
+            written, missing = _write(file, url, source, choice)
     except OSError as failed:
         raise BadRequest(f"cannot write {target}: {failed.strerror}") from failed
     except TernError:
         target.unlink()  # Half of them must not look like all.
         raise
-    say(f"{written} {box} written to {target}")
+    say(f"{written} {source} written to {target}")
     end_incomplete(missing)
 
 
-def _write(file: TextIO, url: str, box: Box, choice: DeadChoice) -> tuple[int, dict[str, str]]:
+def _write(
+    file: TextIO, url: str, source: LetterSource, choice: DeadChoice
+) -> tuple[int, dict[str, str]]:
     """Each as it comes; returns how many, and the broker groups that did not answer."""
     import json
 
@@ -298,7 +300,7 @@ def _write(file: TextIO, url: str, box: Box, choice: DeadChoice) -> tuple[int, d
         found.add(letter, notes)
         file.write(json.dumps(plain(_fields(letter, notes))) + "\n")
 
-    missing = _visit(url, box, choice, write)
+    missing = _visit(url, source, choice, write)
     return found.total, missing
 
 
@@ -309,9 +311,9 @@ def _group_and(names: list[str], what: str) -> tuple[str | None, str]:
     return (names[0] if len(names) == 2 else None), names[-1]
 
 
-def _handle(box: Box, choice: DeadChoice, verb: str, how: DeadOptions) -> None:
+def _handle(source: LetterSource, choice: DeadChoice, verb: str, how: DeadOptions) -> None:
     chosen = DeadChosen()
-    missing = _visit(how.url, box, choice, chosen.add)
+    missing = _visit(how.url, source, choice, chosen.add)
     ids = chosen.ids
     if verb == "resend" and chosen.again:
         note(f"{chosen.again} of them were sent again before, and died again")
@@ -320,8 +322,8 @@ def _handle(box: Box, choice: DeadChoice, verb: str, how: DeadOptions) -> None:
         result["results"] = [{"id": id, "result": "chosen"} for id in ids.values()]
     else:
         word = "Send again" if verb == "resend" else "Delete"
-        confirm(f"{word} {len(ids)} {box}?", yes=how.yes)
-        result = use(how.url, lambda mq: _do(mq, box, verb, ids, how.rate))
+        confirm(f"{word} {len(ids)} {source}?", yes=how.yes)
+        result = use(how.url, lambda mq: _do(mq, source, verb, ids, how.rate))
     for id in choice.missing(ids.values()):
         result["failed"].append(f"{id}: {NOT_OPEN}")
         result["results"].append({"id": id, "result": NOT_OPEN})
@@ -349,77 +351,81 @@ def _say_result(result: dict[str, Any], verb: str, how: DeadOptions) -> None:
         note(f"{lost} had been handled by somebody else meanwhile")
 
 
-async def _do(mq: "Client", box: Box, verb: str, ids: Ids, rate: int) -> dict[str, Any]:
+async def _do(mq: "Client", source: LetterSource, verb: str, ids: Ids, rate: int) -> dict[str, Any]:
     """In steps of a tenth of a second's worth, so that the rate holds and a bar can move; every
     letter gets a result under its id."""
     handled = 0
     failed: list[str] = []
     results: list[dict[str, str]] = []
-    act = box.resend if verb == "resend" else box.delete
+    act = source.resend if verb == "resend" else source.delete
     async with progress(verb, len(ids), lambda: handled + len(failed)):
         for broker_group, chosen in _steps(list(ids), max(1, min(rate // 10, 100))):
             if results:
                 await asyncio.sleep(len(chosen) / rate)
-            named = {place: ids[broker_group, place] for place in chosen}
+            named = {sequence: ids[broker_group, sequence] for sequence in chosen}
             try:
-                done = await act(mq, [(place, place + 1) for place in chosen], broker_group)
-                said = by_place(done.failed)
-                failed += [f"{named[place]}: {why}" for place, why in said.items()]
+                done = await act(
+                    mq, [(sequence, sequence + 1) for sequence in chosen], broker_group
+                )
+                said = by_sequence(done.failed)
+                failed += [f"{named[sequence]}: {why}" for sequence, why in said.items()]
                 gone = RangeSet(done.gone)
-                said |= {place: MEANWHILE for place in chosen if place in gone}
+                said |= {sequence: MEANWHILE for sequence in chosen if sequence in gone}
                 handled += done.handled
             except TernError as error:
                 said = dict.fromkeys(chosen, error.message)
-                failed += [f"{named[place]}: {error.message}" for place in chosen]
+                failed += [f"{named[sequence]}: {error.message}" for sequence in chosen]
             word = WORDS[verb]
             results += [{"id": id, "result": said.get(at, word)} for at, id in named.items()]
     return {"chosen": len(ids), "handled": handled, "failed": failed, "results": results}
 
 
-def _steps(places: Sequence[tuple[str, int]], size: int) -> Iterator[tuple[str, list[int]]]:
+def _steps(rows: Sequence[tuple[str, int]], size: int) -> Iterator[tuple[str, list[int]]]:
     """So many at a time, each time of one broker group."""
-    for broker_group, some in itertools.groupby(places, key=lambda place: place[0]):
+    for broker_group, some in itertools.groupby(rows, key=lambda row: row[0]):
         sequences = [sequence for _, sequence in some]
         for at in range(0, len(sequences), size):
             yield broker_group, sequences[at : at + size]
 
 
-def by_place(failed: Sequence[str]) -> dict[int, str]:
+def by_sequence(failed: Sequence[str]) -> dict[int, str]:
     """What the broker says of letters that failed, `SEQUENCE: WHY`, by their sequence."""
-    return {int(place): why for place, _, why in (line.partition(": ") for line in failed)}
+    return {int(sequence): why for sequence, _, why in (line.partition(": ") for line in failed)}
 
 
 def of_topic(url: str, group: str, topic: str) -> Ids:
     """Open letters of a group that came from this topic; all broker groups must answer."""
     chosen = DeadChosen()
-    end_incomplete(_visit(url, Box(group), _choice(None, None, topic, None), chosen.add))
+    end_incomplete(_visit(url, LetterSource(group), _choice(None, None, topic, None), chosen.add))
     return chosen.ids
 
 
 def resend_these(how: DeadOptions, group: str, ids: Ids) -> dict[str, Any]:
-    return use(how.url, lambda mq: _do(mq, Box(group), "resend", ids, how.rate))
+    return use(how.url, lambda mq: _do(mq, LetterSource(group), "resend", ids, how.rate))
 
 
 Visit = Callable[[Any, dict[str, Any]], None]
 """Gets a letter and its notes."""
 
 
-def _visit(url: str, box: Box, choice: DeadChoice, visit: Visit) -> dict[str, str]:
+def _visit(url: str, source: LetterSource, choice: DeadChoice, visit: Visit) -> dict[str, str]:
     """Show it all open letters that the choice takes, oldest first of each broker group; returns
     the broker groups that did not answer."""
-    return use(url, lambda mq: _visit_all(mq, box, choice, visit))
+    return use(url, lambda mq: _visit_all(mq, source, choice, visit))
 
 
-async def _visit_all(mq: "Client", box: Box, choice: DeadChoice, visit: Visit) -> dict[str, str]:
+async def _visit_all(
+    mq: "Client", source: LetterSource, choice: DeadChoice, visit: Visit
+) -> dict[str, str]:
     missing: dict[str, str] = {}
     unknown: TopicNotFound | None = None
     groups = await mq.admin.broker_groups()
     for group in groups:
         try:
-            for first, end in await box.open(mq, group):
-                letters = mq.read(box.hidden_topic, start=first, end=end, broker_group=group)
+            for first, end in await source.open(mq, group):
+                letters = mq.read(source.hidden_topic, start=first, end=end, broker_group=group)
                 async for letter in letters:
-                    notes = box.notes(letter)
+                    notes = source.notes(letter)
                     if choice.takes(letter, notes):
                         visit(letter, notes)
         except Unavailable as error:

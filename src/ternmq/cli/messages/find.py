@@ -67,17 +67,17 @@ def find(
 def _time(text: str | None) -> datetime | None:
     if text is None:
         return None
-    place = starts.parse_start(text, now=datetime.now(UTC))
-    if not isinstance(place, datetime):
+    point = starts.parse_start(text, now=datetime.now(UTC))
+    if not isinstance(point, datetime):
         raise BadRequest(
             f"{text!r} is not a time; write for example 1h (ago) or 2026-01-31T12:00:00Z"
         )
-    return place
+    return point
 
 
 def _fields(found: "Finding") -> dict[str, object]:
-    place = {"broker_group": found.broker_group, "offset": found.offset}
-    return message_fields(found.message) | place
+    stored = {"broker_group": found.broker_group, "offset": found.offset}
+    return message_fields(found.message) | stored
 
 
 def _show(found: "list[Finding]") -> None:

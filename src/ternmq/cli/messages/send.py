@@ -86,19 +86,16 @@ def send(
     """
     check_name("topic", topic)
     check_sources(bodies or [], file=file, lines=lines, count=count)
-    given = {
-        "key": key,
-        "tag": tag,
-        "order_key": order_key,
-        "priority": priority,
-        "ttl": None if ttl is None else parse_delay(ttl),
-        "confirm_group": confirm_group,
-        "timeout": timeout,
-        "properties": dict(parse_property(text) for text in properties or ()) or None,
+    extras = given(
+        key=key,
+        tag=tag,
+        order_key=order_key,
+        priority=priority,
+        ttl=None if ttl is None else parse_delay(ttl),
+        confirm_group=confirm_group,
+        timeout=timeout,
+        properties=dict(parse_property(text) for text in properties or ()) or None,
         **when(delay, at),
-    }
-    extras = cast(
-        "SendOptions", {name: value for name, value in given.items() if value is not None}
     )
 
     async def job(mq: "Client") -> Sent | None:
@@ -122,6 +119,11 @@ def check_sources(bodies: list[str], *, file: Path | None, lines: bool, count: i
         raise BadRequest("--count does not go with --lines: a stream can be read once only")
     if not bodies and file is None and not lines and sys.stdin.isatty():
         raise BadRequest("nothing to send: give a BODY, --file FILE, or pipe something into stdin")
+
+
+def given(**options: object) -> "SendOptions":
+    """The options that were given, as `Client.send` takes them."""
+    return cast("SendOptions", {name: each for name, each in options.items() if each is not None})
 
 
 def when(delay: str | None, at: str | None) -> "SendOptions":

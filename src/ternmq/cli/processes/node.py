@@ -1,4 +1,4 @@
-"""`tern up` and `tern delay serve` as processes: lock, signals, settings, what people are told.
+"""`tern up` and the `serve` commands as processes: lock, signals, settings, the welcome text.
 
 The node itself is in `ternmq.node`. The `ready` line is the only thing that goes to stdout.
 """
@@ -9,9 +9,9 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvloop
@@ -35,104 +35,115 @@ SWITCH_INTERVAL_S = 0.0005
 # find and much to look through: rare young collections, and what was made at start is set aside.
 GC_THRESHOLDS = (50_000, 20, 50)
 
-Serving = Callable[[NodeConfig], AbstractAsyncContextManager[str]]
-"""Runs servers while a block runs; yields what the ready line says about them."""
-
 log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerProcess:
+    """What one process runs, and what people are told of it."""
+
+    title: str
+    """Which server; empty: the all-in-one node."""
+    ports: dict[str, int]
+    """Where it listens, by role."""
+    serving: Callable[[NodeConfig], AbstractAsyncContextManager[str]]
+    """Runs while a block runs; yields where clients or servers find it."""
+    url: str = ""
+    """Of the meta servers, where they are other processes."""
+    flushes: bool = False
+    """It stores messages in the way that `flush` says."""
+    hints: tuple[str, ...] = ()
+    """What to try."""
+
+    def welcome(self, config: NodeConfig) -> str:
+        """What runs, where the data is, and what to try."""
+        metrics = f"http://{config.host}:{config.metrics_port}/metrics"
+        facts = [(role, f"{config.host}:{port}") for role, port in self.ports.items()]
+        facts += [("metrics", metrics)] if config.metrics_port else []
+        facts += [("meta", self.url)] if self.url else []
+        flush = f" (flush {config.flush})" if self.flushes else ""
+        facts.append(("data", f"{config.data_dir}{flush}"))
+        facts += zip(("try", ""), self.hints, strict=False)
+        title = f" {self.title}" if self.title else ""
+        head = f"TernMQ {__version__}{title} is running (pid {os.getpid()}); Ctrl-C stops it"
+        return "\n".join([head, *(f"  {name:<7} {text}" for name, text in facts)])
 
 
 def run_node(config: NodeConfig) -> int:
     """Run the all-in-one node until asked to stop; return the exit code."""
-
-    @asynccontextmanager
-    async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        async with serving_node(config, clock=SystemClock()) as url:
-            _welcome(config)
-            yield url
-
-    return _run(config, serving)
+    command = "tern" if shutil.which("tern") else _own_command()
+    url = "" if config.ports == PORT_BASE else f" --url {node_url(config)}"
+    roles = {"meta": config.meta_port, "broker": config.broker_port}
+    node = ServerProcess(
+        title="",
+        ports=roles | ({"delay": config.delay_port} if config.delay_server else {}),
+        serving=lambda config: serving_node(config, clock=SystemClock()),
+        flushes=True,
+        hints=(
+            f"{command} send hello 'my first message'{url}",
+            f"{command} consume hello --group me{url}",
+        ),
+    )
+    return _run(config, node)
 
 
 def run_delay(config: NodeConfig, url: str) -> int:
     """Run one delay server until asked to stop; return the exit code."""
+    from ternmq.node.delay_process import serving_delay_alone
 
-    @asynccontextmanager
-    async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        from ternmq.node.delay_process import serving_delay_alone
-
-        async with serving_delay_alone(config, url, clock=SystemClock()) as address:
-            note(
-                f"TernMQ {__version__} delay server {config.broker_group} is running "
-                f"(pid {os.getpid()}); Ctrl-C stops it\n"
-                f"  delay   {config.host}:{config.delay_port}\n"
-                f"{_metrics(config)}"
-                f"  meta    {url}\n"
-                f"  data    {config.data_dir}"
-            )
-            yield f"{config.broker_group} {address}"
-
-    return _run(config, serving)
+    server = ServerProcess(
+        title=f"delay server {config.broker_group}",
+        ports={"delay": config.delay_port},
+        serving=lambda config: serving_delay_alone(config, url, clock=SystemClock()),
+        url=url,
+    )
+    return _run(config, server)
 
 
 def run_broker(config: NodeConfig, url: str) -> int:
     """Run one broker until asked to stop; return the exit code."""
+    from ternmq.node.broker_process import serving_broker_alone
 
-    @asynccontextmanager
-    async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        from ternmq.node.broker_process import serving_broker_alone
-
-        async with serving_broker_alone(config, url, clock=SystemClock()) as address:
-            note(
-                f"TernMQ {__version__} broker {config.broker_group} is running "
-                f"(pid {os.getpid()}); Ctrl-C stops it\n"
-                f"  broker  {config.host}:{config.broker_port}\n"
-                f"{_metrics(config)}"
-                f"  meta    {url}\n"
-                f"  data    {config.data_dir} (flush {config.flush})"
-            )
-            yield f"{config.broker_group} {address}"
-
-    return _run(config, serving)
+    server = ServerProcess(
+        title=f"broker {config.broker_group}",
+        ports={"broker": config.broker_port},
+        serving=lambda config: serving_broker_alone(config, url, clock=SystemClock()),
+        url=url,
+        flushes=True,
+    )
+    return _run(config, server)
 
 
 def run_meta(config: NodeConfig) -> int:
     """Run one meta server until asked to stop; return the exit code."""
+    from ternmq.node.meta_process import serving_meta_alone
 
-    @asynccontextmanager
-    async def serving(config: NodeConfig) -> AsyncIterator[str]:
-        from ternmq.node.meta_process import serving_meta_alone
-
-        async with serving_meta_alone(config, clock=SystemClock()) as url:
-            note(
-                f"TernMQ {__version__} meta server is running "
-                f"(pid {os.getpid()}); Ctrl-C stops it\n"
-                f"  meta    {config.host}:{config.meta_port}\n"
-                f"{_metrics(config)}"
-                f"  data    {config.data_dir}"
-            )
-            yield url
-
-    return _run(config, serving)
+    server = ServerProcess(
+        title="meta server",
+        ports={"meta": config.meta_port},
+        serving=lambda config: serving_meta_alone(config, clock=SystemClock()),
+    )
+    return _run(config, server)
 
 
-def _run(config: NodeConfig, serving: Serving) -> int:
+def _run(config: NodeConfig, server: ServerProcess) -> int:
     config = replace(config, data_dir=config.data_dir.absolute())
     configure(level=config.log_level, as_json=config.log_json)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     try:
-        uvloop.run(_until_asked(config, serving))
+        uvloop.run(_until_asked(config, server))
     except BaseExceptionGroup as failed:
         raise _first_cause(failed) from failed
     return 0
 
 
-async def _until_asked(config: NodeConfig, node: Serving) -> None:
+async def _until_asked(config: NodeConfig, server: ServerProcess) -> None:
     """Serve until a signal comes; one that comes while starting ends the start."""
     stopper = Stopper()
     stopper.install()
     ready = asyncio.Event()
-    serving = asyncio.create_task(_serve(config, node, ready, stopper.asked), name="node")
+    serving = asyncio.create_task(_serve(config, server, ready, stopper.asked), name="node")
     asked = asyncio.create_task(stopper.asked.wait(), name="stop")
     try:
         await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -147,46 +158,25 @@ async def _until_asked(config: NodeConfig, node: Serving) -> None:
 
 
 async def _serve(
-    config: NodeConfig, node: Serving, ready: asyncio.Event, asked: asyncio.Event
+    config: NodeConfig, server: ServerProcess, ready: asyncio.Event, asked: asyncio.Event
 ) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(locked(config.data_dir))
-        where = await stack.enter_async_context(node(config))
+        where = await stack.enter_async_context(server.serving(config))
+        note(server.welcome(config))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         ready.set()
-        say(f"ready {where}")
+        say(f"ready {config.broker_group} {where}" if server.url else f"ready {where}")
         sys.stdout.flush()
         await asked.wait()
         log.info("stopping")
     log.info("stopped")
 
 
-def _welcome(config: NodeConfig) -> None:
-    """Tell people what runs, where the data is, and what to try."""
-    command = "tern" if shutil.which("tern") else _own_command()
-    url = "" if config.ports == PORT_BASE else f" --url {node_url(config)}"
-    delay = f"  delay   {config.host}:{config.delay_port}\n" if config.delay_server else ""
-    note(
-        f"TernMQ {__version__} is running (pid {os.getpid()}); Ctrl-C stops it\n"
-        f"  meta    {config.host}:{config.meta_port}\n"
-        f"  broker  {config.host}:{config.broker_port}\n"
-        f"{delay}"
-        f"{_metrics(config)}"
-        f"  data    {config.data_dir} (flush {config.flush})\n"
-        f"  try     {command} send hello 'my first message'{url}\n"
-        f"          {command} consume hello --group me{url}"
-    )
-
-
-def _metrics(config: NodeConfig) -> str:
-    where = f"http://{config.host}:{config.metrics_port}/metrics"
-    return f"  metrics {where}\n" if config.metrics_port else ""
-
-
 def _own_command() -> str:
-    """How this program was called, for somebody in the same folder."""
+    """How this program was called, for people in the same folder."""
     called = Path(sys.argv[0])
     return "python -m ternmq.cli.main" if called.suffix == ".py" else os.path.relpath(called)
 

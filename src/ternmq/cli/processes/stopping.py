@@ -1,4 +1,4 @@
-"""How a node is asked to stop: once politely, twice at once, and never waited for beyond a limit.
+"""Stops a node: the first signal asks, the second one ends it at once, a time limit ends it anyway.
 
 The first SIGTERM or Ctrl-C sets `asked`; the node then leaves its block and every part stops in
 order. A second signal, or `STOP_SECONDS_MAX` without an end, ends the process without more ado:

@@ -1,4 +1,4 @@
-"""`tern broker`: a broker as a process of its own, which there are, and who leads."""
+"""`tern broker`: run a broker, list brokers, change which one leads."""
 
 import dataclasses
 from pathlib import Path
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 app.add_typer(slots.app, name="slots")
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+BrokerGroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 
 
 @app.command()
@@ -97,7 +97,7 @@ def list_brokers(
 
 @app.command()
 def promote(
-    group: Group,
+    broker_group: BrokerGroupName,
     member: Annotated[
         str | None, typer.Argument(help="Name, address or id; else one that is in sync.")
     ] = None,
@@ -120,11 +120,11 @@ def promote(
     if accept_loss:
         if member is None:
             raise BadRequest("--accept-loss is for one member: name it")
-        confirm(use(url, lambda mq: _loss(mq, group, member, kind)), yes=yes)
+        confirm(use(url, lambda mq: _loss(mq, broker_group, member, kind)), yes=yes)
 
     async def job(mq: "Client") -> "Standing":
         return await mq.admin.promote(
-            group, member, force=force, accept_loss=accept_loss, kind=kind.value
+            broker_group, member, force=force, accept_loss=accept_loss, kind=kind.value
         )
 
     _show_standing(use(url, job), as_json)
@@ -132,7 +132,7 @@ def promote(
 
 @app.command()
 def handover(
-    group: Group,
+    broker_group: BrokerGroupName,
     member: Annotated[
         str | None, typer.Argument(help="Name, address or id; else whom the master thinks best.")
     ] = None,
@@ -145,14 +145,14 @@ def handover(
     from ternmq.client.admin.broker_members import BrokerMembers
 
     async def job(mq: "Client") -> "tuple[HandedOver, Standing]":
-        done = await mq.admin.handover(group, member, kind=kind.value)
-        return done, await BrokerMembers(mq.links).standing(group, kind.value)
+        done = await mq.admin.handover(broker_group, member, kind=kind.value)
+        return done, await BrokerMembers(mq.cluster).standing(broker_group, kind.value)
 
     done, standing = use(url, job)
     if as_json:
         show_json(
             {
-                "group": group,
+                "group": broker_group,
                 "member": done.member_id,
                 "epoch": done.epoch,
                 "paused_ms": done.paused_ms,
@@ -162,14 +162,14 @@ def handover(
     leader = standing.member(done.member_id)
     name = leader.name if leader else done.member_id
     say(
-        f"{name} is the master of {group} at epoch {done.epoch}; "
+        f"{name} is the master of {broker_group} at epoch {done.epoch}; "
         f"sending paused for {done.paused_ms} ms"
     )
 
 
 @app.command()
 def forget(
-    group: Group,
+    broker_group: BrokerGroupName,
     member: Annotated[str, typer.Argument(help="Name, address or id.")],
     accept_loss: Annotated[
         bool, typer.Option(help="Although it is the last in-sync member: its messages are lost.")
@@ -181,26 +181,28 @@ def forget(
 ) -> None:
     """A member of a broker group is gone for good: do not wait for it any more."""
     loss = ", and with it every message of the group" if accept_loss else ""
-    confirm(f"Forget member {member} of broker group {group}{loss}?", yes=yes)
+    confirm(f"Forget member {member} of broker group {broker_group}{loss}?", yes=yes)
 
     async def job(mq: "Client") -> "Standing":
-        return await mq.admin.forget_member(group, member, accept_loss=accept_loss, kind=kind.value)
+        return await mq.admin.forget_member(
+            broker_group, member, accept_loss=accept_loss, kind=kind.value
+        )
 
     _show_standing(use(url, job), as_json)
 
 
-async def _loss(mq: "Client", group: str, member: str, kind: ServerFlag) -> str:
+async def _loss(mq: "Client", broker_group: str, member: str, kind: ServerFlag) -> str:
     """The question before messages are given up."""
     from ternmq.client.admin.broker_members import BrokerMembers, find_member
     from ternmq.meta.standings.claims import undecided_text
 
-    standing = await BrokerMembers(mq.links).standing(group, kind.value)
+    standing = await BrokerMembers(mq.cluster).standing(broker_group, kind.value)
     chosen = find_member(standing, member)
     if standing.claims:
-        return f"{undecided_text(standing)}. Make {chosen.name} master of {group}?"
+        return f"{undecided_text(standing)}. Make {chosen.name} master of {broker_group}?"
     states = {each.member: each for each in await mq.admin.brokers(kind.value)}
     if chosen.id in standing.in_sync and standing.waits:
-        return f"{chosen.name} is in sync, so nothing is lost. Make it master of {group}?"
+        return f"{chosen.name} is in sync, so nothing is lost. Make it master of {broker_group}?"
     lag = states[chosen.id].lag if chosen.id in states else None
     behind = "how far is not known" if lag is None else f"{lag} bytes when it last heard of it"
     names = [each.name for each in standing.members if each.id in standing.in_sync]
@@ -208,7 +210,7 @@ async def _loss(mq: "Client", group: str, member: str, kind: ServerFlag) -> str:
     how = "is not in sync" if standing.waits else "may be behind: its group does not wait for it"
     return (
         f"{chosen.name} {how}; it is behind the last master ({behind}). Acknowledged "
-        f"messages that it lacks are lost for good.{have} Make it master of {group}?"
+        f"messages that it lacks are lost for good.{have} Make it master of {broker_group}?"
     )
 
 
@@ -246,7 +248,7 @@ def _show_standing(standing: "Standing", as_json: bool) -> None:
 
 @app.command()
 def weight(
-    group: Annotated[str, typer.Argument(help="The broker group.")],
+    broker_group: Annotated[str, typer.Argument(metavar="GROUP", help="The broker group.")],
     value: Annotated[
         int, typer.Argument(metavar="WEIGHT", help="0 to 10000; 100 is usual, 0 is nothing new.")
     ],
@@ -261,13 +263,15 @@ def weight(
     from ternmq.client.client import Client
 
     async def job(mq: Client) -> tuple[dict[str, int], bool]:
-        weights = (await mq.admin.set_weight(group, value)).weights
+        weights = (await mq.admin.set_weight(broker_group, value)).weights
         standings = await mq.admin.standings()
-        return weights, any(each.broker_group == group and each.members for each in standings)
+        return weights, any(
+            each.broker_group == broker_group and each.members for each in standings
+        )
 
     weights, there = use(url, job)
     if not there:
-        note(f"no server has joined a broker group {group!r} yet: the weight waits for it")
+        note(f"no server has joined a broker group {broker_group!r} yet: the weight waits for it")
     if as_json:
         show_json(weights)
     else:

@@ -213,7 +213,7 @@ def judge_routes(routes: list[Route]) -> CheckResult:
 
 
 def judge_standing(standing: Standing) -> CheckResult:
-    """Who leads a group of several members, and who could."""
+    """Which member leads a broker group, and which ones could."""
     group, count = standing.broker_group, len(standing.members)
     what = f"members of {group}"
     behind = [each.name for each in standing.members if each.id not in standing.in_sync]
@@ -231,7 +231,7 @@ def judge_standing(standing: Standing) -> CheckResult:
 
 
 def judge_aside(name: str, state: str) -> CheckResult:
-    """A replica that began anew keeps what it had."""
+    """A replica that was reseeded keeps what it had."""
     advice = "it is of no use to this server: delete it when nobody wants to look at it"
     return CheckResult(level=Level.WARN, what=f"member {name}", found=state, advice=advice)
 

@@ -173,7 +173,7 @@ def judge_clusters(clusters: dict[str, str]) -> list[CheckResult]:
 
 
 def _stranger(target: ReachTarget, welcome: Welcome) -> str:
-    """Who answered, if it is somebody else."""
+    """The server that answered, if it is another one."""
     if welcome.role != target.role:
         return f"a {welcome.role} server"
     if target.broker_group and welcome.broker_group not in ("", target.broker_group):

@@ -17,7 +17,7 @@ EVERY_S = 0.5
 
 
 def drain(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    broker_group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
     kind: KindFlag = ServerFlag.realtime,
     undo: Annotated[bool, typer.Option("--undo", help="Let producers come back.")] = False,
     wait: Annotated[
@@ -31,37 +31,37 @@ def drain(
     The order is kept in the registry: it holds over restarts until --undo. Ctrl-C ends the waiting,
     not the draining. Consumers, transactions and delayed messages on their way are waited for.
     """
-    last = use(url, lambda mq: _drain(mq, group, kind, undo=undo, wait=wait and not undo))
+    last = use(url, lambda mq: _drain(mq, broker_group, kind, undo=undo, wait=wait and not undo))
     safe = last.empty and wait
     what = "delay server" if kind is ServerFlag.delay else "broker group"
     if as_json:
         show_json(_fields(last) | {"safe_to_stop": safe})
     elif undo:
-        say(f"{what} {group} takes messages again")
+        say(f"{what} {broker_group} takes messages again")
     elif safe:
         stays = f"; {last.dead_letters} dead letters stay there" if last.dead_letters else ""
-        say(f"{what} {group} is empty: safe to stop{stays}")
+        say(f"{what} {broker_group} is empty: safe to stop{stays}")
     else:
-        say(f"{what} {group} is being drained: {_left(last)}")
+        say(f"{what} {broker_group} is being drained: {_left(last)}")
 
 
 async def _drain(
-    mq: "Client", group: str, kind: ServerFlag, *, undo: bool, wait: bool
+    mq: "Client", broker_group: str, kind: ServerFlag, *, undo: bool, wait: bool
 ) -> "DrainProgress":
     said = ""
     before: DrainProgress | None = None
-    found = await mq.admin.drain(group, undo, kind.value)
+    found = await mq.admin.drain(broker_group, undo, kind.value)
     while wait and not found.done_after(before):
         if _left(found) != said:
             said = _left(found)
-            note(f"draining {group}: {said}")
+            note(f"draining {broker_group}: {said}")
         await asyncio.sleep(EVERY_S)
         before = found
         # Slots that were on their way at first are moved when they have arrived.
         if found.slots:
-            found = await mq.admin.drain(group)
+            found = await mq.admin.drain(broker_group)
         else:
-            found = await mq.admin.drain_progress(group, kind.value)
+            found = await mq.admin.drain_progress(broker_group, kind.value)
     return found
 
 

@@ -41,7 +41,9 @@ def show(url: Url = URL, as_json: Json = False) -> None:
 
 @app.command()
 def move(
-    group: Annotated[str, typer.Argument(help="The broker group that gets them.")],
+    broker_group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="The broker group that gets them.")
+    ],
     slots: Annotated[str, typer.Argument(help="Which, for example 7 or 0-99,512.")],
     force: Annotated[
         bool,
@@ -57,7 +59,7 @@ def move(
     wanted = parse_slots(slots)
 
     async def job(mq: "Client") -> Placement:
-        placement = await mq.admin.move_slots(group, wanted, force=force)
+        placement = await mq.admin.move_slots(broker_group, wanted, force=force)
         return await _settled(mq) if wait else placement
 
     _show(use(url, job), as_json)
@@ -83,7 +85,9 @@ def balance(
 
 @app.command()
 def release(
-    group: Annotated[str, typer.Argument(help="The broker group that had them.")],
+    broker_group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="The broker group that had them.")
+    ],
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -94,7 +98,7 @@ def release(
     """
 
     async def job(mq: "Client") -> Placement:
-        return await mq.admin.release_slots(group)
+        return await mq.admin.release_slots(broker_group)
 
     _show(use(url, job), as_json)
 

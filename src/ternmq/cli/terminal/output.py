@@ -43,7 +43,7 @@ def flush() -> None:
 
 
 def reader_left() -> typer.Exit:
-    """Nobody reads our output any more (`| head`): end as a program that SIGPIPE ended.
+    """The reader of the output is gone (`| head`): end as a program that SIGPIPE ended.
 
     What is still buffered must go somewhere at exit.
     """

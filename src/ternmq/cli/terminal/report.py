@@ -1,4 +1,4 @@
-"""Lines of a check-up: what was looked at, what was found, what to do about it."""
+"""Lines of a check-up: the check, its result, and what to do about it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

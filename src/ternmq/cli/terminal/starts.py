@@ -8,7 +8,7 @@ from ternmq.core.errors import BadRequest
 from ternmq.core.units import parse_duration_ms
 from ternmq.wire.messages.groups import Start
 
-Place = Literal["earliest", "latest"] | int | datetime
+StartPoint = Literal["earliest", "latest"] | int | datetime
 
 HELP = "earliest, latest, a sequence, a time (2025-01-31T12:00Z), or how long ago (10m)"
 SEQUENCE_MAX = 2**63 - 1
@@ -16,7 +16,7 @@ DIGITS_MAX = 100  # With leading zeros; Python itself refuses some thousand.
 _AGO = re.compile(r"(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+", re.IGNORECASE)
 
 
-def parse_start(text: str, *, now: datetime) -> Place:
+def parse_start(text: str, *, now: datetime) -> StartPoint:
     """Read what was typed; a time without a zone is UTC, as every time that is shown."""
     word = text.strip()
     if word in ("earliest", "latest"):
@@ -37,10 +37,10 @@ def parse_start(text: str, *, now: datetime) -> Place:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def as_start(place: Place) -> Start:
+def as_start(point: StartPoint) -> Start:
     """The same for the wire."""
-    if isinstance(place, datetime):
-        return Start(at="time", value=max(0, int(place.timestamp() * 1000)))
-    if isinstance(place, int):
-        return Start(at="sequence", value=place)
-    return Start(at=place)
+    if isinstance(point, datetime):
+        return Start(at="time", value=max(0, int(point.timestamp() * 1000)))
+    if isinstance(point, int):
+        return Start(at="sequence", value=point)
+    return Start(at=point)

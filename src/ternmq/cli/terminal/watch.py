@@ -1,4 +1,4 @@
-"""Showing something once, or again every second; and figures for people."""
+"""Shows a result once, or again every second; and figures for people."""
 
 import asyncio
 import sys

@@ -11,7 +11,7 @@ from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, utc
 from ternmq.cli.terminal.watch import Watch, show_again, shown_age, shown_rates
-from ternmq.cli.topics import group_reset, limit
+from ternmq.cli.topics import group_replay, group_reset, limit
 from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
 from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
@@ -354,7 +354,7 @@ def _set(
 
 
 def _standing(keys: GroupKeys) -> dict[str, object]:
-    """What stands still, if anything does."""
+    """What is paused or stopped, if anything is."""
     found: dict[str, object] = {}
     if keys.stopped_count:
         found["stopped keys"] = keys.stopped_count
@@ -435,4 +435,4 @@ def _fields(group: Group) -> dict[str, object]:
 
 
 app.command()(group_reset.reset)
-app.command()(group_reset.replay)
+app.command()(group_replay.replay)

@@ -1,7 +1,7 @@
-"""`tern group reset` and `tern group replay`: messages that a group gets again.
+"""`tern group reset`: moves a group back or forward, or brings back only what failed.
 
-A reset moves the group itself, or brings back only what failed. A replay leaves every group where
-it is and copies messages into one group's private lane.
+Every broker group is asked what would happen before any of them is moved. `tern group replay`
+leaves the group where it is instead.
 """
 
 from datetime import UTC, datetime
@@ -14,7 +14,6 @@ from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import BrokerGroup
 from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import note, plain, say, show_json
-from ternmq.cli.terminal.progress import progress
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ def reset(
         _bring_back(topic, group, chosen, how)
         return
     now = datetime.now(UTC)
-    place = starts.parse_start(to, now=now)
-    where = starts.as_start(place)
+    point = starts.parse_start(to, now=now)
+    where = starts.as_start(point)
 
     async def job(mq: "Client") -> "ResetDone":
         """All broker groups must answer the question before any of them is moved."""
@@ -73,7 +72,7 @@ def reset(
         return await reset(topic, group, where, broker_group=broker_group)
 
     done = use(url, job)
-    if _beyond(place, done, now):
+    if _beyond(point, done, now):
         note(f"{to} is beyond the last message: that means the end, {done.to_sequence}")
     if as_json:
         show_json(
@@ -93,11 +92,11 @@ def reset(
             say(line)
 
 
-def _beyond(place: starts.Place, done: "ResetDone", now: datetime) -> bool:
+def _beyond(point: starts.StartPoint, done: "ResetDone", now: datetime) -> bool:
     """Is there nothing there yet?"""
-    if isinstance(place, datetime):
-        return place > now
-    return isinstance(place, int) and place > done.to_sequence
+    if isinstance(point, datetime):
+        return point > now
+    return isinstance(point, int) and point > done.to_sequence
 
 
 def _consequences(done: "ResetDone", opening: str) -> list[str]:
@@ -134,69 +133,3 @@ def _bring_back(topic: str, group: str, chosen: dict[str, bool], how: dead.DeadO
         say(f"{opening}: {result['waiting']} that waited, {result['dead']} dead letters")
     if result["failed"]:
         raise typer.Exit(1)
-
-
-def replay(
-    topic: TopicName,
-    into: Annotated[str, typer.Option("--into", help="Group of this topic that gets them.")],
-    start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
-    end: Annotated[str, typer.Option("--to", help="The same: where it ends.")] = "latest",
-    tag: Annotated[str, typer.Option(help="Only these tags, e.g. 'a || b'.")] = "",
-    filter: Annotated[str, typer.Option(help="Only what this condition takes.")] = "",
-    rate: Annotated[int, typer.Option(min=0, help="Messages a second; 0: no limit.")] = 0,
-    resume: Annotated[str | None, typer.Option(help="Go on with the replay of this name.")] = None,
-    broker_group: BrokerGroup = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    url: Url = URL,
-    as_json: Json = False,
-) -> None:
-    """Copy stored messages to one group alone; every group stays where it is.
-
-    Stopped halfway, it goes on with --resume NAME and copies nothing twice.
-    """
-    from ternmq.client.admin.replay import Replay, ReplayProgress, new_replay_name, replay_total
-
-    now = datetime.now(UTC)
-    wanted = Replay(
-        topic=topic,
-        into=into,
-        start=starts.parse_start(start, now=now),
-        end=starts.parse_start(end, now=now),
-        tag=tag,
-        filter=filter,
-        rate=rate,
-        name=resume or new_replay_name(),
-        dry_run=dry_run,
-        broker_group=broker_group,
-    )
-    latest = ReplayProgress(name=wanted.name)
-
-    def told(progress: ReplayProgress) -> None:
-        nonlocal latest
-        latest = progress
-
-    async def job(mq: "Client") -> ReplayProgress:
-        total = await replay_total(mq.links, wanted)
-        if not dry_run:
-            confirm(f"Replay up to {total} messages of {topic} into group {into}?", yes=yes)
-            note(f"replay {wanted.name}; if it stops, go on with --resume {wanted.name}")
-        async with progress("replay", total, lambda: latest.looked):
-            return await mq.admin.replay(wanted, told)
-
-    done = use(url, job)
-    if as_json:
-        show_json(
-            {
-                "replay": done.name,
-                "looked": done.looked,
-                "copied": done.copied,
-                "filtered": done.filtered,
-                "unreadable": done.unreadable,
-                "dry_run": dry_run,
-            }
-        )
-    else:
-        opening = "would copy" if dry_run else "copied"
-        lost = f", {done.unreadable} cannot be read any more" if done.unreadable else ""
-        say(f"{opening} {done.copied} messages into group {into}, {done.filtered} filtered{lost}")

@@ -1,4 +1,4 @@
-"""Which servers broker groups are made of, and orders about who leads them.
+"""The members of broker groups, and orders about which of them leads.
 
 What is known comes from three sides: the standing of a group (who its members are), the routes (who
 is there), and each server's own word. An order is checked here before it is given, so that whoever
@@ -67,11 +67,11 @@ class BrokerState:
 class BrokerMembers:
     """The members of all broker groups of one cluster."""
 
-    def __init__(self, links: Cluster) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     async def standings(self) -> list[Standing]:
-        answer = await self._links.ask_meta(Command.STANDINGS, StandingFind(), Standings)
+        answer = await self._cluster.ask_meta(Command.STANDINGS, StandingFind(), Standings)
         return answer.standings
 
     async def standing(self, group: str, kind: BrokerGroupKind) -> Standing:
@@ -84,8 +84,8 @@ class BrokerMembers:
     async def states(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         """Every server, with what it says about itself."""
         standings = [each for each in await self.standings() if each.kind == kind]
-        await self._links.refresh()
-        routes = [route for route in self._links.routes() if route.kind == kind]
+        await self._cluster.refresh()
+        routes = [route for route in self._cluster.routes() if route.kind == kind]
         there = {route.address for route in routes}
         members = [(standing, member) for standing in standings for member in standing.members]
         joined = {member.address for _, member in members}
@@ -106,7 +106,7 @@ class BrokerMembers:
     ) -> Standing:
         """Make a member the master and wait until it serves."""
         standing = await self.standing(group, kind)
-        await self._links.refresh()
+        await self._cluster.refresh()
         if standing.claims and not accept_loss:
             member = standing.members[0].id  # Meta says what is known of each.
         chosen = find_member(standing, member) if member else await self._candidate(standing)
@@ -123,7 +123,7 @@ class BrokerMembers:
         wanted = MemberLead(
             broker_group=group, kind=kind, member_id=chosen.id, force=force, accept_loss=accept_loss
         )
-        await self._links.ask_meta(Command.MEMBER_LEAD, wanted, Standing)
+        await self._cluster.ask_meta(Command.MEMBER_LEAD, wanted, Standing)
         return await self._served(group, kind, chosen)
 
     async def hand_over(
@@ -140,8 +140,8 @@ class BrokerMembers:
         if not set(standing.in_sync) - {standing.master}:
             raise NotInSync(f"no other member of {group!r} is in sync, so there is none to lead")
         wanted = Handover(broker_group=group, kind=kind, member_id=chosen.id if chosen else "")
-        link = self._links.server(group, kind)
-        done = await self._links.ask(link, Command.HANDOVER, wanted, HandedOver)
+        link = self._cluster.server(group, kind)
+        done = await self._cluster.ask(link, Command.HANDOVER, wanted, HandedOver)
         loop = asyncio.get_running_loop()
         began = loop.time()
         now = await self._served(group, kind, find_member(standing, done.member_id))
@@ -158,7 +158,7 @@ class BrokerMembers:
             member_id=find_member(standing, member).id,
             accept_loss=accept_loss,
         )
-        return await self._links.ask_meta(Command.MEMBER_FORGET, wanted, Standing)
+        return await self._cluster.ask_meta(Command.MEMBER_FORGET, wanted, Standing)
 
     async def _candidate(self, standing: Standing) -> Member:
         """In sync, running, and not the master; one that answers if there is one."""
@@ -170,8 +170,10 @@ class BrokerMembers:
                 return each
         if running:
             return running[0]
-        said = "; ".join(self._unfit(standing, each) for each in others) or "it has no other member"
-        raise NotInSync(f"no member of {standing.broker_group!r} can lead: {said}")
+        reasons = (
+            "; ".join(self._unfit(standing, each) for each in others) or "it has no other member"
+        )
+        raise NotInSync(f"no member of {standing.broker_group!r} can lead: {reasons}")
 
     def _unfit(self, standing: Standing, member: Member) -> str:
         if member.id not in standing.in_sync:
@@ -179,14 +181,14 @@ class BrokerMembers:
         return f"{member.name} is not running"
 
     def _addresses(self) -> set[str]:
-        return {route.address for route in self._links.routes()}
+        return {route.address for route in self._cluster.routes()}
 
     async def _served(self, group: str, kind: BrokerGroupKind, member: Member) -> Standing:
         """Until the routes name it."""
         deadline = asyncio.get_running_loop().time() + SERVES_WITHIN_S
         while True:
-            await self._links.refresh()
-            for route in self._links.routes():
+            await self._cluster.refresh()
+            for route in self._cluster.routes():
                 if (route.kind, route.role, route.address) == (kind, "master", member.address):
                     return await self.standing(group, kind)
             if asyncio.get_running_loop().time() > deadline:
@@ -199,7 +201,7 @@ class BrokerMembers:
     async def _status(self, address: str) -> Status | None:
         """On a connection and session of its own: a replica has no link, and a consumer's session
         must not seem to come and go."""
-        hello = msgspec.structs.replace(self._links.hello, session=secrets.token_bytes(16))
+        hello = msgspec.structs.replace(self._cluster.hello, session=secrets.token_bytes(16))
         try:
             connection = await Connection.open(address, hello, timeout=STATUS_S)
         except TernError:

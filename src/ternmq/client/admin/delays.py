@@ -59,8 +59,8 @@ class CancelResult(StrEnum):
 class Delays:
     """`mq.cancel`, `mq.reschedule`, `mq.fire_now` and `mq.admin.delays`."""
 
-    def __init__(self, links: Cluster) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     async def change(
         self,
@@ -73,8 +73,8 @@ class Delays:
         """Cancel, reschedule or fire one message, by receipt, by id or as it was found."""
         change = _change(action, message, at, delay)
         if isinstance(message, Receipt):
-            link = self._links.server(message.broker_group, "delay")
-            answer = await self._links.ask(link, Command.DELAY_CHANGE, change, DelayChanged)
+            link = self._cluster.server(message.broker_group, "delay")
+            answer = await self._cluster.ask(link, Command.DELAY_CHANGE, change, DelayChanged)
             return CancelResult(answer.result)
         return await self._change_somewhere(change)
 
@@ -82,10 +82,10 @@ class Delays:
         """Ask every server there is: one that started a moment ago may have it."""
         stale: TernError | None = None
         try:
-            await self._links.refresh()
+            await self._cluster.refresh()
         except Unavailable as error:
             stale = error  # Who has the message may still answer.
-        groups = await self._links.some_masters("delay")
+        groups = await self._cluster.some_masters("delay")
         answers = await self._ask(groups, Command.DELAY_CHANGE, change, DelayChanged)
         results = [answer.result for answer in answers if isinstance(answer, DelayChanged)]
         for result in results:
@@ -121,7 +121,7 @@ class Delays:
         return sorted(found, key=lambda row: (row.due_at_ms, row.id))[:limit]
 
     async def _pages(self, group: str, find: DelayFind, limit: int) -> list[DelayRow]:
-        link = self._links.server(group, "delay")
+        link = self._cluster.server(group, "delay")
         found: list[DelayRow] = []
         after = b""
         while len(found) < limit:
@@ -134,7 +134,7 @@ class Delays:
                 after=after,
                 limit=min(PAGE_ROWS, limit - len(found)),
             )
-            answer = await self._links.ask(link, Command.DELAY_FIND, page, DelayRows)
+            answer = await self._cluster.ask(link, Command.DELAY_FIND, page, DelayRows)
             found += answer.rows
             after = answer.next
             if not after:
@@ -180,16 +180,16 @@ class Delays:
     async def forget(self, name: str) -> None:
         """Let meta forget a delay server that is gone for good; one that runs is not forgotten."""
         route = Route(broker_group=name, address="", kind="delay")
-        await self._links.ask_meta(Command.WITHDRAW, Withdraw(route=route, for_good=True), Empty)
+        await self._cluster.ask_meta(Command.WITHDRAW, Withdraw(route=route, for_good=True), Empty)
 
     async def _everybody(self) -> list[str]:
         """All delay servers there are now; raises if one is missing."""
-        await self._links.refresh()
+        await self._cluster.refresh()
         self._raise_away()
-        return await self._links.some_masters("delay")
+        return await self._cluster.some_masters("delay")
 
     def _raise_away(self) -> None:
-        for group in self._links.away("delay"):
+        for group in self._cluster.away("delay"):
             raise Unavailable(
                 f"delay server {group!r} is not running, and it holds messages: start it again, "
                 f"or `tern delay forget {group}` if it is gone for good"
@@ -207,9 +207,9 @@ class Delays:
         """What each server answered, or why it did not."""
 
         async def ask(group: str) -> "T | TernError":
-            link = self._links.server(group, "delay")
+            link = self._cluster.server(group, "delay")
             try:
-                return await self._links.ask(link, command, record, answer)
+                return await self._cluster.ask(link, command, record, answer)
             except TernError as error:
                 return error
 

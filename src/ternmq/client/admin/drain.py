@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fan_out import AWAY, Missing
 from ternmq.core.errors import BadRequest, TernError, TopicNotFound, Unavailable
+from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.dead_letters import DeadFind, DeadOpen
 from ternmq.wire.messages.delays import DelayLedger, DelayLedgerQuery
 from ternmq.wire.messages.groups import GroupFind, Ledger
@@ -20,13 +21,12 @@ from ternmq.wire.messages.topics import TopicFind, Topics
 from ternmq.wire.messages.transactions import HalfFind, HalfOpens
 from ternmq.wire.numbers import Command
 
-DEAD_PREFIX = "%dead."
 NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainProgress:
-    """What a broker group still holds for somebody."""
+    """What a broker group still holds that has to be delivered."""
 
     broker_group: str
     draining: bool
@@ -67,28 +67,28 @@ class DrainProgress:
         return before is not None and before.empty and self.empty and before.log_end == self.log_end
 
 
-async def look(links: Cluster, broker_group: str) -> DrainProgress:
+async def look(cluster: Cluster, broker_group: str) -> DrainProgress:
     """Ask the broker group, and every delay server."""
-    await links.refresh()
-    routes = [route for route in links.routes() if route.kind == "realtime"]
+    await cluster.refresh()
+    routes = [route for route in cluster.routes() if route.kind == "realtime"]
     here = [route for route in routes if route.broker_group == broker_group]
-    if not here and broker_group not in links.away("realtime"):
+    if not here and broker_group not in cluster.away("realtime"):
         names = ", ".join(sorted({route.broker_group for route in routes}))
         raise BadRequest(f"there is no broker group {broker_group!r}; there are: {names}")
     draining = any(route.draining for route in here)
-    missing: Missing = dict.fromkeys(links.away("delay"), AWAY)
+    missing: Missing = dict.fromkeys(cluster.away("delay"), AWAY)
     try:
-        link = links.broker(broker_group)
-        status = await links.ask(link, Command.STATUS, StatusQuery(), Status)
-        ledger = await links.ask(link, Command.LEDGER, GroupFind(), Ledger)
-        halves = await links.ask(link, Command.HALF_LIST, HalfFind(limit=1), HalfOpens)
-        dead = await _dead_letters(links, broker_group)
+        link = cluster.broker(broker_group)
+        status = await cluster.ask(link, Command.STATUS, StatusQuery(), Status)
+        ledger = await cluster.ask(link, Command.LEDGER, GroupFind(), Ledger)
+        halves = await cluster.ask(link, Command.HALF_LIST, HalfFind(limit=1), HalfOpens)
+        dead = await _dead_letters(cluster, broker_group)
     except TernError as error:
         if not error.retryable:
             raise
         missing[broker_group] = error.message
         return DrainProgress(broker_group=broker_group, draining=draining, missing=missing)
-    delayed = await _delayed(links, broker_group, missing)
+    delayed = await _delayed(cluster, broker_group, missing)
     open_lines = [
         (line.ready + line.in_flight + line.waiting_retry, f"{line.topic} {line.group}")
         for line in ledger.lines
@@ -103,7 +103,7 @@ async def look(links: Cluster, broker_group: str) -> DrainProgress:
         half=halves.total,
         delayed=delayed,
         untaken=status.untaken,
-        slots=_slots(links, broker_group),
+        slots=_slots(cluster, broker_group),
         dead_letters=dead,
         log_end=status.log_end,
         groups={name: count for count, name in open_lines[:NAMED_MAX]},
@@ -111,19 +111,19 @@ async def look(links: Cluster, broker_group: str) -> DrainProgress:
     )
 
 
-async def look_delay(links: Cluster, name: str) -> DrainProgress:
+async def look_delay(cluster: Cluster, name: str) -> DrainProgress:
     """The same of a delay server: what it still has to send."""
-    await links.refresh()
-    routes = [route for route in links.routes() if route.kind == "delay"]
+    await cluster.refresh()
+    routes = [route for route in cluster.routes() if route.kind == "delay"]
     here = [route for route in routes if route.broker_group == name]
-    if not here and name not in links.away("delay"):
+    if not here and name not in cluster.away("delay"):
         names = ", ".join(sorted({route.broker_group for route in routes})) or "none"
         raise BadRequest(f"there is no delay server {name!r}; there are: {names}")
     draining = any(route.draining for route in here)
     try:
-        link = links.server(name, "delay")
-        status = await links.ask(link, Command.STATUS, StatusQuery(), Status)
-        ledger = await links.ask(link, Command.DELAY_LEDGER, DelayLedgerQuery(), DelayLedger)
+        link = cluster.server(name, "delay")
+        status = await cluster.ask(link, Command.STATUS, StatusQuery(), Status)
+        ledger = await cluster.ask(link, Command.DELAY_LEDGER, DelayLedgerQuery(), DelayLedger)
     except Unavailable as error:
         missing = {name: error.message}
         return DrainProgress(broker_group=name, draining=draining, missing=missing)
@@ -133,35 +133,35 @@ async def look_delay(links: Cluster, name: str) -> DrainProgress:
     )
 
 
-def _slots(links: Cluster, broker_group: str) -> int:
-    placement = links.placement()
+def _slots(cluster: Cluster, broker_group: str) -> int:
+    placement = cluster.placement()
     if placement is None or broker_group not in placement.groups:
         return 0
     here = placement.groups.index(broker_group)
     return placement.owners.count(here) + list(placement.behind.values()).count(here)
 
 
-async def _delayed(links: Cluster, broker_group: str, missing: Missing) -> int:
+async def _delayed(cluster: Cluster, broker_group: str, missing: Missing) -> int:
     total = 0
-    for name in links.masters("delay"):
+    for name in cluster.masters("delay"):
         try:
-            link = links.server(name, "delay")
-            status = await links.ask(link, Command.STATUS, StatusQuery(), Status)
+            link = cluster.server(name, "delay")
+            status = await cluster.ask(link, Command.STATUS, StatusQuery(), Status)
             total += status.dispatching.get(broker_group, 0)
         except TernError as error:
             missing[name] = error.message
     return total
 
 
-async def _dead_letters(links: Cluster, broker_group: str) -> int:
+async def _dead_letters(cluster: Cluster, broker_group: str) -> int:
     find = TopicFind(prefix=DEAD_PREFIX)
-    topics = await links.ask_meta(Command.TOPIC_LIST, find, Topics)
+    topics = await cluster.ask_meta(Command.TOPIC_LIST, find, Topics)
     total = 0
     for topic in topics.topics:
         group = topic.name.removeprefix(DEAD_PREFIX)
         try:
-            link = links.broker(broker_group)
-            answer = await links.ask(link, Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
+            link = cluster.broker(broker_group)
+            answer = await cluster.ask(link, Command.DEAD_OPEN, DeadFind(group=group), DeadOpen)
         except TopicNotFound:
             continue
         total += sum(end - first for first, end in answer.ranges)

@@ -1,4 +1,4 @@
-"""What several broker groups say about the same thing, as one answer. Pure.
+"""Answers of several broker groups about the same thing, merged into one. Pure.
 
 Counts add up. So do positions: where everything is meant, "end" is how many messages there ever
 were on all broker groups. What cannot be added says so: settings that differ are named.

@@ -49,7 +49,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayProgress:
-    """How far it is, over all broker groups; the counts are of this call."""
+    """How far a replay is, over all broker groups; the counts are of this call."""
 
     name: str
     total: int = 0
@@ -61,20 +61,20 @@ class ReplayProgress:
 
 
 async def run_replay(
-    links: Cluster, wanted: Replay, told: Callable[[ReplayProgress], None]
+    cluster: Cluster, wanted: Replay, told: Callable[[ReplayProgress], None]
 ) -> ReplayProgress:
     if wanted.rate < 0:
         raise BadRequest("the rate of a replay must be 0 (no limit) or more messages a second")
-    groups = await _groups(links, wanted)
-    found = [links.broker(group) for group in groups]
-    places = [(link, *await _bounds(links, link, wanted)) for link in found]
+    groups = await _groups(cluster, wanted)
+    found = [cluster.broker(group) for group in groups]
+    places = [(link, *await _bounds(cluster, link, wanted)) for link in found]
     progress = ReplayProgress(
         name=wanted.name, total=sum(max(0, end - first) for _, first, end in places)
     )
     for link, first, end in places:
         at = first
         while at < end:
-            step = await _step(links, link, wanted, at, end)
+            step = await _step(cluster, link, wanted, at, end)
             progress = replace(
                 progress,
                 looked=progress.looked + step.next - at,
@@ -91,32 +91,32 @@ async def run_replay(
     return progress
 
 
-async def replay_total(links: Cluster, wanted: Replay) -> int:
+async def replay_total(cluster: Cluster, wanted: Replay) -> int:
     """How many messages lie between its start and its end, on all broker groups it is about."""
-    found = [links.broker(group) for group in await _groups(links, wanted)]
-    places = [await _bounds(links, link, wanted) for link in found]
+    found = [cluster.broker(group) for group in await _groups(cluster, wanted)]
+    places = [await _bounds(cluster, link, wanted) for link in found]
     return sum(max(0, end - first) for first, end in places)
 
 
-async def _groups(links: Cluster, wanted: Replay) -> list[str]:
+async def _groups(cluster: Cluster, wanted: Replay) -> list[str]:
     """Broker groups to copy from; one that is away is an error before anything is copied."""
-    everyone = FanOut(links)
+    fan_out = FanOut(cluster)
     ends = [make_start(wanted.start), make_start(wanted.end)]
     lone = [place for place in ends if place.at == "sequence"]
-    groups = await everyone.chosen(lone[0] if lone else ends[0], wanted.broker_group)
-    await everyone.ask(Command.SEEK, Seek(topic=wanted.topic, start=ends[0]), Sought, groups)
+    groups = await fan_out.chosen(lone[0] if lone else ends[0], wanted.broker_group)
+    await fan_out.ask(Command.SEEK, Seek(topic=wanted.topic, start=ends[0]), Sought, groups)
     return groups
 
 
-async def _bounds(links: Cluster, link: Link, wanted: Replay) -> tuple[int, int]:
+async def _bounds(cluster: Cluster, link: Link, wanted: Replay) -> tuple[int, int]:
     places = []
     for start in (wanted.start, wanted.end):
         seek = Seek(topic=wanted.topic, start=make_start(start))
-        places.append((await links.ask(link, Command.SEEK, seek, Sought)).sequence)
+        places.append((await cluster.ask(link, Command.SEEK, seek, Sought)).sequence)
     return places[0], places[1]
 
 
-async def _step(links: Cluster, link: Link, wanted: Replay, at: int, end: int) -> GroupReplayed:
+async def _step(cluster: Cluster, link: Link, wanted: Replay, at: int, end: int) -> GroupReplayed:
     rows = min(STEP_ROWS, max(1, wanted.rate // 10)) if wanted.rate else STEP_ROWS
     asked = GroupReplay(
         topic=wanted.topic,
@@ -131,6 +131,6 @@ async def _step(links: Cluster, link: Link, wanted: Replay, at: int, end: int) -
     )
     while True:
         try:
-            return await links.ask(link, Command.GROUP_REPLAY, asked, GroupReplayed)
+            return await cluster.ask(link, Command.GROUP_REPLAY, asked, GroupReplayed)
         except OverLimit:  # The same step is under way: an answer was lost.
             await asyncio.sleep(BUSY_WAIT_S)

@@ -1,4 +1,4 @@
-"""Settings as applications write them: a mistake is told here, by name, before anything is sent.
+"""Checks settings that applications pass: a mistake is refused by name before anything is sent.
 
 A server that gets a record it cannot read closes the connection, because it cannot know what else
 is wrong with its peer; everybody who shares the connection would notice. Pure.

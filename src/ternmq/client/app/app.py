@@ -7,9 +7,9 @@
 
     app.run()
 
-`subscriber.py` checks what a decorator asks for, `pool.py` runs handlers, `feed.py` settles by how
-they end. SIGINT and SIGTERM drain: no more is taken, running handlers may finish within
-`drain_timeout`, the rest is given back, acks are flushed. A second signal does not wait.
+`subscriber.py` checks what a decorator asks for, `handler_pool.py` runs handlers, `handler_loop.py`
+settles by how they end. SIGINT and SIGTERM drain: no more is taken, running handlers may finish
+within `drain_timeout`, the rest is given back, acks are flushed. A second signal does not wait.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class App:
         self._drain_timeout = drain_timeout
         self._subscribers: list[Subscriber] = []
         self._stack: AsyncExitStack | None = None
-        self._feeds: list[HandlerLoop] = []
+        self._handler_loops: list[HandlerLoop] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._mq: Client | None = None
@@ -131,9 +131,13 @@ class App:
                 await stack.enter_async_context(consumer)
                 pool = make_pool(subscriber)
                 stack.callback(pool.close)
-                self._feeds.append(HandlerLoop(consumer, subscriber, pool))
-            for feed, subscriber in zip(self._feeds, self._subscribers, strict=True):
-                self._tasks.append(asyncio.create_task(feed.run(), name=f"tern-{subscriber.group}"))
+                self._handler_loops.append(HandlerLoop(consumer, subscriber, pool))
+            for handler_loop, subscriber in zip(
+                self._handler_loops, self._subscribers, strict=True
+            ):
+                self._tasks.append(
+                    asyncio.create_task(handler_loop.run(), name=f"tern-{subscriber.group}")
+                )
             self._stack = stack.pop_all()
         log.info("app ready", url=self._url, subscribers=len(self._subscribers))
         return self
@@ -144,12 +148,14 @@ class App:
         if stack is None:
             return
         tasks, self._tasks = self._tasks, []
-        feeds, self._feeds = self._feeds, []
+        handler_loops, self._handler_loops = self._handler_loops, []
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         until = asyncio.get_running_loop().time() + self._drain_timeout
-        await asyncio.gather(*(feed.drain(until, self._hurry) for feed in feeds))
+        await asyncio.gather(
+            *(handler_loop.drain(until, self._hurry) for handler_loop in handler_loops)
+        )
         await stack.aclose()
         self._mq = None
         for result in results:

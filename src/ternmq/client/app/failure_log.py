@@ -2,14 +2,14 @@
 
 A handler that fails for every message would else write thousands of lines a second, and writing
 them costs more than telling the broker. Nothing is left out of the counts: what was not written one
-by one is summed up in one line when the second is over, or when the feed ends.
+by one is summed up in one line when the second is over, or when the handler loop ends.
 """
 
 import asyncio
 
 from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.core.log import get_logger
+from ternmq.core.log import LogBudget, get_logger
 
 LINES_MAX = 10  # In one period.
 PERIOD_S = 1.0
@@ -24,8 +24,7 @@ class FailureLog:
         self._subscriber = subscriber
         self._loop = asyncio.get_running_loop()
         self._began = -PERIOD_S
-        self._lines = 0
-        self._unsaid = 0
+        self._budget = LogBudget(LINES_MAX)
         self._last = ""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -34,12 +33,11 @@ class FailureLog:
         now = self._loop.time()
         if now - self._began >= PERIOD_S:
             self.sum_up()
-            self._began, self._lines = now, 0
-        if self._lines < LINES_MAX:
-            self._lines += 1
+            self._began = now
+            self._budget.renew()
+        if self._budget.allows(len(unit) if isinstance(unit, MessageBatch) else 1):
             self._say(unit, reason)
             return
-        self._unsaid += len(unit) if isinstance(unit, MessageBatch) else 1
         self._last = reason
         if self._timer is None:
             self._timer = self._loop.call_at(self._began + PERIOD_S, self.sum_up)
@@ -49,15 +47,15 @@ class FailureLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._unsaid:
+        unsaid = self._budget.left_out()
+        if unsaid:
             log.warning(
                 "more handlers failed",
                 group=self._subscriber.group,
                 handler=self._subscriber.name,
-                messages=self._unsaid,
+                messages=unsaid,
                 last_reason=self._last,
             )
-            self._unsaid = 0
 
     def _say(self, unit: Message | MessageBatch, reason: str) -> None:
         first = unit[0] if isinstance(unit, MessageBatch) else unit

@@ -1,4 +1,4 @@
-"""One subscriber at work: takes messages, runs the handler, settles by how it ends.
+"""The loop of one subscriber: takes messages, runs the handler, settles by how it ends.
 
 Returning acks what the handler did not settle itself (with `auto_ack=False` it comes again by the
 group's policy), raising gives it back for a retry (Q14, D11). A batch is one unit: all of it is
@@ -56,7 +56,7 @@ class HandlerLoop:
             task.add_done_callback(self._running.discard)
 
     def _say_over(self, error: TernError) -> None:
-        """Nothing more comes, ever: whoever waits for `stop` does not hear of it before."""
+        """Log that no more messages come: the caller of `stop` would learn it only then."""
         log.error(
             "a handler gets no more messages",
             group=self._subscriber.group,

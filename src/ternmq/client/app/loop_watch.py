@@ -1,4 +1,4 @@
-"""Says when a handler blocked the event loop: while it does, no lease is renewed and no ack sent.
+"""Logs when a handler blocks the event loop: meanwhile no lease is renewed and no ack sent.
 
 A blocked loop cannot be freed from outside. A plain `def` handler runs in a thread and never blocks
 it; a coroutine that computes or calls something blocking does.
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ternmq.core.log import get_logger
+from ternmq.core.loop_watch import watch_loop
 
-LOOK_EVERY_S = 0.5
 LAG_MAX_S = 1.0
 
 log = get_logger()
@@ -19,22 +19,18 @@ log = get_logger()
 @asynccontextmanager
 async def watch_lag() -> AsyncIterator[None]:
     """Warn after every time that the loop stood still, while the block runs."""
-    watching = asyncio.create_task(_watch(), name="tern-lag")
+    now = asyncio.get_running_loop().time
+    watching = asyncio.create_task(watch_loop(_warn, now), name="tern-lag")
     try:
         yield
     finally:
         watching.cancel()
 
 
-async def _watch() -> None:
-    loop = asyncio.get_running_loop()
-    while True:
-        began = loop.time()
-        await asyncio.sleep(LOOK_EVERY_S)
-        late = loop.time() - began - LOOK_EVERY_S
-        if late > LAG_MAX_S:
-            log.warning(
-                "the event loop was blocked: leases were not renewed meanwhile; use a plain 'def' "
-                "handler or asyncio.to_thread for what blocks",
-                seconds=round(late, 1),
-            )
+def _warn(late: float) -> None:
+    if late > LAG_MAX_S:
+        log.warning(
+            "the event loop was blocked: leases were not renewed meanwhile; use a plain 'def' "
+            "handler or asyncio.to_thread for what blocks",
+            seconds=round(late, 1),
+        )

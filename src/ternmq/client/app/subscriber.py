@@ -1,4 +1,4 @@
-"""A handler and how it is fed: the checked keywords of `app.subscriber`. Pure; starts nothing.
+"""A handler and its options: the checked keywords of `app.subscriber`. Pure; starts nothing.
 
 Every refusal happens where the decorator is written and names the option.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
-from ternmq.client.consuming.consumer import PREFETCH_MAX, ConsumerOptions, make_plan
+from ternmq.client.consuming.subscription_plan import PREFETCH_MAX, ConsumerOptions, make_plan
 from ternmq.client.model.checks import check_options
 from ternmq.core.errors import BadRequest
 
@@ -47,7 +47,7 @@ class SubscriberOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One handler and what it is fed with."""
+    """One handler and the messages it is for."""
 
     handler: Handler
     topics: list[str]

@@ -1,9 +1,9 @@
-"""Tells a broker what became of delivered rows, and knows when it has heard.
+"""Sends acks, retries and rejections to one broker, and waits for their answers.
 
 Acks ride on the next pull, or go alone after at most 200 ms (Q13 allows 5 s); in an ordered
 subscription at once. Retries and rejections always go alone: rejections at once, retries after at
 most 20 ms, so that single failures among many messages share requests. All are kept
-until answered and told again after a lost connection: hearing them twice does no harm. Belongs to
+until answered and sent again after a lost connection: twice does no harm. Belongs to
 one event loop.
 """
 
@@ -23,14 +23,14 @@ ACK_DELAY_S = 0.2
 URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a request.
 RETRY_DELAY_S = 0.02  # Below a broker's tick, so a retry comes no later for it.
 AGAIN_DELAY_S = 1.0
-TELLING_MAX = 4  # Requests with retries under way: who fails a million rows shares the broker.
+SENDING_MAX = 4  # Requests with retries under way: who fails a million rows shares the broker.
 ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
 
 log = get_logger()
 
 
 class AckSender:
-    """What one subscription has to tell."""
+    """The outcomes of one subscription's rows, until the broker has them."""
 
     def __init__(self, group: str, *, timeout: float, at_once: bool = False) -> None:
         self._group = group
@@ -40,21 +40,21 @@ class AckSender:
         self._connection: Connection | None = None
         self._subscription = 0
         self._back = asyncio.Event()
-        self._telling: set[asyncio.Future[bytearray]] = set()
+        self._sending: set[asyncio.Future[bytearray]] = set()
         self._riding = 0
         """Pulls under way that took acks along."""
         self._timer: asyncio.TimerHandle | None = None
         self._urgent_timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self.dones = PendingAcks()
-        """Settled and not yet told; the hot path of acks extends its open range."""
+        self.pending = PendingAcks()
+        """Settled and not yet sent; the hot path of acks extends its open range."""
 
     def joined(self, connection: Connection, subscription: int) -> None:
-        """From now on there is somebody to tell."""
+        """Send to this connection from now on."""
         self._connection, self._subscription = connection, subscription
         self._back.set()
-        if self.dones:
-            self._tell_soon()
+        if self.pending:
+            self._send_soon()
 
     def away(self) -> None:
         self._connection = None
@@ -68,7 +68,7 @@ class AckSender:
 
     def take_along(self) -> list[Done]:
         """Acks for a pull that is about to be sent; it must be answered or failed later."""
-        done = self.dones.take_acks()
+        done = self.pending.take_acks()
         self._riding += bool(done)
         return done
 
@@ -77,60 +77,60 @@ class AckSender:
 
     def failed(self, done: list[Done]) -> None:
         self._riding -= bool(done)
-        self.dones.put_back(done)
+        self.pending.put_back(done)
 
     # Going alone.
 
     def settled(
-        self, ranges: list[tuple[int, int, int]], verdict: Outcome, *, at_once: bool = False
+        self, ranges: list[tuple[int, int, int]], outcome: Outcome, *, at_once: bool = False
     ) -> None:
-        """(lease, first sequence, end) have a verdict."""
+        """(lease, first sequence, end) have an outcome."""
         for lease, first, end in ranges:
-            self.dones.add(lease, first, end, verdict)
-        self._tell_soon(at_once=at_once)
+            self.pending.add(lease, first, end, outcome)
+        self._send_soon(at_once=at_once)
 
-    def settled_one(self, lease: int, sequence: int, verdict: Outcome) -> None:
+    def settled_one(self, lease: int, sequence: int, outcome: Outcome) -> None:
         """The same for one row: the way of single failures."""
-        self.dones.add(lease, sequence, sequence + 1, verdict)
-        if self._urgent_timer is None or self.dones.urgent or self._at_once:
-            self._tell_soon()
+        self.pending.add(lease, sequence, sequence + 1, outcome)
+        if self._urgent_timer is None or self.pending.urgent or self._at_once:
+            self._send_soon()
 
     def acked(self, lease: int, sequence: int) -> None:
         """One row is handled that begins a range of its own."""
-        self.dones.ack(lease, sequence, sequence + 1)
-        if self._timer is None or len(self.dones) > ENTRIES_MAX:
-            self._tell_soon()
+        self.pending.ack(lease, sequence, sequence + 1)
+        if self._timer is None or len(self.pending) > ENTRIES_MAX:
+            self._send_soon()
 
-    def _tell_soon(self, *, at_once: bool = False) -> None:
+    def _send_soon(self, *, at_once: bool = False) -> None:
         if self._stopped:
             return
-        dones = self.dones
+        pending = self.pending
         if self._at_once or at_once:
             if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(0, self.tell_now)
-        elif dones.urgent or len(dones) > ENTRIES_MAX:
-            self._tell_within(URGENT_DELAY_S)
-        elif dones.waiting:
-            self._tell_within(RETRY_DELAY_S)
+                self._urgent_timer = self._loop.call_later(0, self.send_now)
+        elif pending.urgent or len(pending) > ENTRIES_MAX:
+            self._send_within(URGENT_DELAY_S)
+        elif pending.waiting:
+            self._send_within(RETRY_DELAY_S)
         elif self._timer is None:
-            self._timer = self._loop.call_later(ACK_DELAY_S, self.tell_now)
+            self._timer = self._loop.call_later(ACK_DELAY_S, self.send_now)
 
-    def _tell_within(self, delay_s: float) -> None:
+    def _send_within(self, delay_s: float) -> None:
         """A timer that runs already is enough unless it rings later than this."""
         timer = self._urgent_timer
         if timer is not None:
             if timer.when() <= self._loop.time() + delay_s:
                 return
             timer.cancel()
-        self._urgent_timer = self._loop.call_later(delay_s, self.tell_now)
+        self._urgent_timer = self._loop.call_later(delay_s, self.send_now)
 
-    def tell_now(self) -> None:
+    def send_now(self) -> None:
         """Without waiting for more."""
         self._cancel_timers()
-        if self.dones and not self._stopped:  # Else a pull took them along.
-            if self.dones.waiting and len(self._telling) >= TELLING_MAX:
+        if self.pending and not self._stopped:  # Else a pull took them along.
+            if self.pending.waiting and len(self._sending) >= SENDING_MAX:
                 return  # An answer under way goes on with it.
-            self._tell()
+            self._send()
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._urgent_timer):
@@ -138,45 +138,45 @@ class AckSender:
                 timer.cancel()
         self._timer = self._urgent_timer = None
 
-    def _tell(self) -> None:
-        """Send what is settled, if only to hear that what rode on pulls has arrived."""
+    def _send(self) -> None:
+        """Send what is settled; its answer also shows that acks on earlier pulls have arrived."""
         connection = self._connection
         if connection is None or connection.closed:
-            return  # Told after the reconnect.
-        done = self.dones.take()
+            return  # Sent after the reconnect.
+        done = self.pending.take()
         try:
             payload = pack(Ack(subscription=self._subscription, done=done))
             answer = connection.call(Command.ACK, payload)
         except BaseException:
-            self.dones.put_back(done)  # Whatever went wrong: it was not told.
+            self.pending.put_back(done)  # Whatever went wrong: it was not sent.
             raise
-        self._telling.add(answer)
-        answer.add_done_callback(partial(self._told, connection, done))
+        self._sending.add(answer)
+        answer.add_done_callback(partial(self._answered, connection, done))
 
-    def _told(
+    def _answered(
         self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
     ) -> None:
-        self._telling.discard(answer)
+        self._sending.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
-            if self.dones:
-                self._tell_soon()  # More than one request held.
+            if self.pending:
+                self._send_soon()  # More than one request held.
             return
         if connection.closed:
-            self.dones.put_back(done)
+            self.pending.put_back(done)
         elif isinstance(error, TernError) and error.retryable:
-            self.dones.put_back(done)
-            self._loop.call_later(AGAIN_DELAY_S, self.tell_now)
+            self.pending.put_back(done)
+            self._loop.call_later(AGAIN_DELAY_S, self.send_now)
         else:
             log.error("settled rows were refused", group=self._group, reason=str(error))
 
     # Being sure.
 
     async def flush(self) -> None:
-        """Wait until the broker has heard everything that was settled so far; as long as it goes
+        """Wait until the broker has everything that was settled so far; as long as it goes
         on answering, also longer than the time-out."""
         try:
-            while self.dones or self._riding or self._telling:
+            while self.pending or self._riding or self._sending:
                 async with asyncio.timeout(self._timeout):
                     if await self._flush_some():
                         return
@@ -187,21 +187,21 @@ class AckSender:
             ) from error
 
     async def _flush_some(self) -> bool:
-        """Tell what one request holds, and wait for the answers under way. Was that all?"""
+        """Send what fits one request, and wait for the answers under way. Was that all?"""
         if self._connection is None or self._connection.closed:
             self._back.clear()  # Closed, and the news of it is on its way.
             await self._back.wait()
-        if self.dones or self._riding:
-            self._tell()
-        await self._all_told()
+        if self.pending or self._riding:
+            self._send()
+        await self._all_answered()
         await asyncio.sleep(0)  # An answer that is there already runs its callback.
         # Frames are handled in order: the acks on pulls came first.
-        return bool(self._riding) and not self.dones
+        return bool(self._riding) and not self.pending
 
-    async def _all_told(self) -> None:
+    async def _all_answered(self) -> None:
         """Wait for the answers under way; raises what the broker refused."""
         connection = self._connection
-        for answer in list(self._telling):
+        for answer in list(self._sending):
             try:
                 await asyncio.shield(answer)
             except TernError:

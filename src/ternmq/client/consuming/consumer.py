@@ -1,4 +1,4 @@
-"""The consumer: deliveries from every broker group, shown one by one or in batches.
+"""The consumer: gets deliveries from every broker group, returns messages or batches.
 
     async with mq.consumer("order.paid", group="billing") as consumer:
         async for message in consumer:
@@ -11,79 +11,32 @@ shown once. Leaving tells the brokers what is settled and gives the rest back at
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, TypedDict
+from collections.abc import AsyncIterator, Callable
 
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
-from ternmq.client.model.checks import check_options
-from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import BACK, Delivery
 from ternmq.client.model.message import Message, MessageBatch
-from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.errors import BadRequest, Closed, TernError
-from ternmq.core.ids import check_name
 
-PREFETCH_MAX = 1_000_000
 TURN_ROWS = 256  # Rows shown before the loop gets a turn: a pull that was started goes out then.
 BATCH_ROWS = 4096
-TOPICS_MAX = 1024
-
-
-class ConsumerOptions(TypedDict, total=False):
-    """The keywords of `consumer` besides topics and group, for type checkers."""
-
-    start: StartLike
-    prefetch: int
-    codec: Codec | CodecName | None
-    filter: str | None
-    tag: str | None
-    ordered: bool
-    attempts_max: int | None
-
-
-def make_plan(
-    topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
-) -> SubscriptionPlan:
-    """Check what a consumer is asked for."""
-    check_options("consumer", options, ConsumerOptions.__annotations__)
-    names = [topics] if isinstance(topics, str) else list(topics)
-    if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
-        raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
-    prefetch = options.get("prefetch", 1000)
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
-    if not 0 < prefetch <= PREFETCH_MAX:
-        raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
-    return SubscriptionPlan(
-        group=check_name("group", group),
-        topics=[check_name("topic", name) for name in names],
-        start=make_start(options.get("start", "earliest")),
-        start_given="start" in options,
-        prefetch=prefetch,
-        codec=find_codec(options.get("codec")),
-        timeout=timeout,
-        tag=options.get("tag") or "",
-        filter=options.get("filter") or "",
-        ordered=bool(options.get("ordered")),
-        attempts_max=options.get("attempts_max"),
-    )
 
 
 class Consumer:
     """One member of a group. Use it in `async with`, or `start` and `close` it."""
 
-    def __init__(self, links: Cluster, plan: SubscriptionPlan) -> None:
+    def __init__(self, cluster: Cluster, plan: SubscriptionPlan) -> None:
         self._plan = plan
         self._life = life.number
-        self._subscriptions = Subscriptions(links, plan, self)
+        self._subscriptions = Subscriptions(cluster, plan, self)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
-        self.on_withdraw: Callable[[Delivery], None] = lambda delivery: None
-        """Told when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
+        self.on_withdraw: list[Callable[[Delivery], None]] = []
+        """Called when rows are lost that a batch may hold and nobody has seen (`ternmq.sync`)."""
         self._state = "new"
         self._resting = False
         # What is being shown: rows `_row` up to `_row_end` of `_delivery`, then `_ranges`.
@@ -119,7 +72,7 @@ class Consumer:
         return self
 
     async def close(self) -> None:
-        """Stop pulling, tell what is settled, give the rest back."""
+        """Stop pulling, send what is settled, give the rest back."""
         if self._state == "closed":
             return
         self._state = "closed"
@@ -311,7 +264,8 @@ class Consumer:
 
     def withdraw(self, delivery: Delivery) -> None:
         """The lease is lost: rows that were not shown are not shown any more."""
-        self.on_withdraw(delivery)
+        for called in self.on_withdraw:
+            called(delivery)
         unshown = self.unshown(delivery)
         if delivery in self._ready:
             self._ready.remove(delivery)
@@ -362,10 +316,3 @@ class _Batches:
 def _alike(one: Delivery, other: Delivery) -> bool:
     """May their messages be shown in one batch?"""
     return one.topic == other.topic and one.source is other.source
-
-
-def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:
-    """The client's codec applies where the consumer names none."""
-    if options.get("codec") is None and codec is not None:
-        options["codec"] = codec
-    return options  # type: ignore[return-value]

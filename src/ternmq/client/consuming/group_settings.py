@@ -28,31 +28,31 @@ CARRIED = tuple(
 
 
 async def carry_settings(
-    links: Cluster, named: tuple[str, str], target: str, known: Sequence[str]
+    cluster: Cluster, named: tuple[str, str], target: str, known: Sequence[str]
 ) -> None:
     """`named` is topic and group; `known` are broker groups that may have it."""
     topic, group = named
-    if await _settings(links, target, topic, group) is not None:
+    if await _settings(cluster, target, topic, group) is not None:
         return
     for other in known:
         with suppress(Unavailable):
-            settings = await _settings(links, other, topic, group)
+            settings = await _settings(cluster, other, topic, group)
             if settings is not None:
-                await _set(links, target, named, settings)
+                await _set(cluster, target, named, settings)
                 return
 
 
-async def _settings(links: Cluster, at: str, topic: str, group: str) -> GroupSettings | None:
+async def _settings(cluster: Cluster, at: str, topic: str, group: str) -> GroupSettings | None:
     find = GroupFind(topic=topic, group=group)
     try:
-        answer = await links.ask(links.broker(at), Command.GROUP_LIST, find, Groups)
+        answer = await cluster.ask(cluster.broker(at), Command.GROUP_LIST, find, Groups)
     except GroupNotFound:
         return None
     found = [each.settings for each in answer.groups if each.ledger.lane == "topic"]
     return found[0] if found else None
 
 
-async def _set(links: Cluster, at: str, named: tuple[str, str], settings: GroupSettings) -> None:
+async def _set(cluster: Cluster, at: str, named: tuple[str, str], settings: GroupSettings) -> None:
     changed = {
         name: getattr(settings, name)
         for name in CARRIED
@@ -61,9 +61,9 @@ async def _set(links: Cluster, at: str, named: tuple[str, str], settings: GroupS
     if not changed:
         return
     topic, group = named
-    link = links.broker(at)
+    link = cluster.broker(at)
     create = GroupCreate(topic=topic, group=group)  # It misses nothing that is there.
     with suppress(AlreadyExists):
-        await links.ask(link, Command.GROUP_CREATE, create, Group)
+        await cluster.ask(link, Command.GROUP_CREATE, create, Group)
     wanted = GroupSet(topic=topic, group=group, **changed)
-    await links.ask(link, Command.GROUP_SET, wanted, Group)
+    await cluster.ask(link, Command.GROUP_SET, wanted, Group)

@@ -1,4 +1,4 @@
-"""Which rows a consumer holds: by delivery, with their leases. Pure memory.
+"""The unsettled rows of a consumer, by delivery, with their leases. Pure.
 
 A lost lease frees its place at once, but its rows may still be in the application's hands. Those
 are remembered: when they are delivered again (under a new lease) they are not shown a second time,

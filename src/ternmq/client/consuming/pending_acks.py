@@ -1,4 +1,4 @@
-"""What became of delivered rows and was not yet told to the broker.
+"""Outcomes of delivered rows that were not yet sent to the broker.
 
 Acks in delivery order extend one open range: a million acked messages are a handful of entries.
 Acks out of order are merged when they are taken. Pure memory; the subscription sends.
@@ -13,7 +13,7 @@ from ternmq.client.model.delivery import Outcome
 from ternmq.wire.messages.pull import Done
 
 TAKEN_MAX = 10_000  # Acks in one request.
-TAKEN_OTHERS_MAX = 500  # Other verdicts: a broker has some microseconds of work with each.
+TAKEN_OTHERS_MAX = 500  # Other outcomes: a broker has some microseconds of work with each.
 TAKEN_REASONS_MAX = 1_000_000  # And letters of their reasons: a request has to fit a frame.
 
 
@@ -40,10 +40,10 @@ class PendingAcks:
 
     @property
     def rows(self) -> int:
-        """How many rows are settled and not yet told."""
-        told = sum(end - first for _, first, end in self._acks)
-        told += sum(each.end - each.first for each in self._others)
-        return told + (self.end - self.first if self.end >= 0 else 0)
+        """How many rows are settled and not yet sent."""
+        count = sum(end - first for _, first, end in self._acks)
+        count += sum(each.end - each.first for each in self._others)
+        return count + (self.end - self.first if self.end >= 0 else 0)
 
     def ack(self, lease: int, first: int, end: int) -> None:
         """Rows that do not extend the open range begin a new one."""
@@ -53,32 +53,32 @@ class PendingAcks:
         self._close()
         self.lease, self.first, self.end = lease, first, end
 
-    def add(self, lease: int, first: int, end: int, verdict: Outcome) -> None:
-        """Rows with a verdict of any kind."""
-        if verdict.kind == "ack":
+    def add(self, lease: int, first: int, end: int, outcome: Outcome) -> None:
+        """Rows with an outcome of any kind."""
+        if outcome.kind == "ack":
             self.ack(lease, first, end)
             return
-        self._urgent = self._urgent or verdict.kind != "retry"
-        said = Done(
+        self._urgent = self._urgent or outcome.kind != "retry"
+        done = Done(
             lease=lease,
             first=first,
             end=end,
-            kind=verdict.kind,
-            after_ms=verdict.after_ms,
-            reason=verdict.reason,
-            error=verdict.error,
+            kind=outcome.kind,
+            after_ms=outcome.after_ms,
+            reason=outcome.reason,
+            error=outcome.error,
         )
         last = self._others[-1] if self._others else None
         if last is not None and last.end == first:  # A million that fail alike are a few entries.
             whole = replace(last, end=end)
-            if whole == replace(said, first=last.first):
+            if whole == replace(done, first=last.first):
                 self._others[-1] = whole
                 return
-        self._others.append(said)
+        self._others.append(done)
 
     @property
     def waiting(self) -> bool:
-        """Are there verdicts that need an answer of their own: retries and rejections?"""
+        """Are there outcomes that need an answer of their own: retries and rejections?"""
         return bool(self._others)
 
     @property
@@ -105,7 +105,7 @@ class PendingAcks:
         return self.take_acks() + others
 
     def put_back(self, done: list[Done]) -> None:
-        """It may not have arrived; telling it twice does no harm."""
+        """It may not have arrived; sending it twice does no harm."""
         self._acks += [(each.lease, each.first, each.end) for each in done if each.kind == "ack"]
         self._others.extendleft(each for each in reversed(done) if each.kind != "ack")
         self._urgent = self._urgent or any(each.kind not in ("ack", "retry") for each in done)

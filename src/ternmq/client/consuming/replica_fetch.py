@@ -1,6 +1,6 @@
-"""Bytes that a master left out of its answers: this consumer reads them from a replica.
+"""Fetches from a replica the bytes that a master left out of its answers.
 
-A pull of old messages may be answered with leases alone (`wire.commands.LeftOut`): which rows of
+A pull of old messages may be answered with leases alone (`LeftOut`): which rows of
 which stored batches. Here the bytes are read with READ, from the link that readers use, and put
 together with what the master said to what an answer with bytes would have been. Answers come out in
 the order in which they came in, those with bytes too, so nothing overtakes.
@@ -46,7 +46,7 @@ Took = Callable[["Whole | TernError"], None]
 
 
 class ReplicaFetch:
-    """Of one subscription."""
+    """Completes the answers to the pulls of one subscription."""
 
     def __init__(self, reader: Link) -> None:
         self._reader = reader

@@ -1,9 +1,9 @@
-"""One consumer at one broker group: joins, pulls, settles, renews, comes back after a lost link.
+"""One consumer at one broker group: joins, pulls, settles, renews, rejoins after a lost link.
 
 1. At most two pulls are under way, and new ones are started only while half of `prefetch` is free,
    so a slow handler holds a bounded number of rows. A pull waits at the broker until there is
    something.
-2. What became of rows is told by the `AckSender`.
+2. The `AckSender` sends what became of rows.
 3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
    holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
    it has in hand are not shown a second time when they are delivered again (D5).
@@ -23,7 +23,8 @@ from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.consuming.held_rows import HeldRows
 from ternmq.client.consuming.replica_fetch import ReplicaFetch, Whole
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
-from ternmq.client.model.delivery import ACK, BACK, Delivery, Outcome, retry_verdict
+from ternmq.client.model.delivery import ACK, BACK, Delivery, Outcome, retry_outcome
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
@@ -62,7 +63,7 @@ class Subscription:
     ) -> None:
         """`reader` leads to a replica, for bytes that the master leaves out."""
         self._link = link
-        self._left_outs = ReplicaFetch(reader)
+        self._replica_fetch = ReplicaFetch(reader)
         self._plan = plan
         self._sink = sink
         self._loop = asyncio.get_running_loop()
@@ -76,12 +77,12 @@ class Subscription:
         self._away = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._ebbing = False  # The broker is about to stop.
+        self._broker_stopping = False  # The broker is about to stop.
         self._resting = False
-        self._teller = AckSender(plan.group, timeout=plan.timeout, at_once=plan.ordered)
+        self._acks = AckSender(plan.group, timeout=plan.timeout, at_once=plan.ordered)
         self._at_once = plan.ordered
-        self._dones = self._teller.dones
-        self._holding = HeldRows()
+        self._pending = self._acks.pending
+        self._held = HeldRows()
         self._pulls = 0
         self._asked = 0
         self._flowing = False
@@ -96,22 +97,18 @@ class Subscription:
         """Join; raises what keeps the consumer out."""
         self._link.watchers.append(self._lost)
         self._link.notices.append(self._noticed)
-        give_up = self._loop.time() + self._plan.timeout
-        failures = 0
+        attempts = Attempts(self._plan.timeout)
         while self._connection is None:
             try:
                 await self._join()
             except TernError as error:
-                failures += 1
-                if not error.retryable or self._loop.time() > give_up:
-                    raise
-                await asyncio.sleep(back_off(failures))
+                await attempts.failed(error)
         self._task = self._loop.create_task(self._stay(), name="tern-subscription")
 
     async def _join(self) -> None:
         plan = self._plan
         connection = await self._link.get()
-        held = self._holding.leases()
+        held = self._held.leases()
         joined = await request(
             connection,
             Command.JOIN,
@@ -133,13 +130,13 @@ class Subscription:
         if connection.closed:
             raise Unavailable("the connection was lost while joining")
         self._warn_about_start(joined, again=self._number != 0)
-        self._left_outs.topics = {topic.id: topic.name for topic in joined.topics}
+        self._replica_fetch.topics = {topic.id: topic.name for topic in joined.topics}
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
         self._connection = connection
         self._broker_group = connection.welcome.broker_group
-        self._ebbing = False
-        self._teller.joined(connection, self._number)
+        self._broker_stopping = False
+        self._acks.joined(connection, self._number)
         self._away.clear()
         self._flowing = True
         if self._renew_timer is None:
@@ -159,35 +156,34 @@ class Subscription:
 
     async def _stay(self) -> None:
         """Come back whenever the connection is lost."""
-        failures = 0
+        attempts = Attempts()
         while True:
             await self._away.wait()
             try:
                 await self._join()
-                failures = 0
+                attempts.worked()
             except TernError as error:
                 if not error.retryable and not isinstance(error, Closed | ProtocolError):
                     self._sink.failed(error)
                     return
-                failures += 1
-                await asyncio.sleep(back_off(failures))
+                await attempts.wait()
 
     def _lost(self) -> None:
         """Called by the link; requests under way fail right after this."""
         if self._connection is not None:
             self._connection = None
-            self._teller.away()
+            self._acks.away()
             self._away.set()
 
     async def stop(self) -> None:
-        """Tell what is settled, give everything else back, leave."""
+        """Send what is settled, give everything else back, leave."""
         self._stopping = True
         try:
             if self._connection is not None:
                 await self.flush()
             else:
                 self._settle_elsewhere()
-                self._warn_about_untold()
+                self._warn_about_unsent()
         except TernError as error:
             log.warning("acks may be lost", group=self._plan.group, reason=str(error))
         try:
@@ -198,16 +194,16 @@ class Subscription:
             self._connection = None
             self._link.watchers.remove(self._lost)
             self._link.notices.remove(self._noticed)
-            self._teller.stop()
-            self._left_outs.stop()
+            self._acks.stop()
+            self._replica_fetch.stop()
             if self._renew_timer is not None:
                 self._renew_timer.cancel()
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.wait([self._task])
 
-    def _warn_about_untold(self) -> None:
-        rows = self._teller.dones.rows
+    def _warn_about_unsent(self) -> None:
+        rows = self._acks.pending.rows
         if rows:
             log.warning(
                 "acks may be lost", group=self._plan.group, rows=rows, reason="no connection"
@@ -232,34 +228,34 @@ class Subscription:
         while True:
             self._pull_at = -1
             connection = self._connection
-            if connection is None or self._stopping or self._resting or self._ebbing:
+            if connection is None or self._stopping or self._resting or self._broker_stopping:
                 return
             if self._pulls >= (PULLS_MAX if self._flowing else 1):
                 return
             self._pull_at = prefetch - half - self._asked
-            if self._holding.rows > self._pull_at or self._holding.size > HELD_SIZE_MAX:
+            if self._held.rows > self._pull_at or self._held.size > HELD_SIZE_MAX:
                 return
-            free = prefetch - self._holding.rows - self._asked
+            free = prefetch - self._held.rows - self._asked
             self._pull(connection, half if self._flowing else free)
 
     def _pull(self, connection: Connection, rows: int) -> None:
         self._pulls += 1
         self._asked += rows
-        done = self._teller.take_along()
+        done = self._acks.take_along()
         pull = Pull(
             subscription=self._number,
             rows_max=rows,
             size_max=PULL_SIZE_MAX,
             wait_ms=PULL_WAIT_MS,
             done=done,
-            cold=self._left_outs.wanted,
+            cold=self._replica_fetch.wanted,
         )
         try:
             answer = connection.call(Command.PULL, pack(pull))
         except BaseException:
             self._pulls -= 1
             self._asked -= rows
-            self._teller.failed(done)
+            self._acks.failed(done)
             raise
         answer.add_done_callback(partial(self._pulled, connection, rows, done))
 
@@ -274,10 +270,10 @@ class Subscription:
         self._asked -= rows
         error = Unavailable("cancelled") if answer.cancelled() else answer.exception()
         if error is not None:
-            self._teller.failed(done)
+            self._acks.failed(done)
             self._pull_failed(connection, error)
             return
-        self._teller.arrived(done)
+        self._acks.arrived(done)
         if self._stopping:
             return  # The broker takes these rows back when we leave.
         try:
@@ -295,11 +291,11 @@ class Subscription:
         if len(payload) < DELIVERED.size:
             raise ProtocolError("the answer to a pull is cut off")
         count, left_out, _ = DELIVERED.unpack_from(payload)
-        if not left_out and not self._left_outs.busy:
+        if not left_out and not self._replica_fetch.busy:
             return read_envelopes(payload, count, DELIVERED.size)
         self._pulls += 1
         self._asked += rows
-        self._left_outs.take(payload, partial(self._completed, connection, rows))
+        self._replica_fetch.take(payload, partial(self._completed, connection, rows))
         return None
 
     def _completed(self, connection: Connection, rows: int, whole: Whole | TernError) -> None:
@@ -312,7 +308,7 @@ class Subscription:
             self._sink.failed(whole)
             return
         if whole.missing:
-            self._teller.settled(whole.missing, BACK, at_once=True)
+            self._acks.settled(whole.missing, BACK, at_once=True)
         self._arrived(connection, whole.envelopes)
 
     def _arrived(self, connection: Connection, envelopes: list[Envelope]) -> None:
@@ -334,19 +330,19 @@ class Subscription:
         found: list[Delivery] = []
         for envelope in envelopes:
             delivery = Delivery(envelope, self, self._plan.codec, epoch, self._broker_group)
-            self._holding.add(delivery)
+            self._held.add(delivery)
             try:
                 envelope.batch.check()
             except Corrupt as error:
                 log.error("a batch arrived damaged", topic=delivery.topic, sequence=delivery.base)
-                self.settle(delivery, (0, len(delivery.settled)), retry_verdict(5, str(error)))
+                self.settle(delivery, (0, len(delivery.settled)), retry_outcome(5, str(error)))
                 continue
             if delivery.ranges:
                 found.append(delivery)
         return found
 
     def started(self, delivery: Delivery) -> None:
-        """The broker hears of it before the application: this row may be the last one it sees."""
+        """Report a row to the broker before the application sees it: it may kill the process."""
         connection = self._connection
         if connection is not None and not connection.closed and not delivery.lost:
             held = [
@@ -363,43 +359,43 @@ class Subscription:
         if settled[row]:
             return
         sequence = delivery.base + row
-        dones = self._dones
+        pending = self._pending
         if delivery.lost or self._at_once or delivery.alone:
             self.settle(delivery, (row, row + 1), ACK)
             return
-        if sequence == dones.end and delivery.lease == dones.lease:
-            dones.end = sequence + 1
+        if sequence == pending.end and delivery.lease == pending.lease:
+            pending.end = sequence + 1
         else:  # The row before this one failed, or this one comes again.
-            self._teller.acked(delivery.lease, sequence)
+            self._acks.acked(delivery.lease, sequence)
         settled[row] = 1
-        holding = self._holding
-        holding.rows -= 1
+        held = self._held
+        held.rows -= 1
         delivery.remaining -= 1
         if not delivery.remaining:
-            holding.finished(delivery)
-        if holding.rows <= self._pull_at:
+            held.finished(delivery)
+        if held.rows <= self._pull_at:
             self._pump()
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
-        """Rows have a verdict; those that had one before keep it."""
+    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+        """Rows have an outcome; those that had one before keep it."""
         first, end = rows
         if end - first == 1 and not (delivery.lost or delivery.alone or delivery.settled[first]):
             delivery.settled[first] = 1
-            self._holding.leave(delivery, 1)
-            self._teller.settled_one(delivery.lease, delivery.base + first, verdict)
-            if self._holding.rows <= self._pull_at:
+            self._held.leave(delivery, 1)
+            self._acks.settled_one(delivery.lease, delivery.base + first, outcome)
+            if self._held.rows <= self._pull_at:
                 self._pump()
             return
         for first, end in delivery.open_ranges(*rows):
             delivery.settled[first:end] = b"\1" * (end - first)
-            ranges = self._holding.settle(delivery, first, end)
-            self._teller.settled(ranges, verdict, at_once=delivery.alone)
-        if self._holding.rows <= self._pull_at:
+            ranges = self._held.settle(delivery, first, end)
+            self._acks.settled(ranges, outcome, at_once=delivery.alone)
+        if self._held.rows <= self._pull_at:
             self._pump()
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
         """The same from another thread; one wake-up for many calls."""
-        self._elsewhere.append((delivery, rows, verdict))
+        self._elsewhere.append((delivery, rows, outcome))
         if not self._woken:
             self._woken = True
             self._loop.call_soon_threadsafe(self._settle_elsewhere)
@@ -407,16 +403,16 @@ class Subscription:
     def _settle_elsewhere(self) -> None:
         self._woken = False
         while self._elsewhere:
-            delivery, rows, verdict = self._elsewhere.popleft()
-            if verdict is ACK and rows[1] - rows[0] == 1:
+            delivery, rows, outcome = self._elsewhere.popleft()
+            if outcome is ACK and rows[1] - rows[0] == 1:
                 self.acked(delivery, rows[0])
             else:
-                self.settle(delivery, rows, verdict)
+                self.settle(delivery, rows, outcome)
 
     async def flush(self) -> None:
-        """Wait until the broker has heard everything that was settled so far."""
+        """Wait until the broker has everything that was settled so far."""
         self._settle_elsewhere()
-        await self._teller.flush()
+        await self._acks.flush()
 
     # Keeping.
 
@@ -430,17 +426,17 @@ class Subscription:
         if notice.kind == "leases":
             self._renew_now()
         elif notice.kind == "stopping" and not self._stopping:
-            self._ebbing = True
+            self._broker_stopping = True
             self._sink.give_back(self)
             self._settle_elsewhere()
-            self._teller.tell_now()
+            self._acks.send_now()
 
     def _renew_now(self) -> None:
-        leases = self._holding.leases()
+        leases = self._held.leases()
         connection = self._connection
         if not leases or connection is None:
             return
-        started = self._holding.started(self._sink.unshown)
+        started = self._held.started(self._sink.unshown)
         renew = Renew(subscription=self._number, leases=leases, started=started)
         connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
 
@@ -451,7 +447,7 @@ class Subscription:
 
     def _lose(self, leases: set[int]) -> None:
         """These rows are no longer ours: show none of them that was not shown yet."""
-        for delivery in self._holding.lose(leases):
+        for delivery in self._held.lose(leases):
             self._sink.withdraw(delivery)
         if leases:
             log.info("leases lost", group=self._plan.group, leases=len(leases))

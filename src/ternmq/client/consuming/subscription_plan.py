@@ -1,17 +1,39 @@
-"""What a consumer wants, and where what it gets goes: between a consumer and its subscriptions."""
+"""What a consumer asks for, and where deliveries go: between a consumer and its subscriptions.
 
+`make_plan` checks the keywords of `mq.consumer`; every refusal says what to write instead. Pure.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypedDict
 
-from ternmq.client.model.codec import Codec
+from ternmq.client.model.checks import check_options
+from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery
-from ternmq.core.errors import TernError
+from ternmq.client.model.start import StartLike, make_start
+from ternmq.core.errors import BadRequest, TernError
+from ternmq.core.ids import check_name
 from ternmq.wire.messages.groups import Start
+
+PREFETCH_MAX = 1_000_000
+TOPICS_MAX = 1024
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keywords of `consumer` besides topics and group, for type checkers."""
+
+    start: StartLike
+    prefetch: int
+    codec: Codec | CodecName | None
+    filter: str | None
+    tag: str | None
+    ordered: bool
+    attempts_max: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionPlan:
-    """What a consumer wants."""
+    """The checked options of one consumer."""
 
     group: str
     topics: list[str]
@@ -27,6 +49,41 @@ class SubscriptionPlan:
     attempts_max: int | None = None
 
 
+def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:
+    """The client's codec applies where the consumer names none."""
+    if options.get("codec") is None and codec is not None:
+        options["codec"] = codec
+    return options  # type: ignore[return-value]
+
+
+def make_plan(
+    topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
+) -> SubscriptionPlan:
+    """Check what a consumer is asked for."""
+    check_options("consumer", options, ConsumerOptions.__annotations__)
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
+        raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
+    prefetch = options.get("prefetch", 1000)
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
+        raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
+    if not 0 < prefetch <= PREFETCH_MAX:
+        raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
+    return SubscriptionPlan(
+        group=check_name("group", group),
+        topics=[check_name("topic", name) for name in names],
+        start=make_start(options.get("start", "earliest")),
+        start_given="start" in options,
+        prefetch=prefetch,
+        codec=find_codec(options.get("codec")),
+        timeout=timeout,
+        tag=options.get("tag") or "",
+        filter=options.get("filter") or "",
+        ordered=bool(options.get("ordered")),
+        attempts_max=options.get("attempts_max"),
+    )
+
+
 class DeliverySink(Protocol):
     """Where deliveries go."""
 
@@ -39,6 +96,6 @@ class DeliverySink(Protocol):
         """Do not show what was not shown yet; mark those rows settled."""
 
     def give_back(self, source: object) -> None:
-        """Settle what was not shown yet of this source's deliveries: somebody else gets it."""
+        """Give rows of this source that were not shown yet back, for another consumer."""
 
     def failed(self, error: TernError) -> None: ...

@@ -1,4 +1,4 @@
-"""The broker groups that a consumer has joined, one subscription each; also those that come later.
+"""One subscription per broker group that a consumer has joined; also for groups added later.
 
 At the start every broker group on the routes is joined; that at least one lets the consumer in is
 enough, the others are tried again in the background. A broker group that is added later is joined
@@ -15,8 +15,8 @@ from functools import partial
 from ternmq.client.consuming.group_settings import carry_settings
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.groups import Start
@@ -28,10 +28,10 @@ log = get_logger()
 
 
 class Subscriptions:
-    """Belongs to one consumer and one event loop."""
+    """The subscriptions of one consumer, on one event loop."""
 
-    def __init__(self, links: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
+        self._cluster = cluster
         self._plan = plan
         self._sink = sink
         self._joined: dict[str, Subscription] = {}
@@ -45,29 +45,26 @@ class Subscriptions:
         """Join everywhere; raises what keeps the consumer out. While broker groups are known and
         none lets it in, it waits as a running one would, for a time; not for a disk, which nobody
         but a person makes room on."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + max(START_S, self._plan.timeout)
-        failures = 0
+        attempts = Attempts(max(START_S, self._plan.timeout))
         while True:
             try:
                 await self._join_some()
                 break
             except TernError as error:
-                known = bool(self._links.masters() or self._links.away("realtime"))
+                known = bool(self._cluster.masters() or self._cluster.away("realtime"))
                 waits = error.retryable and not isinstance(error, DiskFull | DiskFailed)
-                if not (waits and known) or loop.time() > give_up:
+                if not (waits and known):
                     raise
-                failures += 1
-                if failures == 1:
+                if not attempts.failures:
                     log.warning("cannot join yet", group=self._plan.group, reason=error.message)
-            await asyncio.sleep(back_off(failures))
-        self._links.on_routes.append(self._look)
+                await attempts.failed(error)
+        self._cluster.on_routes.append(self._look)
         self._look()
 
     async def _join_some(self) -> None:
         """At least one; raises why there is none."""
         late: TernError | None = None
-        for group in await self._links.some_masters():
+        for group in await self._cluster.some_masters():
             try:
                 await self._join(group, self._plan)
             except TernError as error:
@@ -85,8 +82,8 @@ class Subscriptions:
 
     async def stop(self) -> None:
         """Leave everywhere."""
-        if self._look in self._links.on_routes:
-            self._links.on_routes.remove(self._look)
+        if self._look in self._cluster.on_routes:
+            self._cluster.on_routes.remove(self._look)
         tasks = list(self._joining.values())
         for task in tasks:
             task.cancel()
@@ -97,7 +94,7 @@ class Subscriptions:
     def _look(self) -> None:
         """Is there a broker group that we have not joined?"""
         later = replace(self._plan, start=Start(at="earliest"), start_given=False)
-        for group in self._links.masters():
+        for group in self._cluster.masters():
             if group not in self._joined and group not in self._joining and not self._resting:
                 task = asyncio.create_task(self._keep_joining(group, later), name="tern-join")
                 self._joining[group] = task
@@ -107,7 +104,7 @@ class Subscriptions:
         self._joining.pop(group, None)
 
     async def _keep_joining(self, group: str, plan: SubscriptionPlan) -> None:
-        failures = 0
+        attempts = Attempts()
         while True:
             try:
                 await self._carry(group)
@@ -116,8 +113,7 @@ class Subscriptions:
                 if not error.retryable:
                     self._sink.failed(error)
                     return
-                failures += 1
-                await asyncio.sleep(back_off(failures))
+                await attempts.wait()
             else:
                 log.info("joined a broker group", broker_group=group, group=plan.group)
                 return
@@ -127,13 +123,13 @@ class Subscriptions:
         for topic in self._plan.topics:
             try:
                 named = (topic, self._plan.group)
-                await carry_settings(self._links, named, group, list(self._joined))
+                await carry_settings(self._cluster, named, group, list(self._joined))
             except TernError as error:
                 if error.retryable:
                     raise  # What is wrong for good is told by joining.
 
     async def _join(self, group: str, plan: SubscriptionPlan) -> None:
-        broker, reader = self._links.broker(group), self._links.reader(group)
+        broker, reader = self._cluster.broker(group), self._cluster.reader(group)
         subscription = Subscription(broker, plan, self._sink, reader=reader)
         try:
             await subscription.start()

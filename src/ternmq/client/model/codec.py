@@ -1,4 +1,4 @@
-"""Objects to bodies and back. A body is bytes; a codec is the hook that makes it something else.
+"""Codecs turn objects into bodies, which are bytes, and back.
 
 With a codec on `connect` (or on one call) every body goes through it, and `message.value` reads it
 back. `message.body` always stays the raw bytes. Codecs never see keys, tags or properties.
@@ -15,7 +15,7 @@ CodecName = Literal["bytes", "json", "msgpack"]
 
 @runtime_checkable
 class Codec(Protocol):
-    """What an own codec has to offer."""
+    """What a codec of the application has to offer."""
 
     def encode(self, value: Any, /) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""One batch as it lies with a consumer: which of its rows are delivered, and which are settled.
+"""One batch at a consumer: which of its rows are delivered, and which are settled.
 
 Rows are settled once: acked, given back for a retry, or rejected; later calls change nothing. A
 delivery is shared by all message objects made from it; it never copies a body.
@@ -15,21 +15,21 @@ from ternmq.client.model.times import shown, time_from_ms
 from ternmq.core.errors import BadRequest
 
 
-class Settlement(Protocol):
+class SettleReceipt(Protocol):
     """What `ack`, `retry` and `reject` return: free when ignored; await it to be sure."""
 
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
 class DeliverySource(Protocol):
-    """Who delivered, and takes back what became of the rows."""
+    """Where a delivery came from, and where the outcomes of its rows go."""
 
     @property
     def thread(self) -> int:
         """The thread of the event loop; calls from others are passed on to it."""
 
     @property
-    def flushing(self) -> Settlement:
+    def flushing(self) -> SettleReceipt:
         """Await it to be sure."""
 
     def acked(self, delivery: "Delivery", row: int) -> None:
@@ -38,10 +38,10 @@ class DeliverySource(Protocol):
     def started(self, delivery: "Delivery") -> None:
         """A row that was handed out alone is about to be shown."""
 
-    def settle(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Outcome") -> None:
-        """A range of rows has a verdict."""
+    def settle(self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome") -> None:
+        """A range of rows has an outcome."""
 
-    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], verdict: "Outcome") -> None:
+    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome") -> None:
         """The same, from any thread."""
 
 
@@ -79,7 +79,7 @@ def _plain(after_ms: int) -> Outcome:
     return Outcome("retry", after_ms)
 
 
-def retry_verdict(after: float | None, reason: str, error: BaseException | None = None) -> Outcome:
+def retry_outcome(after: float | None, reason: str, error: BaseException | None = None) -> Outcome:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
     silent = error is None and isinstance(reason, str) and not reason
     if after is None:
@@ -90,7 +90,7 @@ def retry_verdict(after: float | None, reason: str, error: BaseException | None 
     return _plain(after_ms) if silent else Outcome("retry", after_ms, reason, error)
 
 
-def reject_verdict(reason: str, error: BaseException | None = None) -> Outcome:
+def reject_outcome(reason: str, error: BaseException | None = None) -> Outcome:
     return Outcome("reject", 0, reason, error)
 
 
@@ -140,7 +140,7 @@ class Delivery:
         self.epoch = epoch
         self.lane = envelope.lane
         self.alone = envelope.alone
-        """The broker waits for this verdict before it hands out anything else (see losses)."""
+        """Poison detection: the broker hands out nothing else before it has this outcome."""
         self.selection = envelope.selection
         self.attempts = envelope.attempts
         self.errors = envelope.errors
@@ -204,18 +204,18 @@ class NotLeased:
     """The source of messages from `read`: there is nothing to settle."""
 
     thread = 0
-    flushing: Settlement
+    flushing: SettleReceipt
 
     def acked(self, delivery: Delivery, row: int) -> None:
         raise _not_leased()
 
     def started(self, delivery: Delivery) -> None:
-        """Nobody waits for it."""
+        """Ignored: no lease depends on it."""
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
+    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
         raise _not_leased()
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], verdict: Outcome) -> None:
+    def settle_later(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
         raise _not_leased()
 
 

@@ -1,4 +1,4 @@
-"""Receipts of half messages: one object per batch, one per message only when somebody looks.
+"""Receipts of half messages: one object per batch; one per message is made when asked for.
 
 A batch of a thousand messages is one entry here; where its rows are visible is told once, by the
 commit, and every receipt that was handed out before knows it then.
@@ -28,7 +28,7 @@ class HalfBatch:
 
 
 class HalfReceipt:
-    """One message is safe, and nobody sees it before its transaction commits."""
+    """One message is safe, and invisible until its transaction commits."""
 
     __slots__ = ("_batch", "_row")
 
@@ -72,7 +72,7 @@ class HalfReceipt:
 
 
 class HalfReceipts(Sequence[HalfReceipt]):
-    """Receipts in the order of their messages; a list that is made when it is looked at."""
+    """Receipts in the order of their messages; each is made when asked for."""
 
     __slots__ = ("_ends", "_runs")
 

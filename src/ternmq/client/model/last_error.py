@@ -1,4 +1,4 @@
-"""Why a message failed the last time: what a consumer reports, and what the next one is shown.
+"""Why a message failed the last time, as a consumer reports it and the next one reads it.
 
 A report is three texts (type, text, traceback), cut to what the broker keeps; it never raises,
 whatever the exception is like. A message carries the report of its last attempt as `LastError`.
@@ -35,7 +35,7 @@ def writable(reason: object) -> str:
 
 
 def report(error: BaseException | None, reason: str) -> Report | None:
-    """What to tell the broker; None if there is nothing to tell."""
+    """The report to the broker; None if there is nothing to report."""
     if error is None:
         return ("", reason[:TEXT_LETTERS_MAX], "") if reason else None
     try:

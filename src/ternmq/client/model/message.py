@@ -1,4 +1,4 @@
-"""A message as the application sees it, alone or in a batch. Two references each; all else lazy."""
+"""A message as applications see it, alone or in a batch: two references, all else is lazy."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,14 +13,13 @@ from ternmq.client.model.delivery import (
     Delivery,
     Fence,
     Outcome,
-    Settlement,
-    reject_verdict,
-    retry_verdict,
+    SettleReceipt,
+    reject_outcome,
+    retry_outcome,
 )
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
-
-LANE_PREFIX = "%lane."
+from ternmq.discovery.hidden_topics import LANE_PREFIX
 
 
 class Message:
@@ -116,7 +115,7 @@ class Message:
         """Acked, given back or rejected already."""
         return bool(self._delivery.settled[self._row])
 
-    def ack(self) -> Settlement:
+    def ack(self) -> SettleReceipt:
         """Handled. Sent along with others soon; await the result to know that it arrived."""
         delivery = self._delivery
         source = delivery.source
@@ -128,24 +127,24 @@ class Message:
 
     def retry(
         self, after: float | None = None, reason: str = "", error: BaseException | None = None
-    ) -> Settlement:
+    ) -> SettleReceipt:
         """Not handled: deliver it again, after a while that the group's policy says, or `after`.
 
         `error` is what went wrong: the next attempt sees it as `last_error`.
         """
-        return self._settle(retry_verdict(after, reason, error))
+        return self._settle(retry_outcome(after, reason, error))
 
-    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
+    def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Never deliver it to this group again; it is kept as a dead letter."""
-        return self._settle(reject_verdict(reason, error))
+        return self._settle(reject_outcome(reason, error))
 
-    def _settle(self, verdict: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._delivery.source
         rows = (self._row, self._row + 1)
         if get_ident() == source.thread:
-            source.settle(self._delivery, rows, verdict)
+            source.settle(self._delivery, rows, outcome)
         else:
-            source.settle_later(self._delivery, rows, verdict)
+            source.settle_later(self._delivery, rows, outcome)
         return source.flushing
 
     def held(self) -> "HeldMessage":
@@ -169,13 +168,13 @@ class HeldMessage(Message):
         self.given_back = False
         """The handler has said `retry` or `reject`: nothing of its work may count."""
 
-    def ack(self) -> Settlement:
-        """Nothing yet: whoever holds the message acks it after the commit."""
+    def ack(self) -> SettleReceipt:
+        """Does nothing: the inbox acks the message after the commit."""
         return self._delivery.source.flushing
 
-    def _settle(self, verdict: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> SettleReceipt:
         self.given_back = True
-        return super()._settle(verdict)
+        return super()._settle(outcome)
 
 
 class MessageBatch:
@@ -259,28 +258,28 @@ class MessageBatch:
         """Every message of it is acked, given back or rejected already."""
         return all(delivery.settled.find(0, first, end) < 0 for delivery, first, end in self._parts)
 
-    def ack(self) -> Settlement:
+    def ack(self) -> SettleReceipt:
         """All messages that are not settled yet are handled."""
         return self._settle(ACK)
 
     def retry(
         self, after: float | None = None, reason: str = "", error: BaseException | None = None
-    ) -> Settlement:
+    ) -> SettleReceipt:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
-        return self._settle(retry_verdict(after, reason, error))
+        return self._settle(retry_outcome(after, reason, error))
 
-    def reject(self, reason: str = "", error: BaseException | None = None) -> Settlement:
+    def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Keep all that are not settled yet as dead letters."""
-        return self._settle(reject_verdict(reason, error))
+        return self._settle(reject_outcome(reason, error))
 
-    def _settle(self, verdict: Outcome) -> Settlement:
+    def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._parts[0][0].source
         here = get_ident() == source.thread
         for delivery, first, end in self._parts:
             if here:
-                source.settle(delivery, (first, end), verdict)
+                source.settle(delivery, (first, end), outcome)
             else:
-                source.settle_later(delivery, (first, end), verdict)
+                source.settle_later(delivery, (first, end), outcome)
         return source.flushing
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where reading begins: what applications write, and what the broker is told."""
+"""Where reading begins: what applications pass, and what is sent to the broker."""
 
 from datetime import datetime
 

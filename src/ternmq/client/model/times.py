@@ -1,4 +1,4 @@
-"""Times and numbers as they come from applications and from disk: their limits, and showing them.
+"""Converts times and numbers of applications within their limits, and shows them in errors.
 
 Times are milliseconds since 1970. What is sent lies between 1970 and the end of the year 9999, the
 last that a `datetime` can hold; what is stored may come from another client, so reading clamps.

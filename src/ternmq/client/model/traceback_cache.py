@@ -1,4 +1,4 @@
-"""Tracebacks as text, letter by letter those of Python's `traceback`, without doing all work again.
+"""Tracebacks as text, exactly as Python's `traceback` writes them, with cached frames.
 
 Formatting a frame reads its source line and parses it to place the carets: about 40 µs. A handler
 that fails mostly fails where it failed before, so the text of a frame is kept by its place in the
@@ -22,15 +22,15 @@ _kept: dict[tuple[int, int], tuple[CodeType, str]] = {}
 
 def formatted(error: BaseException) -> str:
     """What `traceback.format_exception` says."""
-    links = _chain(error)
-    said: list[str] = []
-    for link, one in reversed(links):
+    chain = _chain(error)
+    parts: list[str] = []
+    for link, one in reversed(chain):
         usual = not isinstance(one, OTHERS) and "tracebacklimit" not in sys.__dict__
         frames = _frames(one.__traceback__) if usual else None
         if frames is None:
             return "".join(traceback.format_exception(error))
-        said += [HEAD, *frames, _last_line(one), link]
-    return "".join(said)
+        parts += [HEAD, *frames, _last_line(one), link]
+    return "".join(parts)
 
 
 def _last_line(error: BaseException) -> str:

@@ -1,35 +1,47 @@
-"""Messages of one topic that wait to be cut into a batch.
+"""Messages of one topic that wait to be sent, gathered into the batches they will be.
 
-They lie in chunks: each becomes one batch, has room for `rows_max` rows and `size_max` bytes, and
-takes new rows for a few milliseconds only, so that its age is that of all its rows. Pure memory;
-row i of a chunk belongs to waiter i.
+They lie in open batches. Each becomes one batch, has room for `rows_max` rows and `size_max` bytes,
+and takes new rows for a few milliseconds only, so that its age is that of all its rows. Row i of an
+open batch belongs to waiter i.
+
+Short lists of `send_many` join the open batch too (`BatchShare`): many coroutines that send a few
+rows each would otherwise fill the requests under way with tiny batches. Each list gets its own part
+of the answer; an open batch that is halved may answer a list in several parts. Memory only: nothing
+here sends, encodes or looks at a clock. Belongs to one event loop.
 """
 
 import asyncio
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from ternmq.batch.encoder import Due, Outgoing
-from ternmq.client.model.receipt import Published
-from ternmq.client.producing.share import BatchShare
+from ternmq.client.model.receipt import BatchReceipt, Published, Receipt
 from ternmq.core.errors import TernError
 
-CHUNK_AGE_MAX_S = 0.02
+OPEN_AGE_MAX_S = 0.02
 ROW_COST = 64  # What a waiting row costs besides its body.
 OPTIONS_COST = 192  # And one with keys, tags or properties, besides their own bytes.
 PROPERTY_COST = 64  # What a property costs besides its name and value.
+SHARED_ROWS_MAX = 256  # Longer lists are batches of their own.
+SHARED_SIZE_PART = 4  # As are those that fill more than this part of a batch.
 
 Row = bytes | Outgoing
-Line = str | tuple[str, bool]
-"""What may share batches: a topic, or a topic's messages for later (True: after a delay)."""
 Waiter = asyncio.Future[Any] | None
 
 
-def line_of(topic: str, row: Row) -> Line:
-    """Which line of this topic a row belongs to."""
+class DelayLine(NamedTuple):
+    """A topic's messages for later that may share batches; delay servers store them."""
+
+    topic: str
+    after_delay: bool
+    """Due some time after they are stored; else at times that the sender has set."""
+
+
+def delay_line_of(topic: str, row: Row) -> DelayLine | None:
+    """The messages for later that a row belongs to; None when it is for now."""
     if isinstance(row, bytes) or (row.due_at_ms is None and row.delay_ms is None):
-        return topic
-    return topic, row.delay_ms is not None
+        return None
+    return DelayLine(topic, row.delay_ms is not None)
 
 
 def row_size(row: Row) -> int:
@@ -55,6 +67,80 @@ def _text_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
+class BatchShare:
+    """One list, the rows of which are not all answered yet."""
+
+    __slots__ = ("_answered", "_left", "_receipt", "count")
+
+    def __init__(self, receipt: BatchReceipt, answered: "asyncio.Future[None]") -> None:
+        self.count = self._left = len(receipt)
+        self._receipt = receipt
+        self._answered = answered
+
+    def done(self) -> bool:
+        """True, so that answering row by row passes over the rows of a list."""
+        return True
+
+    def answered(
+        self, first: int, count: int, published: Published, row: int, error: TernError | None
+    ) -> None:
+        """Rows of the list lie from `row` on in a batch that was stored, or was not."""
+        if error is None:
+            self._receipt.stored(first, published, row, count)
+        else:
+            self._receipt.failed(first, count, error)
+        self._left -= count
+        if not self._left and not self._answered.done():
+            self._answered.set_result(None)
+
+
+class Countdown:
+    """A list of which every row is answered by itself."""
+
+    __slots__ = ("_answered", "_left", "_receipt")
+
+    def __init__(self, receipt: BatchReceipt, answered: "asyncio.Future[None]") -> None:
+        self._left = len(receipt)
+        self._receipt = receipt
+        self._answered = answered
+
+    def row(self, at: int) -> "asyncio.Future[Receipt]":
+        """Waits for the answer about this row."""
+        return RowOfList(self, at)  # type: ignore[return-value]  # As much of one as is used.
+
+    def stored(self, at: int, receipt: Receipt) -> None:
+        self._receipt.stored(at, *receipt.place, 1)
+        self._count(1)
+
+    def failed(self, first: int, count: int, error: TernError) -> None:
+        self._receipt.failed(first, count, error)
+        self._count(count)
+
+    def _count(self, rows: int) -> None:
+        self._left -= rows
+        if not self._left and not self._answered.done():
+            self._answered.set_result(None)
+
+
+class RowOfList:
+    """What waits for one row, in place of a future."""
+
+    __slots__ = ("_at", "_list")
+
+    def __init__(self, whole: Countdown, at: int) -> None:
+        self._list = whole
+        self._at = at
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, receipt: Receipt) -> None:
+        self._list.stored(self._at, receipt)
+
+    def set_exception(self, error: TernError) -> None:
+        self._list.failed(self._at, 1, error)
+
+
 class OpenBatch:
     """The rows of one batch to be."""
 
@@ -78,11 +164,11 @@ class OpenBatch:
         self.due: Due | None = None
         """When all these bare bodies are due; other rows know it themselves."""
         self.awaited = False
-        """Somebody waits for the receipt of at least one of the rows."""
+        """A caller waits for the receipt of at least one of the rows."""
         self.rows: list[Row] = []
         self.waiters: list[Waiter] = []
         self.shares: list[tuple[BatchShare, int]] = []
-        """Lists that lie in this chunk, each with the row at which its first row lies (or lay)."""
+        """Lists with rows in this batch, each with the row at which the list begins (or began)."""
         self.size = 0
 
     def answer_lists(self, published: Published, error: TernError | None) -> None:
@@ -92,7 +178,7 @@ class OpenBatch:
             share.answered(row - at, end - row, published, row, error)
 
     def halves(self) -> "tuple[OpenBatch, OpenBatch]":
-        """The same rows in two chunks."""
+        """The same rows in two open batches."""
         middle = len(self.rows) // 2
         assert middle > 0
         first, second = (
@@ -114,33 +200,33 @@ class OpenBatch:
 
 
 class Accumulator:
-    """One line's chunks, oldest first, and how many of its batches are not yet answered."""
+    """Open batches that follow each other, oldest first, and how many batches are unanswered."""
 
-    __slots__ = ("chunks", "delayed", "scheduled", "topic", "under_way")
+    __slots__ = ("delayed", "open_batches", "scheduled", "topic", "under_way")
 
     def __init__(self, topic: str, *, delayed: bool = False) -> None:
         self.topic = topic
         self.delayed = delayed
         """For delay servers."""
-        self.chunks: deque[OpenBatch] = deque()
+        self.open_batches: deque[OpenBatch] = deque()
         self.under_way = 0
         self.scheduled = False
 
     @property
     def idle(self) -> bool:
-        return not (self.chunks or self.under_way or self.scheduled)
+        return not (self.open_batches or self.under_way or self.scheduled)
 
     def fitting(
         self, size: int, rows_max: int, size_max: int, now: float, count: int = 1
     ) -> OpenBatch | None:
-        """The open chunk, if one more row (or `count`) of `size` bytes may still join it."""
-        if not self.chunks:
+        """The open batch, if one more row (or `count`) of `size` bytes may still join it."""
+        if not self.open_batches:
             return None
-        chunk = self.chunks[-1]
+        open_batch = self.open_batches[-1]
         if (
-            len(chunk.rows) + count > rows_max
-            or chunk.size + size > size_max
-            or now - chunk.opened_at > CHUNK_AGE_MAX_S
+            len(open_batch.rows) + count > rows_max
+            or open_batch.size + size > size_max
+            or now - open_batch.opened_at > OPEN_AGE_MAX_S
         ):
             return None
-        return chunk
+        return open_batch

@@ -1,4 +1,4 @@
-"""Waiting until a group has acked what was sent (D13).
+"""Waits until a group has acked what was sent (D13).
 
 The broker answers when it knows; a lost connection or a restarted broker is asked again, because
 asking twice does no harm. Time-outs and refusals have in common that the message is stored: they
@@ -41,7 +41,7 @@ class ConfirmRequest(NamedTuple):
     timeout: float
 
 
-def make_wish(group: object, timeout: object) -> ConfirmRequest:
+def make_confirm_request(group: object, timeout: object) -> ConfirmRequest:
     """Check `confirm_group` and `timeout`."""
     if not isinstance(group, str):
         raise BadRequest(f"confirm_group is {group!r}; it is the name of a group")
@@ -53,29 +53,31 @@ def make_wish(group: object, timeout: object) -> ConfirmRequest:
     return ConfirmRequest(check_name("group", group), float(seconds))
 
 
-def take_wish(options: dict[str, Any]) -> ConfirmRequest | None:
-    """Take the wish out of the keywords of a send; None when there is none."""
+def take_confirm_request(options: dict[str, Any]) -> ConfirmRequest | None:
+    """Take the request for a confirmation out of the keywords of a send; None: there is none."""
     group, timeout = options.pop("confirm_group", None), options.pop("timeout", None)
     if group is not None:
         if options.get("delay") is not None or options.get("at") is not None:
             raise BadRequest("a delayed message is not consumed yet: leave confirm_group= out")
-        return make_wish(group, timeout)
+        return make_confirm_request(group, timeout)
     if timeout is not None:
         raise BadRequest("timeout= is for confirm_group=; sending has delivery_timeout= on connect")
     return None
 
 
-async def check_group(links: Cluster, topic: str, group: str) -> None:
+async def check_group(cluster: Cluster, topic: str, group: str) -> None:
     """Raise before anything is sent if the topic or the group is not there."""
     check_name("topic", topic)
-    for broker_group in await links.some_masters():
+    for broker_group in await cluster.some_masters():
         asked = Confirm(topic=topic, group=group)
-        await links.ask(links.broker(broker_group), Command.CONFIRM, asked, Confirmed)
+        await cluster.ask(cluster.broker(broker_group), Command.CONFIRM, asked, Confirmed)
 
 
-async def confirm(links: Cluster, receipt: Receipt | BatchReceipt, wish: ConfirmRequest) -> None:
+async def confirm(
+    cluster: Cluster, receipt: Receipt | BatchReceipt, wanted: ConfirmRequest
+) -> None:
     """Return when the group has acked everything; else raise `NotConfirmed`."""
-    until = asyncio.get_running_loop().time() + wish.timeout
+    until = asyncio.get_running_loop().time() + wanted.timeout
     spans = spans_of(receipt)
     limit = asyncio.Semaphore(ASKING_MAX)
 
@@ -83,7 +85,7 @@ async def confirm(links: Cluster, receipt: Receipt | BatchReceipt, wish: Confirm
 
     async def wait(span: Span) -> Confirmed:
         async with limit:
-            return await _wait(links, span, wish.group, until, reasons)
+            return await _wait(cluster, span, wanted.group, until, reasons)
 
     try:
         answers = await asyncio.gather(*(wait(span) for span in spans))
@@ -96,7 +98,7 @@ async def confirm(links: Cluster, receipt: Receipt | BatchReceipt, wish: Confirm
         for first, end, state in [*((a, b, OPEN) for a, b in answer.open), *answer.refused]
     ]
     if missing:
-        refusal = _not_confirmed(receipt, wish, missing)
+        refusal = _not_confirmed(receipt, wanted, missing)
         if reasons:
             refusal = NotConfirmed(f"{refusal.message}; {reasons[-1]}", **refusal.details)
         raise refusal
@@ -121,12 +123,12 @@ def spans_of(receipt: Receipt | BatchReceipt) -> list[Span]:
 
 
 async def _wait(
-    links: Cluster, span: Span, group: str, until: float, reasons: list[str]
+    cluster: Cluster, span: Span, group: str, until: float, reasons: list[str]
 ) -> Confirmed:
     """The answer about one span; with rows still open only when time is up, and with a reason where
     the broker could not answer."""
     loop = asyncio.get_running_loop()
-    link = links.broker(span.broker_group)
+    link = cluster.broker(span.broker_group)
     known = Confirmed(open=[(span.first, span.end)], refused=[])
     failures = 0
     while True:
@@ -170,7 +172,9 @@ def _what(receipt: Receipt | BatchReceipt) -> str:
 
 
 def _not_confirmed(
-    receipt: Receipt | BatchReceipt, wish: ConfirmRequest, missing: list[tuple[Span, int, int, str]]
+    receipt: Receipt | BatchReceipt,
+    wanted: ConfirmRequest,
+    missing: list[tuple[Span, int, int, str]],
 ) -> NotConfirmed:
     states = {state: 0 for _, _, _, state in missing}
     for _, first, end, state in missing:
@@ -178,13 +182,13 @@ def _not_confirmed(
     only = next(iter(states)) if len(states) == 1 else "several"
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     if only == OPEN:
-        why = f"did not ack within {wish.timeout:g} s ({counts}); it may still do so"
+        why = f"did not ack within {wanted.timeout:g} s ({counts}); it may still do so"
     elif only == "unknown":
         why = "settled it too long ago to tell whether by an ack"
     else:
         why = f"did not ack: {counts}"
     return NotConfirmed(
-        f"{_what(receipt)} stored, but group {wish.group!r} {why}",
+        f"{_what(receipt)} stored, but group {wanted.group!r} {why}",
         state=only,
         receipt=receipt,
         missing=[(first, end, state) for _, first, end, state in missing],

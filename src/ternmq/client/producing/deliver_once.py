@@ -1,4 +1,4 @@
-"""Rows with ids of their own to one broker group, each stored once: what outbox and spool send by.
+"""Delivers rows with ids to one broker group, each stored once; outbox and spool use it.
 
 `deliver` tells for each row what became of it. One row that can never be stored does not hurt its
 neighbours: a refused batch is halved until the culprit stands alone, also where only the order keys
@@ -21,7 +21,7 @@ Outcome = OnceReceipt | TernError | None
 
 
 class SendsOnce(Protocol):
-    """What a client has to offer."""
+    """The part of a client that `deliver` needs."""
 
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None

@@ -1,4 +1,4 @@
-"""Rows with order keys: where they wait, and which broker group they go to.
+"""Sends rows with order keys: to the broker group of their slot, one batch at a time.
 
 The slot of an order key says where it lies (`Placement.owner`). Per topic there is one line for
 each broker group, with one batch under way at a time: the next one goes when the last is answered,
@@ -22,8 +22,8 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.producing.accumulator import Accumulator, OpenBatch, Row, Waiter, row_size
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
 from ternmq.core.slots import slot_of
@@ -43,19 +43,19 @@ class Sends(Protocol):
     clock: Clock
     config: ClientConfig
 
-    def parcel(
+    def make_batch(
         self,
         topic: str,
-        chunk: OpenBatch,
+        open_batch: OpenBatch,
         on_done: OnDone,
-        incarnation: ProducerIdentity | None = None,
+        identity: ProducerIdentity | None = None,
     ) -> ProducerBatch: ...
 
-    def window(self, chunk: OpenBatch) -> SendWindow: ...
+    def window(self, open_batch: OpenBatch) -> SendWindow: ...
 
-    def post_to(self, parcel: ProducerBatch, broker_group: str) -> None: ...
+    def post_to(self, batch: ProducerBatch, broker_group: str) -> None: ...
 
-    def answer(self, parcel: ProducerBatch, error: TernError | None) -> None: ...
+    def answer(self, batch: ProducerBatch, error: TernError | None) -> None: ...
 
 
 class Queue(Accumulator):
@@ -72,11 +72,11 @@ class Queue(Accumulator):
 class Lines:
     """The queues of one topic."""
 
-    __slots__ = ("aside", "flying", "incarnation", "paused", "queues", "topic", "waiting")
+    __slots__ = ("aside", "flying", "identity", "paused", "queues", "topic", "waiting")
 
-    def __init__(self, topic: str, incarnation: ProducerIdentity) -> None:
+    def __init__(self, topic: str, identity: ProducerIdentity) -> None:
         self.topic = topic
-        self.incarnation = incarnation
+        self.identity = identity
         self.queues: dict[str, Queue] = {}
         self.aside = Queue(self, "")
         self.waiting: set[int] = set()
@@ -98,16 +98,16 @@ class Lines:
 class OrderedSender:
     """Everything with order keys that one client sends."""
 
-    def __init__(self, producer: Sends, links: Cluster) -> None:
+    def __init__(self, producer: Sends, cluster: Cluster) -> None:
         self._producer = producer
-        self._links = links
+        self._cluster = cluster
         self._loop = producer.loop
         self._lines: dict[str, Lines] = {}
         self._forget_at = TOPICS_KEPT_MAX
         self._placement = Placement()
         self._asking: asyncio.Task[None] | None = None
         self._sweeping: asyncio.TimerHandle | None = None
-        links.on_routes.append(self._look)
+        cluster.on_routes.append(self._look)
 
     def queue(self, topic: str, order_key: str) -> Queue:
         """Where the next row of this key waits."""
@@ -121,16 +121,16 @@ class OrderedSender:
         return self._place(lines, slot_of(topic, order_key))
 
     def cut(self, queue: Queue) -> None:
-        """Send the oldest chunk, if nothing of this queue is under way."""
-        while queue.group and queue.chunks and not queue.under_way:
-            chunk, lines = queue.chunks.popleft(), queue.lines
-            slots = {slot_of(lines.topic, key) for key in order_keys(chunk)}
+        """Send the oldest open batch, if nothing of this queue is under way."""
+        while queue.group and queue.open_batches and not queue.under_way:
+            open_batch, lines = queue.open_batches.popleft(), queue.lines
+            slots = {slot_of(lines.topic, key) for key in order_keys(open_batch)}
             lines.flying |= dict.fromkeys(slots, queue.group)
             queue.under_way += 1
             settled = partial(self._settled, queue, slots)
-            parcel = self._producer.parcel(lines.topic, chunk, settled, lines.incarnation)
-            parcel.bound = True
-            self._producer.post_to(parcel, queue.group)
+            batch = self._producer.make_batch(lines.topic, open_batch, settled, lines.identity)
+            batch.bound = True
+            self._producer.post_to(batch, queue.group)
 
     # Where a slot's rows are.
 
@@ -148,7 +148,7 @@ class OrderedSender:
 
     def _look(self) -> None:
         """Routes are others: perhaps slots have moved."""
-        placement = self._links.placement()
+        placement = self._cluster.placement()
         if placement is not None and placement.version > self._placement.version:
             self._placement = placement
             for lines in self._lines.values():
@@ -156,60 +156,62 @@ class OrderedSender:
 
     def _sort(self, lines: Lines, queues: list[Queue]) -> None:
         """Every row of these queues to where its slot is now; of each slot in the same order."""
-        chunks = [chunk for queue in queues for chunk in queue.chunks]
+        open_batches = [open_batch for queue in queues for open_batch in queue.open_batches]
         for queue in queues:
-            queue.chunks.clear()
+            queue.open_batches.clear()
         lines.waiting.clear()
-        for chunk in chunks:
-            for key, row, waiter in zip(order_keys(chunk), chunk.rows, chunk.waiters, strict=True):
+        for open_batch in open_batches:
+            for key, row, waiter in zip(
+                order_keys(open_batch), open_batch.rows, open_batch.waiters, strict=True
+            ):
                 queue = self._place(lines, slot_of(lines.topic, key))
-                self._append(queue, chunk, row, waiter)
+                self._append(queue, open_batch, row, waiter)
         for queue in lines.queues.values():
             self.cut(queue)
 
     def _append(self, queue: Queue, before: OpenBatch, row: Row, waiter: Waiter) -> None:
         """Without changing since when it waits."""
         config, size = self._producer.config, row_size(row)
-        chunk = queue.chunks[-1] if queue.chunks else None
+        open_batch = queue.open_batches[-1] if queue.open_batches else None
         if (
-            chunk is None
-            or chunk.opened_at != before.opened_at
-            or len(chunk.rows) >= config.batch_rows_max
-            or chunk.size + size > config.batch_size_max
+            open_batch is None
+            or open_batch.opened_at != before.opened_at
+            or len(open_batch.rows) >= config.batch_rows_max
+            or open_batch.size + size > config.batch_size_max
         ):
-            chunk = OpenBatch(before.opened_at, before.born_at_ms)
-            chunk.plain = False
-            queue.chunks.append(chunk)
-        chunk.rows.append(row)
-        chunk.waiters.append(waiter)
-        chunk.size += size
-        chunk.awaited = chunk.awaited or waiter is not None
+            open_batch = OpenBatch(before.opened_at, before.born_at_ms)
+            open_batch.plain = False
+            queue.open_batches.append(open_batch)
+        open_batch.rows.append(row)
+        open_batch.waiters.append(waiter)
+        open_batch.size += size
+        open_batch.awaited = open_batch.awaited or waiter is not None
 
     # Answers.
 
     def _settled(
-        self, queue: Queue, slots: set[int], parcel: ProducerBatch, error: TernError | None
+        self, queue: Queue, slots: set[int], batch: ProducerBatch, error: TernError | None
     ) -> None:
         lines = queue.lines
         queue.under_way -= 1
         for slot in slots:
             lines.flying.pop(slot, None)
-        if isinstance(error, Moved) and self._loop.time() < parcel.deadline:
-            self._moved(lines, slots, parcel.chunk, error)
+        if isinstance(error, Moved) and self._loop.time() < batch.deadline:
+            self._moved(lines, slots, batch.open_batch, error)
             return
-        if parcel.divisible(error):
-            queue.chunks.extendleft(reversed(parcel.chunk.halves()))
+        if batch.divisible(error):
+            queue.open_batches.extendleft(reversed(batch.open_batch.halves()))
         else:
-            self._producer.answer(parcel, error)
+            self._producer.answer(batch, error)
         if slots & lines.waiting:
             self._sort(lines, [lines.aside])
         self.cut(queue)
 
-    def _moved(self, lines: Lines, slots: set[int], chunk: OpenBatch, error: Moved) -> None:
+    def _moved(self, lines: Lines, slots: set[int], open_batch: OpenBatch, error: Moved) -> None:
         """Not stored: these rows go first to wherever their slots are found to be."""
         for slot in slots:
             lines.paused[slot] = lines.paused.get(slot, 0) + 1
-        lines.aside.chunks.appendleft(chunk)
+        lines.aside.open_batches.appendleft(open_batch)
         if error.version > self._placement.version:
             self._ask()
         self._sort(lines, lines.all)
@@ -235,45 +237,50 @@ class OrderedSender:
         self._sweeping = None
         now = self._loop.time()
         for lines in self._lines.values():
-            late = [c for c in lines.aside.chunks if self._producer.window(c).deadline < now]
-            for chunk in late:
-                lines.aside.chunks.remove(chunk)
-                self._give_up(lines, chunk, _stuck(lines.topic, len(chunk.rows)))
-        if any(lines.aside.chunks for lines in self._lines.values()):
+            late = [
+                one for one in lines.aside.open_batches if self._producer.window(one).deadline < now
+            ]
+            for open_batch in late:
+                lines.aside.open_batches.remove(open_batch)
+                self._give_up(lines, open_batch, _stuck(lines.topic, len(open_batch.rows)))
+        if any(lines.aside.open_batches for lines in self._lines.values()):
             self._watch()
 
-    def _give_up(self, lines: Lines, chunk: OpenBatch, error: TernError) -> None:
-        done = partial(self._producer.parcel, lines.topic, chunk, lambda parcel, error: None)
-        self._producer.answer(done(lines.incarnation), error)
+    def _give_up(self, lines: Lines, open_batch: OpenBatch, error: TernError) -> None:
+        done = partial(
+            self._producer.make_batch, lines.topic, open_batch, lambda batch, error: None
+        )
+        self._producer.answer(done(lines.identity), error)
 
     def _ask(self) -> None:
         if self._asking is None or self._asking.done():
             self._asking = self._loop.create_task(self._ask_meta(), name="tern-slots")
 
     async def _ask_meta(self) -> None:
-        """Where the slots are; they get owners when somebody sends with an order key first."""
-        failures = 0
+        """Ask which group has which slot; the first send with an order key assigns the slots."""
+        attempts = Attempts()
         before = self._placement.version
         while self._placement.version <= before and any(
-            lines.aside.chunks or failures == 0 for lines in self._lines.values()
+            lines.aside.open_batches or not attempts.failures for lines in self._lines.values()
         ):
             try:
                 if not self._placement.owners:
-                    await self._links.ask_meta(Command.PLACE, PlaceChange(action="assign"), Placed)
-                await self._links.refresh()
+                    await self._cluster.ask_meta(
+                        Command.PLACE, PlaceChange(action="assign"), Placed
+                    )
+                await self._cluster.refresh()
                 self._look()
             except TernError as error:
                 if not error.retryable:
                     self._refuse_all(error)
-            failures += 1
-            await asyncio.sleep(back_off(failures))
+            await attempts.wait()
 
     def _refuse_all(self, error: TernError) -> None:
         for lines in self._lines.values():
-            chunks = list(lines.aside.chunks)
-            lines.aside.chunks.clear()
-            for chunk in chunks:
-                self._give_up(lines, chunk, error)
+            open_batches = list(lines.aside.open_batches)
+            lines.aside.open_batches.clear()
+            for open_batch in open_batches:
+                self._give_up(lines, open_batch, error)
 
     async def stop(self) -> None:
         """Give up what is not under way."""
@@ -285,9 +292,9 @@ class OrderedSender:
         self._refuse_all(Closed("the client was closed before the message was sent"))
 
 
-def order_keys(chunk: OpenBatch) -> list[str]:
+def order_keys(open_batch: OpenBatch) -> list[str]:
     """Of its rows, which all have one."""
-    return [row.order_key or "" for row in chunk.rows if isinstance(row, Outgoing)]
+    return [row.order_key or "" for row in open_batch.rows if isinstance(row, Outgoing)]
 
 
 def _stuck(topic: str, count: int) -> Unavailable:

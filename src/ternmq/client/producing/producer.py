@@ -1,10 +1,10 @@
 """The producer: messages in, receipts out.
 
-`send` puts a message into the open chunk of its topic and waits for its own future. Chunks are cut
-into batches at once when nothing of the topic is under way (in the next turn of the loop, so that
-all coroutines of this turn share one batch), and pile up while requests are. So a lone sender has
-no delay, and many senders get large batches by themselves, without a linger setting. Messages for
-later (`delay`, `at`) have lines of their own, because they go to delay servers.
+`send` puts a message into the open batch of its topic and waits for its own future. Open batches
+are cut into batches at once when nothing of the topic is under way (in the next turn of the loop,
+so that all coroutines of this turn share one batch), and pile up while requests are. So a lone
+sender has no delay, and many senders get large batches by themselves, without a linger setting.
+Messages for later (`delay`, `at`) have lines of their own, because they go to delay servers.
 
 Message ids are decided when a batch is cut and stay the same in every repeat. What is accepted and
 not yet answered is bounded (`SendBuffer`). One event loop, no task per message.
@@ -26,11 +26,12 @@ from ternmq.client.model.times import shown
 from ternmq.client.producing.accumulator import (
     ROW_COST,
     Accumulator,
-    Line,
+    BatchShare,
+    DelayLine,
     OpenBatch,
     Row,
     Waiter,
-    line_of,
+    delay_line_of,
     row_size,
 )
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
@@ -38,10 +39,9 @@ from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWi
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_buffer import SendBuffer
 from ternmq.client.producing.senders import Senders
-from ternmq.client.producing.share import BatchShare
+from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity
 from ternmq.client.transport.cluster import Cluster
-from ternmq.client.transport.link import back_off
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
@@ -74,21 +74,22 @@ class Stats:
 class Producer:
     """Everything one client sends."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
         self.config = config
-        self.room = SendBuffer(
+        self.buffer = SendBuffer(
             messages_max=config.buffer_messages_max, size_max=config.buffer_size_max
         )
         self.codec = find_codec(config.codec)
+        self._encoding = config.encoding
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.closed = False
-        self._incarnation = ProducerIdentity(clock)
-        self._waiting: dict[Line, Accumulator] = {}
+        self._identity = ProducerIdentity(clock)
+        self._accumulators: dict[str | DelayLine, Accumulator] = {}
         self._forget_at = TOPICS_KEPT_MAX
-        self._brokers = Senders(links, "realtime", config, self._renewed)
-        self._delays = Senders(links, "delay", config, self._renewed)
-        self.ordered = OrderedSender(self, links)
+        self._brokers = Senders(cluster, "realtime", config, self._renewed)
+        self._delays = Senders(cluster, "delay", config, self._renewed)
+        self.ordered = OrderedSender(self, cluster)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -96,38 +97,38 @@ class Producer:
     async def send(self, topic: str, body: Any, options: SendOptions) -> Receipt:
         """Store one message; its receipt says where."""
         row, size = self.prepare(body, options)
-        waiting = self._line(topic, row)
-        if not self.room.take(1, size):
+        accumulator = self._accumulator(topic, row)
+        if not self.buffer.take(1, size):
             await self.wait_for_room(1, size)
-            waiting = self._line(topic, row)  # It may have been forgotten.
+            accumulator = self._accumulator(topic, row)  # It may have been forgotten.
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._add(waiting, row, size, future)
+        self._add(accumulator, row, size, future)
         return await future  # type: ignore[no-any-return]
 
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
         """Accept one message; `BufferFull` when there is no room for it now."""
         row, size = self.prepare(body, options)
-        waiting = self._line(topic, row)
-        if not self.room.take(1, size):
-            raise self.room.full()
-        self._add(waiting, row, size, None)
+        accumulator = self._accumulator(topic, row)
+        if not self.buffer.take(1, size):
+            raise self.buffer.full()
+        self._add(accumulator, row, size, None)
 
     def put(self, topic: str, row: Row, size: int) -> None:
         """Take a prepared message whose room was checked by another thread."""
-        self.room.force(1, size)
-        self._add(self._line(topic, row), row, size, None)
+        self.buffer.force(1, size)
+        self._add(self._accumulator(topic, row), row, size, None)
 
     def add(self, topic: str, row: Row, size: int, waiter: Waiter) -> None:
         """Take a prepared message; its room is taken already."""
-        self._add(self._line(topic, row), row, size, waiter)
+        self._add(self._accumulator(topic, row), row, size, waiter)
 
     async def wait_for_room(self, count: int, size: int) -> None:
         """Wait or raise, as the application chose."""
         if self.config.on_full == "raise":
-            raise self.room.full()
-        await self.room.wait(count, size, timeout=self.config.delivery_timeout)
+            raise self.buffer.full()
+        await self.buffer.wait(count, size, timeout=self.config.delivery_timeout)
         if self.closed:
-            self.room.give(count, size)
+            self.buffer.give(count, size)
             raise Closed("this client is closed")
 
     def prepare(self, body: Any, options: SendOptions) -> tuple[Row, int]:
@@ -141,176 +142,186 @@ class Producer:
         row: Row = make_outgoing(made, options, self.clock.now_ms()) if options else made
         return row, row_size(row)
 
-    def _line(self, topic: str, row: Row) -> Accumulator:
+    def _accumulator(self, topic: str, row: Row) -> Accumulator:
+        """Where a row waits to be sent."""
         if isinstance(row, bytes):
-            line: Line = topic
-        else:
-            line = line_of(topic, row)
-            if row.order_key is not None and line is topic:
-                check_name("topic", topic)
-                return self.ordered.queue(topic, row.order_key)
-        return self._waiting.get(line) or self._open(line)
+            return self._accumulators.get(topic) or self._open(topic, None)
+        delay_line = delay_line_of(topic, row)
+        if delay_line is None and row.order_key is not None:
+            check_name("topic", topic)
+            return self.ordered.queue(topic, row.order_key)
+        return self._accumulators.get(delay_line or topic) or self._open(topic, delay_line)
 
-    def _open(self, line: Line) -> Accumulator:
-        topic = line if isinstance(line, str) else line[0]
+    def _open(self, topic: str, delay_line: DelayLine | None) -> Accumulator:
         check_name("topic", topic)
-        if len(self._waiting) >= self._forget_at:
-            self._waiting = {each: kept for each, kept in self._waiting.items() if not kept.idle}
-            self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._waiting))
-        waiting = self._waiting[line] = Accumulator(topic, delayed=isinstance(line, tuple))
-        return waiting
+        if len(self._accumulators) >= self._forget_at:
+            self._accumulators = {
+                each: kept for each, kept in self._accumulators.items() if not kept.idle
+            }
+            self._forget_at = max(TOPICS_KEPT_MAX, 2 * len(self._accumulators))
+        accumulator = Accumulator(topic, delayed=delay_line is not None)
+        self._accumulators[delay_line or topic] = accumulator
+        return accumulator
 
-    def _add(self, waiting: Accumulator, row: Row, size: int, waiter: Waiter) -> None:
+    def _add(self, accumulator: Accumulator, row: Row, size: int, waiter: Waiter) -> None:
         config = self.config
         now = self.loop.time()
-        chunk = waiting.fitting(size, config.batch_rows_max, config.batch_size_max, now)
-        if chunk is None:
-            chunk = OpenBatch(now, self.clock.now_ms())
-            waiting.chunks.append(chunk)
-        chunk.rows.append(row)
-        chunk.waiters.append(waiter)
-        chunk.size += size
+        open_batch = accumulator.fitting(size, config.batch_rows_max, config.batch_size_max, now)
+        if open_batch is None:
+            open_batch = OpenBatch(now, self.clock.now_ms())
+            accumulator.open_batches.append(open_batch)
+        open_batch.rows.append(row)
+        open_batch.waiters.append(waiter)
+        open_batch.size += size
         if waiter is not None:
-            chunk.awaited = True
+            open_batch.awaited = True
         if type(row) is not bytes:
-            chunk.plain = False
-        self._cut_soon(waiting)
+            open_batch.plain = False
+        self._cut_soon(accumulator)
 
     def add_list(self, topic: str, rows: Sequence[Row], size: int, share: BatchShare) -> None:
-        """Let a short list join the open chunk; its room is taken already."""
+        """Let a short list join the open batch; its room is taken already."""
         config, now, count = self.config, self.loop.time(), len(rows)
-        waiting = self._waiting.get(topic) or self._open(topic)
-        chunk = waiting.fitting(size, config.batch_rows_max, config.batch_size_max, now, count)
-        if chunk is None:
-            chunk = OpenBatch(now, self.clock.now_ms())
-            waiting.chunks.append(chunk)
-        chunk.shares.append((share, len(chunk.rows)))
-        chunk.rows.extend(rows)
-        chunk.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
-        chunk.size += size
-        chunk.awaited = True
-        chunk.plain = chunk.plain and set(map(type, rows)) <= {bytes}
-        self._cut_soon(waiting)
+        accumulator = self._accumulators.get(topic) or self._open(topic, None)
+        open_batch = accumulator.fitting(
+            size, config.batch_rows_max, config.batch_size_max, now, count
+        )
+        if open_batch is None:
+            open_batch = OpenBatch(now, self.clock.now_ms())
+            accumulator.open_batches.append(open_batch)
+        open_batch.shares.append((share, len(open_batch.rows)))
+        open_batch.rows.extend(rows)
+        open_batch.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
+        open_batch.size += size
+        open_batch.awaited = True
+        open_batch.plain = open_batch.plain and set(map(type, rows)) <= {bytes}
+        self._cut_soon(accumulator)
 
-    def _cut_soon(self, waiting: Accumulator) -> None:
-        if not waiting.scheduled and (waiting.under_way < PARTIAL_MAX or len(waiting.chunks) > 1):
-            waiting.scheduled = True
-            self.loop.call_soon(self._cut, waiting)
+    def _cut_soon(self, accumulator: Accumulator) -> None:
+        if not accumulator.scheduled and (
+            accumulator.under_way < PARTIAL_MAX or len(accumulator.open_batches) > 1
+        ):
+            accumulator.scheduled = True
+            self.loop.call_soon(self._cut, accumulator)
 
-    def _cut(self, waiting: Accumulator) -> None:
-        """Turn chunks into batches, as many as may be under way."""
-        waiting.scheduled = False
-        if isinstance(waiting, Queue):
-            self.ordered.cut(waiting)
+    def _cut(self, accumulator: Accumulator) -> None:
+        """Turn open batches into batches, as many as may be under way."""
+        accumulator.scheduled = False
+        if isinstance(accumulator, Queue):
+            self.ordered.cut(accumulator)
             return
-        outlets = self.outlets(waiting.delayed)
-        if not outlets.known:
-            self._look_for(outlets)
+        senders = self.senders(accumulator.delayed)
+        if not senders.known:
+            self._look_for(senders)
             return
-        chunks = waiting.chunks
-        while chunks:
-            open_chunk = len(chunks) == 1
-            if waiting.under_way >= (PARTIAL_MAX if open_chunk else self.config.inflight_max):
+        open_batches = accumulator.open_batches
+        while open_batches:
+            last = len(open_batches) == 1
+            if accumulator.under_way >= (PARTIAL_MAX if last else self.config.inflight_max):
                 return
-            self._dispatch(waiting, chunks.popleft())
+            self._dispatch(accumulator, open_batches.popleft())
 
-    def flush_line(self, line: Line) -> None:
-        """Cut what waits, so that what comes next is stored behind it."""
-        waiting = self._waiting.get(line) or self._open(line)
-        while waiting.chunks and self.outlets(waiting.delayed).known:
-            self._dispatch(waiting, waiting.chunks.popleft())
+    def send_waiting(self, topic: str, delay_line: DelayLine | None) -> None:
+        """Send what waits now, so that what comes next is stored behind it."""
+        accumulator = self._accumulators.get(delay_line or topic) or self._open(topic, delay_line)
+        while accumulator.open_batches and self.senders(accumulator.delayed).known:
+            self._dispatch(accumulator, accumulator.open_batches.popleft())
 
-    def _dispatch(self, waiting: Accumulator, chunk: OpenBatch) -> None:
-        waiting.under_way += 1
-        parcel = self.parcel(waiting.topic, chunk, partial(self._settled, waiting))
-        self.post(parcel, self.outlets(waiting.delayed))
+    def _dispatch(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
+        accumulator.under_way += 1
+        batch = self.make_batch(accumulator.topic, open_batch, partial(self._settled, accumulator))
+        self.post(batch, self.senders(accumulator.delayed))
 
-    def parcel(
+    def make_batch(
         self,
         topic: str,
-        chunk: OpenBatch,
+        open_batch: OpenBatch,
         on_done: OnDone,
-        incarnation: ProducerIdentity | None = None,
+        identity: ProducerIdentity | None = None,
     ) -> ProducerBatch:
-        """Number the rows of a chunk: from here on their ids are decided."""
-        producer, first = (incarnation or self._incarnation).take(len(chunk.rows))
-        published = Published(topic, producer, first, len(chunk.rows))
-        return ProducerBatch(chunk, published, window=self.window(chunk), on_done=on_done)
+        """Number the rows of an open batch: from here on their ids are decided."""
+        producer, first = (identity or self._identity).take(len(open_batch.rows))
+        published = Published(topic, producer, first, len(open_batch.rows))
+        return ProducerBatch(open_batch, published, window=self.window(open_batch), on_done=on_done)
 
     def _renewed(self, before: ProducerBatch) -> ProducerBatch:
         """The same rows under new numbers: another group may have forgotten such low ones."""
-        made = self.parcel(before.published.topic, before.chunk, before.on_done)
+        made = self.make_batch(before.published.topic, before.open_batch, before.on_done)
         made.take_over(before)
-        made.encode(app=self.config.app, encoding=self.config.encoding)
+        made.encode(app=self.config.app, encoding=self._encoding)
         return made
 
-    def window(self, chunk: OpenBatch) -> SendWindow:
-        """How long it is tried. What nobody waits for has the longer breath (D3)."""
+    def window(self, open_batch: OpenBatch) -> SendWindow:
+        """How long a batch is tried: longer if no caller waits for it (D3)."""
         config = self.config
-        if chunk.awaited:
-            return SendWindow(chunk.opened_at + config.delivery_timeout, config.request_timeout)
+        if open_batch.awaited:
+            return SendWindow(
+                open_batch.opened_at + config.delivery_timeout, config.request_timeout
+            )
         tried_s = config.resend_after * (config.resend_times + 1)
-        return SendWindow(min(chunk.opened_at + tried_s, self._closing_until), config.resend_after)
+        return SendWindow(
+            min(open_batch.opened_at + tried_s, self._closing_until), config.resend_after
+        )
 
-    def outlets(self, delayed: bool) -> Senders:
+    def senders(self, delayed: bool) -> Senders:
         """Where messages for now go, or those for later."""
         return self._delays if delayed else self._brokers
 
     def post(
-        self, parcel: ProducerBatch, outlets: Senders, stretch: Affinity | None = None
+        self, batch: ProducerBatch, senders: Senders, affinity: Affinity | None = None
     ) -> None:
-        """Encode and send; whatever goes wrong is told to who waits for these rows."""
-        if self._encoded(parcel):
-            outlets.next(parcel.published.topic, stretch).put(parcel)
+        """Encode and send; an error goes to the callers that wait for these rows."""
+        if self._encoded(batch):
+            senders.next(batch.published.topic, affinity).put(batch)
 
-    def post_to(self, parcel: ProducerBatch, broker_group: str) -> None:
+    def post_to(self, batch: ProducerBatch, broker_group: str) -> None:
         """The same to one broker group and no other."""
-        if self._encoded(parcel):
-            self._brokers.of(broker_group).put(parcel)
+        if self._encoded(batch):
+            self._brokers.of(broker_group).put(batch)
 
-    def _encoded(self, parcel: ProducerBatch) -> bool:
+    def _encoded(self, batch: ProducerBatch) -> bool:
         try:
-            parcel.encode(app=self.config.app, encoding=self.config.encoding)
+            batch.encode(app=self.config.app, encoding=self._encoding)
         except TernError as error:
-            parcel.on_done(parcel, error)
+            batch.on_done(batch, error)
         except Exception as error:  # Checks at the call should have refused it.
-            parcel.unencoded = True
-            parcel.on_done(parcel, BadRequest(f"the message cannot be encoded: {shown(error)}"))
+            batch.unencoded = True
+            batch.on_done(batch, BadRequest(f"the message cannot be encoded: {shown(error)}"))
         else:
             return True
         return False
 
     def _settled(
-        self, waiting: Accumulator, parcel: ProducerBatch, error: TernError | None
+        self, accumulator: Accumulator, batch: ProducerBatch, error: TernError | None
     ) -> None:
-        waiting.under_way -= 1
-        if parcel.divisible(error):
-            for half in parcel.halves():
-                waiting.under_way += 1
-                self.post(half, self.outlets(waiting.delayed))
+        accumulator.under_way -= 1
+        if batch.divisible(error):
+            for half in batch.halves():
+                accumulator.under_way += 1
+                self.post(half, self.senders(accumulator.delayed))
             return
-        self.answer(parcel, error)
-        if waiting.chunks and not waiting.scheduled:
-            waiting.scheduled = True  # Behind the senders just woken: their next rows join.
-            self.loop.call_soon(self._cut, waiting)
+        self.answer(batch, error)
+        if accumulator.open_batches and not accumulator.scheduled:
+            accumulator.scheduled = True  # Behind the senders just woken: their next rows join.
+            self.loop.call_soon(self._cut, accumulator)
 
-    def answer(self, parcel: ProducerBatch, error: TernError | None) -> None:
-        """Tell everybody who waits for a row of this batch."""
-        chunk, published = parcel.chunk, parcel.published
+    def answer(self, batch: ProducerBatch, error: TernError | None) -> None:
+        """Give every caller that waits for a row of this batch its receipt or error."""
+        open_batch, published = batch.open_batch, batch.published
         if error is None:
-            for row, waiter in enumerate(chunk.waiters):
+            for row, waiter in enumerate(open_batch.waiters):
                 if waiter is not None and not waiter.done():
                     waiter.set_result(Receipt(published, row))
         else:
-            for waiter in chunk.waiters:
+            for waiter in open_batch.waiters:
                 if waiter is None:
                     self.report(published.topic, error)
                 elif not waiter.done():
-                    waiter.set_exception(copy_error(error))
-        if chunk.shares:
-            chunk.answer_lists(published, error)
-        self.count(len(chunk.rows), error)
-        self.give_room(len(chunk.rows), chunk.size)
+                    waiter.set_exception(error.copy())
+        if open_batch.shares:
+            open_batch.answer_lists(published, error)
+        self.count(len(open_batch.rows), error)
+        self.give_room(len(open_batch.rows), open_batch.size)
 
     def count(self, rows: int, error: TernError | None) -> None:
         if error is None:
@@ -321,12 +332,12 @@ class Producer:
             self._failed += rows
 
     def give_room(self, count: int, size: int) -> None:
-        self.room.give(count, size)
-        if self._drained is not None and not self.room.messages and not self._drained.done():
+        self.buffer.give(count, size)
+        if self._drained is not None and not self.buffer.messages and not self._drained.done():
             self._drained.set_result(None)
 
     def report(self, topic: str, error: TernError) -> None:
-        """A one-way message was not stored: nobody waits, so say it once."""
+        """Call `on_error`, or log, for a one-way message that was not stored."""
         if self.config.on_error is None:
             log.warning("one-way message not stored", topic=topic, reason=str(error))
             return
@@ -335,60 +346,61 @@ class Producer:
         except Exception:
             log.exception("on_error failed", topic=topic)
 
-    def _look_for(self, outlets: Senders) -> None:
+    def _look_for(self, senders: Senders) -> None:
         """There are no routes: ask for them, and cut then."""
-        if outlets.finding is None:
-            outlets.finding = self.loop.create_task(self._find(outlets), name="tern-routes")
+        if senders.finding is None:
+            senders.finding = self.loop.create_task(self._find(senders), name="tern-routes")
 
-    async def _find(self, outlets: Senders) -> None:
-        failures = 0
+    async def _find(self, senders: Senders) -> None:
+        attempts = Attempts()
         try:
-            while any(self._waiting_for(outlets)) or not failures:
+            while any(self._waiting_for(senders)) or not attempts.failures:
                 try:
-                    await outlets.find()
+                    await senders.find()
                     break
                 except TernError as error:
-                    self._expire(outlets, error)
-                    failures += 1
-                    await asyncio.sleep(back_off(failures))
+                    self._expire(senders, error)
+                    await attempts.wait()
         finally:
-            outlets.finding = None
-        for waiting in self._waiting_for(outlets):
-            if outlets.known:
-                self._cut(waiting)
+            senders.finding = None
+        for accumulator in self._waiting_for(senders):
+            if senders.known:
+                self._cut(accumulator)
 
-    def _waiting_for(self, outlets: Senders) -> list[Accumulator]:
+    def _waiting_for(self, senders: Senders) -> list[Accumulator]:
         return [
-            waiting
-            for waiting in self._waiting.values()
-            if waiting.chunks and self.outlets(waiting.delayed) is outlets
+            accumulator
+            for accumulator in self._accumulators.values()
+            if accumulator.open_batches and self.senders(accumulator.delayed) is senders
         ]
 
-    def _expire(self, outlets: Senders, error: TernError) -> None:
-        """Nobody is known: give up what waited too long, or all if waiting cannot help."""
+    def _expire(self, senders: Senders, error: TernError) -> None:
+        """Without servers: give up what waited too long, or all if waiting cannot help."""
         now = self.loop.time()
-        for waiting in self._waiting_for(outlets):
-            chunks = waiting.chunks
-            while chunks and (not error.retryable or self.window(chunks[0]).deadline < now):
-                waiting.under_way += 1
-                settled = partial(self._settled, waiting)
-                settled(self.parcel(waiting.topic, chunks.popleft(), settled), error)
+        for accumulator in self._waiting_for(senders):
+            open_batches = accumulator.open_batches
+            while open_batches and (
+                not error.retryable or self.window(open_batches[0]).deadline < now
+            ):
+                accumulator.under_way += 1
+                settled = partial(self._settled, accumulator)
+                settled(self.make_batch(accumulator.topic, open_batches.popleft(), settled), error)
 
     def stats(self) -> Stats:
-        outlets = [*self._brokers, *self._delays]
+        senders = [*self._brokers, *self._delays]
         return Stats(
             sent=self._sent,
             failed=self._failed,
             unknown=self._unknown,
-            buffered=self.room.messages,
-            buffered_size=self.room.size,
-            under_way=sum(outlet.under_way for outlet in outlets),
-            repeats=sum(outlet.repeats for outlet in outlets),
+            buffered=self.buffer.messages,
+            buffered_size=self.buffer.size,
+            under_way=sum(sender.under_way for sender in senders),
+            repeats=sum(sender.repeats for sender in senders),
         )
 
     async def flush(self) -> None:
         """Wait until everything accepted so far is answered or given up."""
-        while self.room.messages:
+        while self.buffer.messages:
             if self._drained is None or self._drained.done():
                 self._drained = self.loop.create_future()
             await asyncio.shield(self._drained)
@@ -398,16 +410,9 @@ class Producer:
         if not self.closed:
             self.closed = True
             self._closing_until = self.loop.time() + self.config.delivery_timeout
-            for outlet in (*self._brokers, *self._delays):
-                outlet.end_by(self._closing_until)
+            for sender in (*self._brokers, *self._delays):
+                sender.end_by(self._closing_until)
             await self.flush()
         await self.ordered.stop()
         await self._brokers.stop()
         await self._delays.stop()
-
-
-def copy_error(error: TernError) -> TernError:
-    """Everybody who waits gets an error of their own: raising writes a traceback into it."""
-    copied = type(error)(error.message)
-    copied.details = error.details
-    return copied

@@ -1,6 +1,6 @@
-"""One encoded batch on its way: the bytes that are sent, again and again the same, until answered.
+"""One encoded batch: the same bytes are sent again and again until they are answered.
 
-A parcel is cut from waiting messages; from then on its message ids are decided. It knows who waits
+A batch is cut from waiting messages; from then on its message ids are decided. It knows who waits
 for it and until when it may be tried. It does no I/O.
 """
 
@@ -29,11 +29,11 @@ class ProducerBatch:
     __slots__ = (
         "again_after",
         "bound",
-        "chunk",
         "data",
         "deadline",
         "finished",
         "on_done",
+        "open_batch",
         "origin",
         "published",
         "refusal",
@@ -48,9 +48,9 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, chunk: OpenBatch, published: Published, *, window: SendWindow, on_done: OnDone
+        self, open_batch: OpenBatch, published: Published, *, window: SendWindow, on_done: OnDone
     ) -> None:
-        self.chunk = chunk
+        self.open_batch = open_batch
         self.published = published
         self.deadline, self.again_after = window
         self.on_done = on_done
@@ -79,24 +79,26 @@ class ProducerBatch:
 
     def encode(self, *, app: str, encoding: Encoding) -> None:
         """Make the bytes; raises `TooLarge` when the rows do not fit one batch."""
-        chunk, published = self.chunk, self.published
+        open_batch, published = self.open_batch, self.published
         origin = Origin(
             topic=published.topic, app=app, producer=published.producer, in_order=self.bound
         )
-        if chunk.plain:
+        if open_batch.plain:
             self.data = encode_bodies(
-                chunk.rows,  # type: ignore[arg-type]
+                open_batch.rows,  # type: ignore[arg-type]
                 origin=origin,
                 first_sequence=published.first_sequence,
-                born_at_ms=chunk.born_at_ms,
+                born_at_ms=open_batch.born_at_ms,
                 encoding=encoding,
-                due=chunk.due,
+                due=open_batch.due,
             )
-            published.due = chunk.due
+            published.due = open_batch.due
             return
         messages = [
-            row if isinstance(row, Outgoing) else Outgoing(body=row, born_at_ms=chunk.born_at_ms)
-            for row in chunk.rows
+            row
+            if isinstance(row, Outgoing)
+            else Outgoing(body=row, born_at_ms=open_batch.born_at_ms)
+            for row in open_batch.rows
         ]
         explicit = [message.explicit_id for message in messages]
         published.explicit_ids = explicit if explicit.count(None) < len(explicit) else None
@@ -113,7 +115,7 @@ class ProducerBatch:
 
     def divisible(self, error: TernError | None) -> bool:
         """Is one of several rows to blame, so that its neighbours must not suffer?"""
-        if len(self.chunk.rows) == 1:
+        if len(self.open_batch.rows) == 1:
             return False
         if isinstance(self.published.due, Dues) and isinstance(error, BadRequest):
             return True  # One of them is too far ahead.
@@ -121,16 +123,18 @@ class ProducerBatch:
 
     def halves(self) -> "tuple[ProducerBatch, ProducerBatch]":
         """The same rows with the same ids in two batches, not yet encoded."""
-        first, second = self.chunk.halves()
+        first, second = self.open_batch.halves()
         whole, middle = self.published, len(first.rows)
         made = [
             ProducerBatch(
-                chunk,
-                Published(whole.topic, whole.producer, whole.first_sequence + at, len(chunk.rows)),
+                open_batch,
+                Published(
+                    whole.topic, whole.producer, whole.first_sequence + at, len(open_batch.rows)
+                ),
                 window=SendWindow(self.deadline, self.again_after),
                 on_done=self.on_done,
             )
-            for at, chunk in ((0, first), (middle, second))
+            for at, open_batch in ((0, first), (middle, second))
         ]
         made[0].origin = made[1].origin = self.origin
         return made[0], made[1]
@@ -138,7 +142,7 @@ class ProducerBatch:
     def again(self) -> "ProducerBatch":
         """The same bytes for another group, though this one may have stored them."""
         made = ProducerBatch(
-            self.chunk,
+            self.open_batch,
             self.published,
             window=SendWindow(self.deadline, self.again_after),
             on_done=self.on_done,
@@ -156,7 +160,7 @@ class ProducerBatch:
         self.refusal, self.trouble = before.refusal, before.trouble
 
     def overdue(self) -> TernError:
-        """What to tell the caller when time is up."""
+        """The error for the caller when time is up."""
         published = self.published
         if self.refusal is not None and not self.unanswered:
             return self.refusal

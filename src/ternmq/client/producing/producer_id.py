@@ -1,6 +1,6 @@
-"""Who a producer is, and the number of its next message: together they are the message id.
+"""The id of a producer and the number of its next message: together the message id.
 
-An incarnation is renewed every hour, so that ids sort by time and lead a search to the right hour.
+The identity is renewed every hour, so that ids sort by time and lead a search to the right hour.
 Numbers are given out once, in order, over all topics. Never shared between processes: a forked
 child makes its own.
 """

@@ -1,4 +1,4 @@
-"""The bound on what a producer has accepted and not yet got answered: messages and bytes.
+"""Bounds what a producer has accepted and not yet got answered: messages and bytes.
 
 `take` is the fast path; who does not fit waits in line, first come first served, or is told
 `BufferFull`. A message larger than the whole bound is let through when nothing else is there.
@@ -30,7 +30,7 @@ class SendBuffer:
         return self.within(count, size) or not self.messages
 
     def take(self, count: int, size: int) -> bool:
-        """Take room if there is some and nobody waits before us."""
+        """Take room if there is some and no other caller waits for it."""
         if self._line or not self.fits(count, size):
             return False
         self.messages += count
@@ -43,7 +43,7 @@ class SendBuffer:
         self.size += size
 
     def give(self, count: int, size: int) -> None:
-        """Give room back and let in who fits now, in order."""
+        """Give room back and admit waiting callers that fit now, in order."""
         self.messages -= count
         self.size -= size
         assert self.messages >= 0

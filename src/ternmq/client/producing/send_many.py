@@ -1,10 +1,10 @@
-"""`send_many`: a long list of messages, split into batches that are sent side by side (R8).
+"""`send_many`: splits a list of messages into batches that are sent side by side (R8).
 
 Lists of bare bodies take the encoder's fast path: nothing here runs Python per message, only C
 loops over slices. At most `inflight_max` batches are encoded and not yet answered, so the caller's
 list is the only large thing in memory, and the loop gets a turn after every batch. Several batches
-in a row go to one broker group (`choosing.Affinity`), which stores them together. Short lists share
-batches with what other coroutines send (`share.py`).
+in a row go to one broker group (`Affinity`), which stores them together. Short lists share
+batches with what other coroutines send (`BatchShare`).
 """
 
 import asyncio
@@ -22,11 +22,20 @@ from ternmq.client.model.outgoing import (
     make_outgoing,
 )
 from ternmq.client.model.receipt import BatchReceipt
-from ternmq.client.producing.accumulator import Line, OpenBatch, Row, line_of, row_size
-from ternmq.client.producing.producer import Producer, copy_error
+from ternmq.client.producing.accumulator import (
+    SHARED_ROWS_MAX,
+    SHARED_SIZE_PART,
+    BatchShare,
+    Countdown,
+    DelayLine,
+    OpenBatch,
+    Row,
+    delay_line_of,
+    row_size,
+)
+from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.senders import Senders
-from ternmq.client.producing.share import SHARED_ROWS_MAX, SHARED_SIZE_PART, BatchShare, Countdown
 from ternmq.client.transport.balancing import Affinity
 from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
 from ternmq.core.ids import check_name
@@ -46,7 +55,7 @@ class SendMany:
         self._due = make_due(options.get("delay"), options.get("at"))
         self._plain = self._codec is None and options.keys() <= {"codec", "delay", "at"}
         self._receipt = BatchReceipt(0)
-        self._stretch = Affinity()
+        self._affinity = Affinity()
         self._under_way = 0
         self._answered: asyncio.Future[None] | None = None
 
@@ -63,17 +72,17 @@ class SendMany:
             await self._share(rows, size)
             return self._finished()
         producer, rows_max = self._producer, self._producer.config.batch_rows_max
-        for delayed in {isinstance(line, tuple) for line, _, _ in runs}:
-            await producer.outlets(delayed).ready()
+        for delayed in {delay_line is not None for delay_line, _, _ in runs}:
+            await producer.senders(delayed).ready()
         sent = 0
         try:
-            for line, run_first, run_end in runs:
-                outlets = producer.outlets(isinstance(line, tuple))
-                producer.flush_line(line)
+            for delay_line, run_first, run_end in runs:
+                senders = producer.senders(delay_line is not None)
+                producer.send_waiting(self._topic, delay_line)
                 for first in range(run_first, run_end, rows_max):
-                    chunk = self._chunk(rows[first : min(first + rows_max, run_end)])
-                    for start, part in self._split(chunk):
-                        await self._part(first + start, part, outlets)
+                    open_batch = self._open_batch(rows[first : min(first + rows_max, run_end)])
+                    for start, part in self._split(open_batch):
+                        await self._part(first + start, part, senders)
                         sent = first + start + len(part.rows)
         except (BufferFull, Closed) as error:
             receipt.failed(sent, len(rows) - sent, error)
@@ -85,13 +94,13 @@ class SendMany:
         receipt = self._receipt
         receipt.finish()
         if receipt.failures and sum(len(rows) for rows, _ in receipt.failures) == len(receipt):
-            raise copy_error(receipt.failures[0][1])
+            raise receipt.failures[0][1].copy()
         return receipt
 
-    def _shared_size(self, rows: Sequence[Row], line: Line) -> int | None:
+    def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
         """What a short list counts in the send buffer; None when it is no short one."""
         config = self._producer.config
-        if isinstance(line, tuple) or len(rows) > min(SHARED_ROWS_MAX, config.batch_rows_max):
+        if delay_line is not None or len(rows) > min(SHARED_ROWS_MAX, config.batch_rows_max):
             return None
         size = sum(map(row_size, rows))
         return size if size <= config.batch_size_max // SHARED_SIZE_PART else None
@@ -99,13 +108,13 @@ class SendMany:
     async def _one_by_one(self, rows: Sequence[Row]) -> None:
         """Each row to where its order key lies; batches are made on the way."""
         producer = self._producer
-        told: asyncio.Future[None] = producer.loop.create_future()
-        left = Countdown(self._receipt, told)
+        answered: asyncio.Future[None] = producer.loop.create_future()
+        left = Countdown(self._receipt, answered)
         for at, row in enumerate(rows):
             if producer.closed:
                 raise Closed("this client is closed")
             size = row_size(row)
-            if not producer.room.take(1, size):
+            if not producer.buffer.take(1, size):
                 try:
                     await producer.wait_for_room(1, size)
                 except (BufferFull, Closed) as error:
@@ -116,18 +125,18 @@ class SendMany:
             producer.add(self._topic, row, size, left.row(at))
             if at % TURN_ROWS == TURN_ROWS - 1:
                 await asyncio.sleep(0)
-        await told
+        await answered
 
     async def _share(self, rows: Sequence[Row], size: int) -> None:
         """Join what other coroutines send to this topic at this moment."""
         producer = self._producer
         if producer.closed:
             raise Closed("this client is closed")
-        if not producer.room.take(len(rows), size):
+        if not producer.buffer.take(len(rows), size):
             await producer.wait_for_room(len(rows), size)
-        told: asyncio.Future[None] = producer.loop.create_future()
-        producer.add_list(self._topic, rows, size, BatchShare(self._receipt, told))
-        await told
+        answered: asyncio.Future[None] = producer.loop.create_future()
+        producer.add_list(self._topic, rows, size, BatchShare(self._receipt, answered))
+        await answered
 
     async def _rows(self, bodies: Sequence[Any]) -> Sequence[Row]:
         """Check everything before anything is sent."""
@@ -140,44 +149,49 @@ class SendMany:
             try:
                 rows.append(self._row(body, now_ms))
             except TernError as error:
-                raise type(error)(f"message {at}: {error.message}") from error
+                raise type(error)(f"message {at}: {error.message}", **error.details) from error
             if at % TURN_ROWS == TURN_ROWS - 1:
                 await asyncio.sleep(0)
         return rows
 
-    def _runs(self, rows: Sequence[Row]) -> list[tuple[Line, int, int]]:
+    def _runs(self, rows: Sequence[Row]) -> list[tuple[DelayLine | None, int, int]]:
         """Neighbours that may share batches; mostly one run."""
         if self._plain or self._has_options:
-            later = None if self._due is None else (self._topic, self._due.relative)
-            return [(later or self._topic, 0, len(rows))] if rows else []
-        runs: list[tuple[Line, int, int]] = []
+            due = self._due
+            delay_line = None if due is None else DelayLine(self._topic, due.relative)
+            return [(delay_line, 0, len(rows))] if rows else []
+        runs: list[tuple[DelayLine | None, int, int]] = []
         at = 0
-        for line, members in groupby(rows, key=lambda row: line_of(self._topic, row)):
+        for delay_line, members in groupby(rows, key=lambda row: delay_line_of(self._topic, row)):
             count = sum(1 for _ in members)
-            runs.append((line, at, at + count))
+            runs.append((delay_line, at, at + count))
             at += count
         return runs
 
-    def _chunk(self, rows: Sequence[Row]) -> OpenBatch:
+    def _open_batch(self, rows: Sequence[Row]) -> OpenBatch:
         producer = self._producer
-        chunk = OpenBatch(producer.loop.time(), producer.clock.now_ms())
-        chunk.rows = list(rows)
-        chunk.awaited = True
-        chunk.plain = self._plain or all(type(row) is bytes for row in rows)
-        chunk.due = self._due if chunk.plain else None
-        chunk.size = sum(map(len if chunk.plain else row_size, rows))  # type: ignore[arg-type]
-        return chunk
+        open_batch = OpenBatch(producer.loop.time(), producer.clock.now_ms())
+        open_batch.rows = list(rows)
+        open_batch.awaited = True
+        open_batch.plain = self._plain or all(type(row) is bytes for row in rows)
+        open_batch.due = self._due if open_batch.plain else None
+        open_batch.size = sum(map(len if open_batch.plain else row_size, rows))  # type: ignore[arg-type]
+        return open_batch
 
-    def _split(self, chunk: OpenBatch) -> Iterator[tuple[int, OpenBatch]]:
+    def _split(self, open_batch: OpenBatch) -> Iterator[tuple[int, OpenBatch]]:
         """Parts that fit one request each, with their first rows; one, unless bodies are large."""
         size_max = self._producer.config.batch_size_max
-        if chunk.size <= size_max:
-            yield 0, chunk
+        if open_batch.size <= size_max:
+            yield 0, open_batch
             return
-        sizes = [row_size(row) for row in chunk.rows]
+        sizes = [row_size(row) for row in open_batch.rows]
         for start, end in split_rows(sizes, rows_max=len(sizes), size_max=size_max):
-            part = OpenBatch(chunk.opened_at, chunk.born_at_ms)
-            part.rows, part.plain, part.due = chunk.rows[start:end], chunk.plain, chunk.due
+            part = OpenBatch(open_batch.opened_at, open_batch.born_at_ms)
+            part.rows, part.plain, part.due = (
+                open_batch.rows[start:end],
+                open_batch.plain,
+                open_batch.due,
+            )
             part.size, part.awaited = sum(sizes[start:end]), True
             yield start, part
 
@@ -189,52 +203,54 @@ class SendMany:
         made = make_body(body, self._codec)
         return make_outgoing(made, self._options, now_ms) if self._has_options else made
 
-    async def _part(self, first: int, chunk: OpenBatch, outlets: Senders) -> None:
+    async def _part(self, first: int, open_batch: OpenBatch, senders: Senders) -> None:
         """Send one batch as soon as there is room for it."""
         producer = self._producer
         while self._under_way >= producer.config.inflight_max:
             await self._next_answer()
-        count = len(chunk.rows)
-        if not producer.room.take(count, chunk.size):
+        count = len(open_batch.rows)
+        if not producer.buffer.take(count, open_batch.size):
             if producer.config.on_full == "raise" and not first:
-                raise producer.room.full()
-            await producer.room.wait(count, chunk.size, timeout=producer.config.delivery_timeout)
+                raise producer.buffer.full()
+            await producer.buffer.wait(
+                count, open_batch.size, timeout=producer.config.delivery_timeout
+            )
         if producer.closed:
-            producer.give_room(count, chunk.size)
+            producer.give_room(count, open_batch.size)
             raise Closed("this client is closed")
-        chunk.opened_at = producer.loop.time()
+        open_batch.opened_at = producer.loop.time()
         self._under_way += 1
-        parcel = producer.parcel(
-            self._topic, chunk, lambda done, error: self._settled(first, done, error, outlets)
+        batch = producer.make_batch(
+            self._topic, open_batch, lambda done, error: self._settled(first, done, error, senders)
         )
-        producer.post(parcel, outlets, self._stretch)
+        producer.post(batch, senders, self._affinity)
         await asyncio.sleep(0)
 
     def _settled(
-        self, first: int, parcel: ProducerBatch, error: TernError | None, outlets: Senders
+        self, first: int, batch: ProducerBatch, error: TernError | None, senders: Senders
     ) -> None:
-        rows = len(parcel.chunk.rows)
-        if parcel.divisible(error):
-            self._halve(first, parcel, outlets)
+        rows = len(batch.open_batch.rows)
+        if batch.divisible(error):
+            self._halve(first, batch, senders)
             return
         if error is None:
-            self._receipt.stored(first, parcel.published)
+            self._receipt.stored(first, batch.published)
         else:
             self._receipt.failed(first, rows, error)
         self._producer.count(rows, error)
         self._under_way -= 1
-        self._producer.give_room(rows, parcel.chunk.size)
+        self._producer.give_room(rows, batch.open_batch.size)
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
 
-    def _halve(self, first: int, parcel: ProducerBatch, outlets: Senders) -> None:
+    def _halve(self, first: int, batch: ProducerBatch, senders: Senders) -> None:
         """The rows do not fit one batch, or one cannot be sent: find out which."""
-        before, after = parcel.halves()
-        middle = first + len(before.chunk.rows)
-        after.on_done = lambda done, error: self._settled(middle, done, error, outlets)
+        before, after = batch.halves()
+        middle = first + len(before.open_batch.rows)
+        after.on_done = lambda done, error: self._settled(middle, done, error, senders)
         self._under_way += 1
-        self._producer.post(before, outlets)
-        self._producer.post(after, outlets)
+        self._producer.post(before, senders)
+        self._producer.post(after, senders)
 
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()

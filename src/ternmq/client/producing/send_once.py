@@ -46,8 +46,8 @@ class OnceReceipt:
 class OnceSender:
     """Sends rows that have ids."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
+        self._cluster = cluster
         self._config = config
         self._clock = clock
         self._producer = new_producer_id(clock.now_ms())
@@ -71,8 +71,8 @@ class OnceSender:
             ids.append(made.explicit_id)
         if not ids:
             return []
-        group = broker_group or (await self._links.some_masters())[0]
-        link = self._links.broker(group)
+        group = broker_group or (await self._cluster.some_masters())[0]
+        link = self._cluster.broker(group)
         found: dict[bytes, OnceReceipt] = {}
         messages = list(wanted.values())
         sizes = [row_size(message) for message in messages]
@@ -100,8 +100,8 @@ class OnceSender:
                 await self._send_part(link, group, topic, messages[:middle], found)
                 messages = messages[middle:]
                 continue
-            patience = RetryingRequest(self._config, f"send_once to {topic!r}")
-            answer = await patience.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
+            retrying = RetryingRequest(self._config, f"send_once to {topic!r}")
+            answer = await retrying.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
             places = {known.row: (known.sequence, known.stored_at_ms) for known in answer.known}
             if not places:
                 base = answer.base_sequence

@@ -1,4 +1,4 @@
-"""What goes to one broker group: parcels in order, each sent until it is answered.
+"""Sends batches to one broker group, in order, each until it is answered.
 
 1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
    result is indefinite, so the same bytes go to the same group again, in the original order; the
@@ -6,16 +6,16 @@
 2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, with
    another group each time where it is the group that cannot and there is another, then the caller
    is told. Over a limit that all groups have the broker says when there is room: the topic's
-   parcels wait for that, together and in order, while it lies within `delivery_timeout`; else the
+   batches wait for that, together and in order, while it lies within `delivery_timeout`; else the
    caller is told. What was never sent because the group cannot be reached goes to another too.
    Order keys that live here wait for a group without its replicas as for one that is away.
 3. Refused for good: the caller is told at once.
-4. A parcel's time (`delivery_timeout`, or the resend window of one-way messages) is over:
+4. A batch's time (`delivery_timeout`, or the resend window of one-way messages) is over:
    `SendUnknown` if bytes may have arrived, else `Unavailable`.
-5. Later parcels never run so far ahead of an unanswered one that the broker would have forgotten
+5. Later batches never run so far ahead of an unanswered one that the broker would have forgotten
    its numbers when it is repeated.
 
-Belongs to one event loop. Never encodes, never changes a parcel's bytes, never drops one silently.
+Belongs to one event loop. Never encodes, never changes a batch's bytes, never drops one silently.
 """
 
 import asyncio
@@ -57,21 +57,22 @@ log = get_logger()
 
 
 class Elsewhere(Protocol):
-    """Gives a parcel to another group, as a new one; False where there is none."""
+    """Gives a batch to another group, as a new one; False where there is none."""
 
-    def __call__(self, parcel: ProducerBatch, *, stored: bool) -> bool: ...
+    def __call__(self, batch: ProducerBatch, *, stored: bool) -> bool: ...
 
 
 class Sender:
-    """The line of parcels to one broker group."""
+    """The line of batches to one broker group."""
 
     def __init__(
-        self, broker_group: str, link: Link, health: CircuitBreaker, elsewhere: Elsewhere
+        self, broker_group: str, link: Link, elsewhere: Elsewhere, *, allow_duplicates: bool
     ) -> None:
+        """`allow_duplicates`: what may be stored here goes to another group too, when this one
+        does not answer."""
         self.broker_group = broker_group
-        self.health = health
-        self.allow_duplicates = False
-        """What may be stored here goes to another group too, when this one does not answer."""
+        self.breaker = CircuitBreaker()
+        self._allow_duplicates = allow_duplicates
         self._link = link
         self._elsewhere = elsewhere
         self._waiting: deque[ProducerBatch] = deque()
@@ -80,7 +81,7 @@ class Sender:
         self._held: dict[str, list[ProducerBatch]] = {}
         """By topic: those of `_later` that wait until there is room below a limit."""
         self._open: dict[int, int] = {}
-        """Unanswered parcels by origin, oldest first: origins only grow."""
+        """Unanswered batches by origin, oldest first: origins only grow."""
         self._serial = 0
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
@@ -92,23 +93,23 @@ class Sender:
         return not (self._waiting or self._under_way or self._later)
 
     @property
-    def ebbing(self) -> bool:
+    def stopping(self) -> bool:
         """Its server is about to stop."""
-        return self._link.ebbing
+        return self._link.stopping
 
     @property
     def under_way(self) -> int:
         return len(self._under_way)
 
-    def put(self, parcel: ProducerBatch) -> None:
+    def put(self, batch: ProducerBatch) -> None:
         """Send it as soon as its turn comes."""
         self._serial += 1
-        parcel.serial = self._serial
-        parcel.tried.append(self.broker_group)
-        if parcel.origin not in self._open:
-            parcel.origin = parcel.serial
-        self._open[parcel.origin] = self._open.get(parcel.origin, 0) + 1
-        self._waiting.append(parcel)
+        batch.serial = self._serial
+        batch.tried.append(self.broker_group)
+        if batch.origin not in self._open:
+            batch.origin = batch.serial
+        self._open[batch.origin] = self._open.get(batch.origin, 0) + 1
+        self._waiting.append(batch)
         if self._sweeping is None:  # First: whatever happens below, its time will be up.
             self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
         self._pump()
@@ -119,20 +120,20 @@ class Sender:
         connection = self._link.connection
         if connection is None or connection.closed:
             if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect(), name="tern-outlet")
+                self._connecting = self._loop.create_task(self._connect(), name="tern-sender")
             return
         last = next(iter(self._open)) + AHEAD_MAX
         while self._waiting and len(self._under_way) < REQUESTS_MAX:
             if self._waiting[0].serial > last:
                 return
-            parcel = self._waiting.popleft()
-            if self._held and (behind := self._held.get(parcel.published.topic)):
-                parcel.refusal = parcel.refusal or behind[0].refusal
-                self._later[parcel] = None
-                behind.append(parcel)
+            batch = self._waiting.popleft()
+            if self._held and (behind := self._held.get(batch.published.topic)):
+                batch.refusal = batch.refusal or behind[0].refusal
+                self._later[batch] = None
+                behind.append(batch)
                 continue
-            self._under_way[parcel.serial] = parcel
-            self._transmit(connection, parcel)
+            self._under_way[batch.serial] = batch
+            self._transmit(connection, batch)
 
     async def _connect(self) -> None:
         """Try until there is a connection or nothing is left to send."""
@@ -144,191 +145,192 @@ class Sender:
                 except TernError as error:
                     if not error.retryable:  # Else the link spaces the attempts, the sweep ends.
                         self._fail_all(error)
-                    self.health.failed(self._loop.time())
+                    self.breaker.failed(self._loop.time())
                     self._part_with_waiting()
         finally:
             self._connecting = None
         self._pump()
 
     def _part_with_waiting(self) -> None:
-        """Nobody can be reached here: what was never sent need not wait for that."""
-        for parcel in list(self._waiting):
-            if not parcel.transmitted or self.allow_duplicates:
-                self._move(parcel)
+        """The group cannot be reached: give batches that were never sent to other groups."""
+        for batch in list(self._waiting):
+            if not batch.transmitted or self._allow_duplicates:
+                self._move(batch)
 
-    def _move(self, parcel: ProducerBatch) -> bool:
+    def _move(self, batch: ProducerBatch) -> bool:
         """To another group, if there is one; it is no more ours then."""
-        parcel.finished = self._elsewhere(parcel, stored=parcel.unanswered > 0)
-        if parcel.finished:
-            self._drop(parcel)
-            self._close(parcel)
-        return parcel.finished
+        batch.finished = self._elsewhere(batch, stored=batch.unanswered > 0)
+        if batch.finished:
+            self._drop(batch)
+            self._close(batch)
+        return batch.finished
 
-    def _transmit(self, connection: Connection, parcel: ProducerBatch) -> None:
-        self.repeats += parcel.transmitted
-        parcel.transmitted = True
-        parcel.unanswered += 1
-        parcel.sent_at = self._loop.time()
+    def _transmit(self, connection: Connection, batch: ProducerBatch) -> None:
+        self.repeats += batch.transmitted
+        batch.transmitted = True
+        batch.unanswered += 1
+        batch.sent_at = self._loop.time()
         try:
-            answer = connection.call(Command.PUBLISH, parcel.data)
+            answer = connection.call(Command.PUBLISH, batch.data)
         except RuntimeError:
             # The transport is closed already and the news of it is on its way.
-            self._under_way.pop(parcel.serial, None)
-            self._put_later(parcel)
+            self._under_way.pop(batch.serial, None)
+            self._put_later(batch)
             return
-        answer.add_done_callback(partial(self._answered, parcel, connection))
+        answer.add_done_callback(partial(self._answered, batch, connection))
 
     def _answered(
-        self, parcel: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
+        self, batch: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
     ) -> None:
         if answer.cancelled():
             error: BaseException | None = Unavailable("the request was cancelled")
         else:
             error = answer.exception()
         if isinstance(error, TernError) and _definite(error, connection):
-            parcel.refusal = error
-            parcel.unanswered -= 1
-        if parcel.finished or parcel.serial not in self._under_way:
+            batch.refusal = error
+            batch.unanswered -= 1
+        if batch.finished or batch.serial not in self._under_way:
             return  # Answered twice, or given up meanwhile.
         if error is None:
-            self._stored(parcel, connection, answer.result())
+            self._stored(batch, connection, answer.result())
         elif connection.closed or isinstance(error, Unavailable):
-            self._again(parcel, connection, error)
+            self._again(batch, connection, error)
         elif isinstance(error, TernError):
-            self._refused(parcel, error)
+            self._refused(batch, error)
         else:
-            self._finish(parcel, TernError(f"sending failed inside the client: {error!r}"))
+            self._finish(batch, TernError(f"sending failed inside the client: {error!r}"))
 
-    def _stored(self, parcel: ProducerBatch, connection: Connection, payload: bytearray) -> None:
-        published = parcel.published
+    def _stored(self, batch: ProducerBatch, connection: Connection, payload: bytearray) -> None:
+        published = batch.published
         if len(payload) < PUBLISHED.size:
-            self._finish(parcel, ProtocolError("the broker's receipt is cut off"))
+            self._finish(batch, ProtocolError("the broker's receipt is cut off"))
             return
         _, base, stored_at_ms, count, flags = PUBLISHED.unpack_from(payload)
         if count != published.count:
             text = f"the broker stored {count} messages of {published.count}"
-            self._finish(parcel, ProtocolError(text))
+            self._finish(batch, ProtocolError(text))
             return
         published.base_sequence = base
         published.stored_at_ms = stored_at_ms
         published.duplicate = bool(flags & PUBLISHED_DUPLICATE)
         published.broker_group = connection.welcome.broker_group or self.broker_group
-        self.health.worked()
-        self._finish(parcel, None)
+        if self.breaker.failures:
+            self.breaker.worked()
+        self._finish(batch, None)
 
-    def _again(self, parcel: ProducerBatch, connection: Connection, error: BaseException) -> None:
+    def _again(self, batch: ProducerBatch, connection: Connection, error: BaseException) -> None:
         """Indefinite: back into line, at its old place."""
-        parcel.trouble = error.message if isinstance(error, TernError) else ""
+        batch.trouble = error.message if isinstance(error, TernError) else ""
         if isinstance(error, ProtocolError):
-            parcel.refusals += 1  # The broker cut us off, perhaps because of these very bytes.
-            if parcel.refusals >= REFUSALS_MAX:
-                self._finish(parcel, error)
+            batch.refusals += 1  # The broker cut us off, perhaps because of these very bytes.
+            if batch.refusals >= REFUSALS_MAX:
+                self._finish(batch, error)
                 return
-        del self._under_way[parcel.serial]
+        del self._under_way[batch.serial]
         if connection.closed:
-            self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
+            self._waiting = deque(sorted((batch, *self._waiting), key=_serial))
             self._loop.call_soon(self._pump)  # After all requests of the lost connection are back.
         else:
-            self._put_later(parcel)
+            self._put_later(batch)
 
-    def _refused(self, parcel: ProducerBatch, error: TernError) -> None:
+    def _refused(self, batch: ProducerBatch, error: TernError) -> None:
         """Definite: this broker has not stored it."""
         over = isinstance(error, OverLimit) and error.retryable
         if isinstance(error, OF_THE_GROUP):
-            self.health.failed(self._loop.time())
+            self.breaker.failed(self._loop.time())
         if over or isinstance(error, OF_THE_GROUP):
-            sure = parcel.unanswered == 0 or self.allow_duplicates
-            if sure and self._move(parcel):
+            sure = batch.unanswered == 0 or self._allow_duplicates
+            if sure and self._move(batch):
                 return
         wait = error.wait if isinstance(error, OverLimit) and over else None
         if wait is not None:
-            if self._loop.time() + wait < parcel.deadline:
-                self._hold(parcel, wait)
+            if self._loop.time() + wait < batch.deadline:
+                self._hold(batch, wait)
             else:
-                self._finish(parcel, error)
+                self._finish(batch, error)
             return
-        parcel.refusals += 1
-        told = isinstance(error, BufferFull | Moved)
-        if not (parcel.bound and isinstance(error, OF_ITS_REPLICAS)):
-            told = told or parcel.refusals >= REFUSALS_MAX
-        if not error.retryable or told:
-            self._finish(parcel, error)
+        batch.refusals += 1
+        final = isinstance(error, BufferFull | Moved)
+        if not (batch.bound and isinstance(error, OF_ITS_REPLICAS)):
+            final = final or batch.refusals >= REFUSALS_MAX
+        if not error.retryable or final:
+            self._finish(batch, error)
             return
-        del self._under_way[parcel.serial]
-        self._put_later(parcel)
+        del self._under_way[batch.serial]
+        self._put_later(batch)
 
-    def _hold(self, parcel: ProducerBatch, wait: float) -> None:
+    def _hold(self, batch: ProducerBatch, wait: float) -> None:
         """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
-        topic = parcel.published.topic
-        del self._under_way[parcel.serial]
-        self._later[parcel] = None
+        topic = batch.published.topic
+        del self._under_way[batch.serial]
+        self._later[batch] = None
         if topic not in self._held:
             self._held[topic] = []
             self._loop.call_later(wait, self._let_go, topic)
-        self._held[topic].append(parcel)
+        self._held[topic].append(batch)
 
     def _let_go(self, topic: str) -> None:
-        held = [parcel for parcel in self._held.pop(topic) if parcel in self._later]
-        for parcel in held:
-            del self._later[parcel]
+        held = [batch for batch in self._held.pop(topic) if batch in self._later]
+        for batch in held:
+            del self._later[batch]
         self._waiting = deque(sorted((*held, *self._waiting), key=_serial))
         self._pump()
 
-    def _put_later(self, parcel: ProducerBatch) -> None:
-        self._later[parcel] = None
-        self._loop.call_later(back_off(parcel.refusals), self._put_back, parcel)
+    def _put_later(self, batch: ProducerBatch) -> None:
+        self._later[batch] = None
+        self._loop.call_later(back_off(batch.refusals), self._put_back, batch)
 
-    def _put_back(self, parcel: ProducerBatch) -> None:
-        if parcel in self._later:
-            del self._later[parcel]
-            self._waiting = deque(sorted((parcel, *self._waiting), key=_serial))
+    def _put_back(self, batch: ProducerBatch) -> None:
+        if batch in self._later:
+            del self._later[batch]
+            self._waiting = deque(sorted((batch, *self._waiting), key=_serial))
             self._pump()
 
-    def _finish(self, parcel: ProducerBatch, error: TernError | None) -> None:
-        self._under_way.pop(parcel.serial, None)
-        parcel.finished = True
-        parcel.on_done(parcel, error)  # May put halves of it, so its origin stays open until now.
-        self._close(parcel)
+    def _finish(self, batch: ProducerBatch, error: TernError | None) -> None:
+        self._under_way.pop(batch.serial, None)
+        batch.finished = True
+        batch.on_done(batch, error)  # May put halves of it, so its origin stays open until now.
+        self._close(batch)
         if self._waiting:
             self._pump()
 
-    def _close(self, parcel: ProducerBatch) -> None:
-        self._open[parcel.origin] -= 1
-        if not self._open[parcel.origin]:
-            del self._open[parcel.origin]
+    def _close(self, batch: ProducerBatch) -> None:
+        self._open[batch.origin] -= 1
+        if not self._open[batch.origin]:
+            del self._open[batch.origin]
 
     def _sweep(self) -> None:
-        """Give up what is overdue and repeat what nobody answered."""
+        """Give up what is overdue and repeat what was not answered."""
         now = self._loop.time()
-        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
-            if now >= parcel.deadline:
-                self._drop(parcel)
-                self._finish(parcel, parcel.overdue())
-            elif parcel.serial in self._under_way and now - parcel.sent_at > parcel.again_after:
+        for batch in [*self._under_way.values(), *self._waiting, *self._later]:
+            if now >= batch.deadline:
+                self._drop(batch)
+                self._finish(batch, batch.overdue())
+            elif batch.serial in self._under_way and now - batch.sent_at > batch.again_after:
                 connection = self._link.connection
-                self.health.failed(now)
-                if self.allow_duplicates and self._move(parcel):
+                self.breaker.failed(now)
+                if self._allow_duplicates and self._move(batch):
                     continue
                 if connection is not None and not connection.closed:
-                    log.warning("no answer, sending again", topic=parcel.published.topic)
-                    self._transmit(connection, parcel)
+                    log.warning("no answer, sending again", topic=batch.published.topic)
+                    self._transmit(connection, batch)
         self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _drop(self, parcel: ProducerBatch) -> None:
-        self._later.pop(parcel, None)
-        self._under_way.pop(parcel.serial, None)
-        if parcel in self._waiting:
-            self._waiting.remove(parcel)
+    def _drop(self, batch: ProducerBatch) -> None:
+        self._later.pop(batch, None)
+        self._under_way.pop(batch.serial, None)
+        if batch in self._waiting:
+            self._waiting.remove(batch)
 
     def _fail_all(self, error: TernError) -> None:
-        for parcel in list(self._waiting):
-            self._drop(parcel)
-            self._finish(parcel, parcel.overdue() if parcel.transmitted else error)
+        for batch in list(self._waiting):
+            self._drop(batch)
+            self._finish(batch, batch.overdue() if batch.transmitted else error)
 
     def end_by(self, moment: float) -> None:
         """Try nothing for longer than that."""
-        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
-            parcel.deadline = min(parcel.deadline, moment)
+        for batch in [*self._under_way.values(), *self._waiting, *self._later]:
+            batch.deadline = min(batch.deadline, moment)
 
     def stop(self) -> None:
         """Give up everything that is not answered."""
@@ -336,10 +338,10 @@ class Sender:
             self._sweeping.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
-        for parcel in [*self._under_way.values(), *self._waiting, *self._later]:
-            self._drop(parcel)
+        for batch in [*self._under_way.values(), *self._waiting, *self._later]:
+            self._drop(batch)
             closed = Closed("the client was closed before the message was sent")
-            self._finish(parcel, parcel.overdue() if parcel.transmitted else closed)
+            self._finish(batch, batch.overdue() if batch.transmitted else closed)
 
 
 def _definite(error: TernError, connection: Connection) -> bool:
@@ -348,5 +350,5 @@ def _definite(error: TernError, connection: Connection) -> bool:
     return not connection.closed and not unsure
 
 
-def _serial(parcel: ProducerBatch) -> int:
-    return parcel.serial
+def _serial(batch: ProducerBatch) -> int:
+    return batch.serial

@@ -43,10 +43,10 @@ class Broadcast:
     """One instance that reads along. Use it in `async with`."""
 
     def __init__(
-        self, links: Cluster, topic: str, options: BroadcastOptions, config: ClientConfig
+        self, cluster: Cluster, topic: str, options: BroadcastOptions, config: ClientConfig
     ) -> None:
         check_options("broadcast", options, BroadcastOptions.__annotations__)
-        self._links = links
+        self._cluster = cluster
         self._topic = topic
         self._options = options
         self._config = config
@@ -67,7 +67,7 @@ class Broadcast:
         return self
 
     async def _latest(self) -> dict[str, int]:
-        admin, end = Admin(self._links).tolerant(), Start(at="latest")
+        admin, end = Admin(self._cluster).tolerant(), Start(at="latest")
         group = self._options.get("broker_group", "")
         if group:
             return {group: (await admin.seek(self._topic, end, group)).sequence}
@@ -86,7 +86,7 @@ class Broadcast:
         for name in ("codec", "broker_group"):
             if name in self._options:
                 read[name] = self._options[name]
-        reader = Reader(self._links, self._topic, read, self._config)
+        reader = Reader(self._cluster, self._topic, read, self._config)
         reader.late_start = self._begun
         async for message in reader:
             yield message
@@ -106,7 +106,7 @@ class Broadcast:
                 raise BadRequest(f"{self._file} is the position in {kept['topic']!r}")
             if "sequence" in kept:  # Of a release that knew one broker group.
                 wanted = self._options.get("broker_group", "")
-                only = await FanOut(self._links).only("the position in it", wanted)
+                only = await FanOut(self._cluster).only("the position in it", wanted)
                 return {only: int(kept["sequence"])}
             return {str(group): int(at) for group, at in kept["sequences"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

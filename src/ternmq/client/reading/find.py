@@ -89,15 +89,15 @@ def make_find(topic: str | None, options: FindOptions) -> Find:
 class FindCall:
     """One question to all broker groups."""
 
-    def __init__(self, links: Cluster, config: ClientConfig) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, config: ClientConfig) -> None:
+        self._cluster = cluster
         self._config = config
         self._codec = find_codec(config.codec)
 
     async def run(self, find: Find, missing: Missing | None = None) -> list[Finding]:
         """What was found, stored last first."""
-        everyone = FanOut(self._links, missing)
-        groups = await everyone.groups()
+        fan_out = FanOut(self._cluster, missing)
+        groups = await fan_out.groups()
         answers = await asyncio.gather(*(self._ask(group, find) for group in groups))
         found: list[tuple[int, Finding]] = []
         silent: Missing = {}
@@ -109,19 +109,19 @@ class FindCall:
             else:
                 found += answer
         if silent and not (find.id is not None and found):  # An id that is found is all there is.
-            everyone.lack(silent, done=sorted(set(groups) - set(silent)))
+            fan_out.lack(silent, done=sorted(set(groups) - set(silent)))
         found.sort(key=lambda one: one[0], reverse=True)
         return [finding for _, finding in found[: find.limit]]
 
     async def _ask(self, group: str, find: Find) -> "list[tuple[int, Finding]] | TernError":
         """What one broker group has, with the time it was stored."""
         try:
-            if group in self._links.away("realtime"):
+            if group in self._cluster.away("realtime"):
                 return Unavailable(AWAY)
-            link = self._links.broker(group)
+            link = self._cluster.broker(group)
             await link.get()  # Who cannot be reached now is told so now.
-            patience = RetryingRequest(self._config, "find")
-            answer = await patience.ask_record(link, Command.FIND, find, FoundPlaces)
+            retrying = RetryingRequest(self._config, "find")
+            answer = await retrying.ask_record(link, Command.FIND, find, FoundPlaces)
             messages = await asyncio.gather(*(self._read(group, one) for one in answer.places))
         except TernError as error:
             return error
@@ -140,7 +140,7 @@ class FindCall:
             rows_max=1,
             size_max=8 * MIB,
         )
-        connection = await self._links.broker(group).get()
+        connection = await self._cluster.broker(group).get()
         try:
             async with asyncio.timeout(self._config.request_timeout):
                 payload = await connection.call(Command.READ, pack(read))

@@ -1,10 +1,11 @@
-"""Batches of several broker groups as one stream, the oldest first.
+"""Merges the batches of several broker groups into one stream, oldest first.
 
-Each broker group has a feed that is asked for one piece ahead. The batch that was stored first goes
-out next; for that every feed must show what it has, or be at its end. Who follows what comes cannot
-wait for a feed that has nothing: one that has reached the end that was there at the start is no
-longer waited for, and what arrives then goes out as it arrives. A feed may be added meanwhile.
-Clocks of brokers differ a little, and so does this order; within a broker group it is exact.
+Each broker group has a source that is asked for one page ahead. The batch that was stored first
+goes out next; for that every source must show what it has, or be at its end. Who follows what comes
+cannot wait for a source that has nothing: one that has reached the end that was there at the start
+is no longer waited for, and what arrives then goes out as it arrives. A source may be added
+meanwhile. Clocks of brokers differ a little, and so does this order; within a broker group it is
+exact.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ class MergeSource:
     """What one broker group has: lists of batches, each with the sequence that follows it."""
 
     def __init__(
-        self, name: str, pieces: AsyncIterator[tuple[list[MessageBatch], int]], *, end: int
+        self, name: str, pages: AsyncIterator[tuple[list[MessageBatch], int]], *, end: int
     ) -> None:
         self.name = name
-        self._pieces = pieces
+        self._pages = pages
         self._end = end
         self._position = -1
         self._waiting: deque[MessageBatch] = deque()
@@ -43,9 +44,9 @@ class MergeSource:
         return delivery.batch.stored_at_ms
 
     def ask(self) -> None:
-        """For the next piece, unless one is here or on its way."""
+        """For the next page, unless one is here or on its way."""
         if not self._waiting and not self.done and self.asking is None:
-            self.asking = asyncio.ensure_future(anext(self._pieces, None))
+            self.asking = asyncio.ensure_future(anext(self._pages, None))
 
     def take(self) -> MessageBatch:
         return self._waiting.popleft()
@@ -54,61 +55,63 @@ class MergeSource:
         """What was asked for, if it is here; raises what went wrong."""
         if self.asking is None or not self.asking.done():
             return
-        piece = self.asking.result()
+        page = self.asking.result()
         self.asking = None
-        if piece is None:
+        if page is None:
             self.done = True
         else:
-            batches, self._position = piece
+            batches, self._position = page
             self._waiting.extend(batches)
 
     async def close(self) -> None:
         if self.asking is not None:
             self.asking.cancel()
             await asyncio.wait([self.asking])
-        if hasattr(self._pieces, "aclose"):
-            await self._pieces.aclose()
+        if hasattr(self._pages, "aclose"):
+            await self._pages.aclose()
 
 
 class MergeByTime:
-    """All feeds of one reader."""
+    """All sources of one reader."""
 
     def __init__(self) -> None:
-        self._feeds: dict[str, MergeSource] = {}
+        self._sources: dict[str, MergeSource] = {}
         self._woken = asyncio.Event()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._feeds
+        return name in self._sources
 
-    def add(self, feed: MergeSource) -> None:
-        self._feeds[feed.name] = feed
+    def add(self, source: MergeSource) -> None:
+        self._sources[source.name] = source
         self._woken.set()
 
     def wake(self) -> None:
-        """Let the reader look whether there is a new feed."""
+        """Let the reader look whether there is a new source."""
         self._woken.set()
 
     async def batches(self) -> AsyncIterator[MessageBatch | None]:
-        """Until all feeds are done; None whenever somebody woke it."""
+        """All batches until the sources are done; None after each call of `wake`."""
         try:
             while True:
                 if self._woken.is_set():
                     self._woken.clear()
                     yield None
-                feeds = list(self._feeds.values())
-                for feed in feeds:
-                    feed.collect()
-                    feed.ask()
-                ready = [feed for feed in feeds if feed.ready]
-                if not ready and all(feed.done for feed in feeds):
+                sources = list(self._sources.values())
+                for source in sources:
+                    source.collect()
+                    source.ask()
+                ready = [source for source in sources if source.ready]
+                if not ready and all(source.done for source in sources):
                     return
-                if ready and not any(feed.behind for feed in feeds):
-                    yield min(ready, key=lambda feed: (feed.stored_at_ms, feed.name)).take()
+                if ready and not any(source.behind for source in sources):
+                    yield min(ready, key=lambda source: (source.stored_at_ms, source.name)).take()
                 else:
-                    await self._wait([feed.asking for feed in feeds if feed.asking is not None])
+                    await self._wait(
+                        [source.asking for source in sources if source.asking is not None]
+                    )
         finally:
-            for feed in self._feeds.values():
-                await feed.close()
+            for source in self._sources.values():
+                await source.close()
 
     async def _wait(self, asked: list[asyncio.Task[tuple[list[MessageBatch], int] | None]]) -> None:
         woken = asyncio.ensure_future(self._woken.wait())

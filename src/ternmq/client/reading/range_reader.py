@@ -1,4 +1,4 @@
-"""A range of a topic's sequence as pieces: what one READ answers after the other.
+"""Reads a range of a topic's sequences page by page, one READ after the other.
 
 While a piece is being looked at, the next one is already asked for; never more than one ahead. A
 lost connection is opened again, since reading twice does no harm; so is one to a server that does
@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
 from ternmq.batch.envelope import Envelope, read_envelopes
-from ternmq.client.transport.link import Link, back_off
+from ternmq.client.transport.attempts import Attempts
+from ternmq.client.transport.link import Link
 from ternmq.core.errors import NotMaster, ProtocolError, Unavailable
 from ternmq.core.units import MIB
 from ternmq.wire.messages.pull import DELIVERED
@@ -99,15 +100,10 @@ class RangeReader:
         return Page(envelopes, following)
 
     async def _call(self, request: bytes) -> memoryview:
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._retries_s
-        failures = 0
+        attempts = Attempts(self._retries_s)
         while True:
             try:
                 connection = await self._link.get()
                 return memoryview(await connection.call(Command.READ, request))
-            except (NotMaster, Unavailable):
-                failures += 1
-                if loop.time() > give_up:
-                    raise
-                await asyncio.sleep(back_off(failures))
+            except (NotMaster, Unavailable) as error:
+                await attempts.failed(error)

@@ -2,10 +2,11 @@
 
 Stateless: the brokers keep nothing, so reading neither disturbs nor is disturbed by groups, and the
 same messages can be read any number of times. All broker groups are read and put together by time
-(`merged`), or the one that is named. A position belongs to a broker group: where there are several,
-a sequence needs `broker_group=`, or is given for each, as `{"east": 7, "west": 3}`. A broker group
-that is away makes the call fail, unless `missing=` (a dict) takes its name. While messages are
-shown, the next piece is already asked for. Who follows also gets broker groups that are added.
+(`merge_by_time`), or the one that is named. A position belongs to a broker group: where there are
+several, a sequence needs `broker_group=`, or is given for each, as `{"east": 7, "west": 3}`. A
+broker group that is away makes the call fail, unless `missing=` (a dict) takes its name. While
+messages are shown, the next piece is already asked for. Who follows also gets broker groups that
+are added.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Literal, TypedDict
 
-from ternmq.client.admin.admin import plain_name, topic_missing
+from ternmq.client.admin.topics import topic_missing
 from ternmq.client.config import ClientConfig
 from ternmq.client.model.checks import check_options
 from ternmq.client.model.codec import Codec, CodecName, find_codec
@@ -28,6 +29,7 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.discovery.hidden_topics import plain_name
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.read import Seek, Sought
 from ternmq.wire.numbers import Command
@@ -59,10 +61,10 @@ class Reader:
     """Messages in order: iterate over it, or over `.batches()`."""
 
     def __init__(
-        self, links: Cluster, topic: str, options: ReadOptions, config: ClientConfig
+        self, cluster: Cluster, topic: str, options: ReadOptions, config: ClientConfig
     ) -> None:
         check_options("read", options, ReadOptions.__annotations__)
-        self._links = links
+        self._cluster = cluster
         check_name("topic", plain_name(topic))
         self._topic = topic
         start = options.get("start", "earliest")
@@ -72,7 +74,7 @@ class Reader:
         if self._follow and self._end is not None:
             raise BadRequest("read() goes either to an end or follows, not both")
         # Who follows goes on without those that are away: they are tried again and again.
-        self._everyone = FanOut(links, {} if self._follow else options.get("missing"))
+        self._fan_out = FanOut(cluster, {} if self._follow else options.get("missing"))
         self._broker_group = options.get("broker_group", "")
         source = options.get("from_", "master")
         if source not in ("master", "replica"):
@@ -92,7 +94,7 @@ class Reader:
         begun_ms = SystemClock().now_ms()
         bounds = await self._bounds()
         if not bounds and self._follow:
-            raise not_answered(self._everyone.missing or {}, [])
+            raise not_answered(self._fan_out.missing or {}, [])
         if len(bounds) == 1 and (self._broker_group or not self._follow):
             [(group, (first, end, _))] = bounds.items()
             async for batches, _ in self._pieces(group, first, end):
@@ -103,7 +105,7 @@ class Reader:
         for group, (first, end, here) in bounds.items():
             merged.add(MergeSource(group, self._pieces(group, first, end), end=here))
         if self._follow:
-            self._links.on_routes.append(merged.wake)
+            self._cluster.on_routes.append(merged.wake)
         try:
             async for next_one in merged.batches():
                 if next_one is not None:
@@ -112,7 +114,7 @@ class Reader:
                     await self._add_new(merged, begun_ms)
         finally:
             if self._follow:
-                self._links.on_routes.remove(merged.wake)
+                self._cluster.on_routes.remove(merged.wake)
 
     async def _pieces(
         self, group: str, first: int, end: int
@@ -137,7 +139,7 @@ class Reader:
         if self._from_replica:
             # Where to stop is asked of the master: a replica may need a moment to have that.
             pieces = RangeReader(
-                self._links.reader(group),
+                self._cluster.reader(group),
                 self._topic,
                 wait_ms=WAIT_MS,
                 for_ever=for_ever,
@@ -150,7 +152,7 @@ class Reader:
                 return
             log.warning("a replica has not all of it", broker_group=group, topic=self._topic)
         pieces = RangeReader(
-            self._links.broker(group),
+            self._cluster.broker(group),
             self._topic,
             wait_ms=WAIT_MS if self._follow else 0,
             for_ever=for_ever,
@@ -161,7 +163,7 @@ class Reader:
     async def _add_new(self, merged: MergeByTime, begun_ms: int) -> None:
         """Broker groups that came since, or were away."""
         start = self.late_start or self._late(begun_ms)
-        for group in [group for group in self._links.masters() if group not in merged]:
+        for group in [group for group in self._cluster.masters() if group not in merged]:
             try:
                 sought = (await self._seek(start, [group])).get(group)
             except TopicNotFound:
@@ -200,23 +202,23 @@ class Reader:
         return {group: (firsts[group], stop, ENDLESS) for group, stop in stops.items()}
 
     async def _groups(self) -> list[str]:
-        """Who is read; a lone sequence needs to say whose it is."""
+        """The broker groups to read; a lone sequence needs its broker group."""
         for place in (self._start, self._end):
             if isinstance(place, Mapping):
                 for group in place:
-                    await self._everyone.only("a sequence", group)
+                    await self._fan_out.only("a sequence", group)
         lone = isinstance(self._end, int) or (
             isinstance(self._start, Start) and self._start.at == "sequence"
         )
         if lone or self._broker_group:
-            return [await self._everyone.only("a sequence", self._broker_group)]
+            return [await self._fan_out.only("a sequence", self._broker_group)]
         if self._follow:
-            return self._links.masters() or await self._links.some_masters()
-        return await self._everyone.groups()
+            return self._cluster.masters() or await self._cluster.some_masters()
+        return await self._fan_out.groups()
 
     async def _seek(self, start: Start, groups: list[str]) -> dict[str, Sought]:
         seek = Seek(topic=self._topic, start=start)
         try:
-            return await self._everyone.ask(Command.SEEK, seek, Sought, groups)
+            return await self._fan_out.ask(Command.SEEK, seek, Sought, groups)
         except TopicNotFound as error:
             raise topic_missing(self._topic, error) from None

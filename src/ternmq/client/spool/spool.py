@@ -27,7 +27,7 @@ from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choos
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.spool.spool_file import SpoolEntry, SpoolFile
-from ternmq.client.transport.link import back_off
+from ternmq.client.transport.attempts import Attempts
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, BufferFull, Closed, Moved, TernError
 from ternmq.core.ids import ProducerId, check_name, id_to_text
@@ -45,7 +45,7 @@ OnFailure = Callable[[str, TernError], None]
 
 @dataclass(slots=True)
 class SpooledMessage:
-    """A spooled message and who waits for it; nobody, if it is an earlier process's."""
+    """A spooled message and the future its sender waits for, if it is of this process."""
 
     entry: SpoolEntry
     published: Published | None = None
@@ -68,7 +68,7 @@ class Spool:
         self._mq = mq
         self._on_error = on_error
         self._file = SpoolFile(directory, size_max=size_max)
-        self._incarnation = ProducerIdentity(clock)
+        self._identity = ProducerIdentity(clock)
         self._line: deque[SpooledMessage] = deque()
         self._turn = 0
         self._news = asyncio.Event()
@@ -99,7 +99,7 @@ class Spool:
                 "a spool keeps messages for now, not for later: send delayed ones by "
                 "a client without spool="
             )
-        producer, number = self._incarnation.take(1)
+        producer, number = self._identity.take(1)
         id = producer.message_id(number).to_bytes(16, "big")
         entry = self._file.put(topic, id, pack(message))
         future = asyncio.get_running_loop().create_future() if waits else None
@@ -134,7 +134,7 @@ class Spool:
     # Sending.
 
     async def _drain(self) -> None:
-        failures = 0
+        attempts = Attempts()
         while True:
             await self._news.wait()
             try:
@@ -142,12 +142,13 @@ class Spool:
             except TernError as error:
                 log.warning("spool waits", reason=error.message, messages=len(self._line))
                 settled = False
-            failures = 0 if settled else failures + 1
-            if failures:
+            if not settled:
                 with contextlib.suppress(TernError):
                     await asyncio.to_thread(self._file.sync)  # It may take long now.
-                await asyncio.sleep(back_off(failures))
-            elif not self._line:
+                await attempts.wait()
+                continue
+            attempts.worked()
+            if not self._line:
                 self._news.clear()
 
     async def _send_some(self) -> bool:
@@ -204,7 +205,7 @@ class Spool:
         return group or turn, batch
 
     async def _deliver(self, group: str, topic: str, some: list[SpooledMessage]) -> set[int]:
-        """Send rows of one topic and tell their senders; offsets of those that are settled."""
+        """Send rows of one topic and answer their senders; returns the settled offsets."""
         rows: list[Outgoing] = []
         for waiting in some:
             entry = waiting.entry
@@ -212,12 +213,12 @@ class Spool:
         outcomes = await deliver(self._mq, topic, rows, broker_group=group, timeout=SEND_TIMEOUT_S)
         settled: set[int] = set()
         for waiting, outcome in zip(some, outcomes, strict=True):
-            if self._told(waiting, outcome):
+            if self._settled(waiting, outcome):
                 settled.add(waiting.entry.offset)
         return settled
 
-    def _told(self, waiting: SpooledMessage, outcome: Outcome) -> bool:
-        """Does this end the message's stay? Then its sender hears of it."""
+    def _settled(self, waiting: SpooledMessage, outcome: Outcome) -> bool:
+        """Answer the sender of a message that leaves the spool; False while it stays."""
         future = waiting.future
         if isinstance(outcome, Moved):
             waiting.entry.broker_group = None  # Certainly not stored there: decided anew.

@@ -1,4 +1,4 @@
-"""A producer whose messages lie in a spool before they are sent: `connect(..., spool="dir")`.
+"""A producer that spools messages to disk before they are sent: `connect(..., spool="dir")`.
 
 The same calls as a plain producer. What differs: a message is on this machine's disk when
 `send_nowait` returns; `send` waits until a broker has it, however long that takes; leaving the
@@ -27,12 +27,12 @@ from ternmq.core.errors import BadRequest, TernError
 class SpoolingProducer(Producer):
     """Everything one client sends, through a spool."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
         assert config.spool is not None
-        super().__init__(links, config, clock)
+        super().__init__(cluster, config, clock)
         self._spool = Spool(
             Path(config.spool),
-            _Once(links, config, clock),
+            _Once(cluster, config, clock),
             size_max=config.spool_size_max,
             clock=clock,
             on_error=self._refused,
@@ -110,9 +110,9 @@ class SpoolingProducer(Producer):
 class _Once:
     """`send_once` on this client's connections."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
-        self._links = links
-        self._sender = OnceSender(links, config, clock)
+    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
+        self._cluster = cluster
+        self._sender = OnceSender(cluster, config, clock)
 
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None
@@ -120,13 +120,13 @@ class _Once:
         return await self._sender.send(topic, rows, broker_group)
 
     def broker_groups(self) -> list[str]:
-        return self._links.masters()
+        return self._cluster.masters()
 
     def taking_groups(self) -> list[str]:
-        return self._links.takers()
+        return self._cluster.writable_groups()
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
-        return self._links.slot_owner(topic, order_key)
+        return self._cluster.slot_owner(topic, order_key)
 
     async def find_groups(self) -> list[str]:
-        return await self._links.some_takers()
+        return await self._cluster.some_writable_groups()

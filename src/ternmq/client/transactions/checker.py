@@ -1,4 +1,4 @@
-"""Answering for transactions: the broker asks, the application's function knows.
+"""Answers brokers' questions about open transactions with the application's function.
 
 While a checker is set the client stays connected to every broker group and says that it can be
 asked. Questions come from transactions of any instance of the same application, so the function
@@ -63,17 +63,17 @@ CheckFunction = Callable[[TransactionCheck], Verdict | str | Awaitable[Verdict |
 class Checker:
     """Keeps the client ready to be asked, and answers."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, function: CheckFunction) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, config: ClientConfig, function: CheckFunction) -> None:
+        self._cluster = cluster
         self._config = config
         self.function = function
-        self._told: dict[str, Connection] = {}
+        self._registered_on: dict[str, Connection] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
         self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="tern-checker")
 
     async def ready(self) -> None:
-        """Wait until every broker group that can be reached was told."""
+        """Wait until this client is registered at every broker group that can be reached."""
         await self._ready.wait()
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class Checker:
     async def _keep(self) -> None:
         while True:
             try:
-                for group in await self._links.some_masters():
+                for group in await self._cluster.some_masters():
                     await self._tell(group)
                 self._ready.set()
             except TernError as error:
@@ -93,14 +93,14 @@ class Checker:
             await asyncio.sleep(LOOK_S)
 
     async def _tell(self, group: str) -> None:
-        link = self._links.broker(group)
+        link = self._cluster.broker(group)
         connection = await link.get()
-        if self._told.get(group) is connection:
+        if self._registered_on.get(group) is connection:
             return
         link.pushes[int(Command.CHECK)] = lambda payload: self._asked(group, payload)
         timeout = self._config.request_timeout
         await request(connection, Command.CHECKER, Empty(), Empty, timeout=timeout)
-        self._told[group] = connection
+        self._registered_on[group] = connection
 
     def _asked(self, group: str, payload: bytearray) -> None:
         try:
@@ -122,10 +122,10 @@ class Checker:
             action="commit" if verdict is Verdict.COMMIT else "rollback",
             source="check",
         )
-        link = self._links.broker(group)
+        link = self._cluster.broker(group)
         try:
-            patience = RetryingRequest(self._config, "an answer about a transaction")
-            await patience.ask_record(link, Command.HALF_END, end, HalfEnded)
+            retrying = RetryingRequest(self._config, "an answer about a transaction")
+            await retrying.ask_record(link, Command.HALF_END, end, HalfEnded)
         except TernError as error:
             log.warning(
                 "an answer about a transaction came too late or was lost",

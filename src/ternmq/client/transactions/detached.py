@@ -45,7 +45,7 @@ class EndOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRows:
-    """Columns that are safe and seen by nobody."""
+    """Columns that are safe and not yet visible."""
 
     rows: int
     """0 where the name is committed already: then there was nothing to do."""
@@ -91,11 +91,11 @@ class Detached:
             fenced=bool(options.get("fenced", True)),
         )
         self._wanted = options.get("broker_group")
-        self.name = name
-        self.attempt = self._info.attempt
-        self.rows = 0
+        self.name: str = name
+        self.attempt: int = self._info.attempt
+        self.rows: int = 0
         """Staged by this object."""
-        self.broker_group = self._wanted or ""
+        self.broker_group: str = self._wanted or ""
 
     async def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> HalfReceipt:
         """Stage one message; options as for `mq.send`."""

@@ -1,4 +1,4 @@
-"""Half batches on their way: what transactions and detached transactions share.
+"""Sends half batches, for transactions and detached transactions.
 
 Messages with order keys lie where their keys' slots do, as those of `send`; the others on the group
 that the transaction has chosen.
@@ -62,8 +62,8 @@ class HalfTarget(NamedTuple):
 class HalfSender:
     """Stores half batches on one broker group."""
 
-    def __init__(self, links: Cluster, config: ClientConfig, clock: Clock) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, config: ClientConfig, clock: Clock) -> None:
+        self._cluster = cluster
         self.config = config
         self._clock = clock
         self._codec = find_codec(config.codec)
@@ -73,27 +73,29 @@ class HalfSender:
     async def group(self, wanted: str | None) -> str:
         """The broker group that a new transaction lives on."""
         return (
-            await self.known(wanted) if wanted else random.choice(await self._links.some_takers())
+            await self.known(wanted)
+            if wanted
+            else random.choice(await self._cluster.some_writable_groups())
         )
 
     async def known(self, wanted: str) -> str:
         """A broker group that somebody named: refused at once where there is none of this name. One
         that is away is waited for."""
-        links = self._links
-        if wanted not in (*links.masters(), *links.away("realtime")):
-            await links.refresh()
-        known = sorted({*links.masters(), *links.away("realtime")})
+        cluster = self._cluster
+        if wanted not in (*cluster.masters(), *cluster.away("realtime")):
+            await cluster.refresh()
+        known = sorted({*cluster.masters(), *cluster.away("realtime")})
         if known and wanted not in known:
             raise BadRequest(f"there is no broker group {wanted!r}; there are: {', '.join(known)}")
         return wanted
 
     async def group_of(self, name: str) -> str:
         """The broker group where rows are staged under this name, else the first one."""
-        groups = await self._links.some_masters()
+        groups = await self._cluster.some_masters()
         if len(groups) == 1:
             return groups[0]
         find = HalfFind(name=name, limit=1)
-        answers = await FanOut(self._links, {}).ask(Command.HALF_LIST, find, HalfOpens, groups)
+        answers = await FanOut(self._cluster, {}).ask(Command.HALF_LIST, find, HalfOpens, groups)
         there = [group for group, answer in answers.items() if answer.total]
         if len(there) > 1:
             raise BadRequest(
@@ -104,8 +106,8 @@ class HalfSender:
 
     async def ask(self, group: str, command: int, record: Record, answer: type[T]) -> T:
         """Ask until it is answered; only for what may be asked again."""
-        patience = RetryingRequest(self.config, f"{Command(command).name} to {group!r}", heals=True)
-        return await patience.ask_record(self._links.broker(group), command, record, answer)
+        retrying = RetryingRequest(self.config, f"{Command(command).name} to {group!r}", heals=True)
+        return await retrying.ask_record(self._cluster.broker(group), command, record, answer)
 
     def rows(self, bodies: Sequence[Any], options: SendOptions) -> Rows:
         """Check everything before anything is sent."""
@@ -152,7 +154,7 @@ class HalfSender:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(MOVED_S)
-                await self._links.refresh()
+                await self._cluster.refresh()
             parts.append((mine[: len(part)], part))
             done = set(mine[: len(part)])
             left = [at for at in left if at not in done]
@@ -166,7 +168,7 @@ class HalfSender:
 
         def owner(at: int) -> str | None:
             key = keys[at]
-            return target.group if key is None else self._links.slot_owner(target.topic, key)
+            return target.group if key is None else self._cluster.slot_owner(target.topic, key)
 
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.delivery_timeout
@@ -204,8 +206,8 @@ class HalfSender:
             await self._store(target, rows[middle:], receipts)
             return
         self._number += len(rows)
-        patience = RetryingRequest(self.config, f"a half message to {topic!r}")
-        await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
+        retrying = RetryingRequest(self.config, f"a half message to {topic!r}")
+        await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
         receipts.add(stored)
 
     def _encode(self, stored: HalfBatch, rows: Rows, transaction: bytes) -> bytearray:
@@ -241,8 +243,8 @@ class HalfSender:
             transaction=pack_info(info),
         )
         self._number += columns.count
-        patience = RetryingRequest(self.config, f"a half message to {topic!r}")
-        return await patience.ask(self._links.broker(group), Command.HALF, batch, HalfStored)
+        retrying = RetryingRequest(self.config, f"a half message to {topic!r}")
+        return await retrying.ask(self._cluster.broker(group), Command.HALF, batch, HalfStored)
 
 
 class HalfWanted(TypedDict, total=False):

@@ -86,7 +86,7 @@ class Transaction:
         """Every group that may have a part, in order."""
         self._failed = ""
         self.state: TransactionState = "open"
-        self.receipts = HalfReceipts()
+        self.receipts: HalfReceipts = HalfReceipts()
         """One per message, in the order sent; after the commit they know their sequences."""
 
     @property

@@ -1,12 +1,12 @@
-"""Which of several servers gets the next batch: in turn, by chance, or by chance and weight.
+"""Picks the server for the next batch: in turn, at random, or at random by weight.
 
 In turn means: whoever got the fewest batches while there was the same choice, so that calls which
 give several in a row to one server (`Affinity`) leave nobody behind, and one that was away does not
 catch up.
 
-Pure. What has an order key does not come here: its slot says where it goes (`client.ordered`). A
-weight of 0 means that a server gets nothing new, whatever the way of choosing; where all have that,
-weights mean nothing.
+Pure. What has an order key does not come here: its slot says where it goes
+(`producing/ordered_sender.py`). A weight of 0 means that a server gets nothing new, whatever the
+way of choosing; where all have that, weights mean nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from ternmq.wire.messages.order_keys import Home
 
 WEIGHT = 100
 """Of a group that nobody gave another one."""
-STRETCH = 4
+AFFINITY_BATCHES = 4
 """Batches of one call that go to one server before the next has its turn. A round of a broker takes
 all that came meanwhile, so these cost it less than as many calls. Half of what a call has under way
 by default: two servers are at work at any time."""
@@ -47,21 +47,21 @@ class Balancer:
         self._given: dict[tuple[str, ...], dict[str, int]] = {}
         """Batches of each, by those there were to choose from."""
 
-    def stay(self, stretch: Affinity, names: Sequence[str]) -> str | None:
+    def stay(self, affinity: Affinity, names: Sequence[str]) -> str | None:
         """Where a call goes on sending; None: `pick`, the next has its turn."""
-        if stretch.left <= 0 or stretch.name not in names:
+        if affinity.left <= 0 or affinity.name not in names:
             return None
-        stretch.left -= 1
-        self._counts(names)[stretch.name] += 1
-        return stretch.name
+        affinity.left -= 1
+        self._counts(names)[affinity.name] += 1
+        return affinity.name
 
     def pick(
-        self, names: Sequence[str], weights: Mapping[str, int], stretch: Affinity | None = None
+        self, names: Sequence[str], weights: Mapping[str, int], affinity: Affinity | None = None
     ) -> str:
-        """One of `names`, which are not empty; where a stretch begins, if there is one."""
+        """One of `names`, which are not empty; where an affinity begins, if there is one."""
         name = self._next(names) if self._way == "round_robin" else self._drawn(names, weights)
-        if stretch is not None:
-            stretch.name, stretch.left = name, STRETCH - 1
+        if affinity is not None:
+            affinity.name, affinity.left = name, AFFINITY_BATCHES - 1
         return name
 
     def _next(self, names: Sequence[str]) -> str:
@@ -92,8 +92,8 @@ class Balancer:
 def at_home(topic: str, names: Sequence[str], home: Home) -> list[str]:
     """The groups that a topic lives on: those it names, or as many as it wants of those that are
     there, for every client the same ones, and few others when one comes or goes."""
-    if home.groups:
-        return [name for name in names if name in home.groups] or list(home.groups)
+    if home.broker_groups:
+        return [name for name in names if name in home.broker_groups] or list(home.broker_groups)
     ranked = sorted(names, key=lambda name: crc32c(f"{topic}\0{name}".encode()))
     return sorted(ranked[: home.count])
 

@@ -1,11 +1,11 @@
-"""How one server fares, as its client sees it; a failing one is left alone for a growing time.
+"""A circuit breaker for one server: after a failure it gets nothing for a growing time.
 
-    well --failed--> resting --time is over--> on trial --worked--> well
-                        ^                          |
-                        +---------failed-----------+    (twice as long, up to `REST_MAX_S`)
+    closed --failed--> open --time is over--> half-open --worked--> closed
+                        ^                        |
+                        +---------failed---------+    (twice as long, up to `REST_MAX_S`)
 
-On trial means that one request is let through; the others go elsewhere until it is answered, or
-`TRIAL_S` have passed without an answer. Pure: whoever asks says what time it is.
+Half-open means that one request is let through, as a trial; the others go elsewhere until it is
+answered, or `TRIAL_S` have passed without an answer. Pure: the caller says what time it is.
 """
 
 REST_MIN_S = 0.5
@@ -16,16 +16,13 @@ TRIAL_S = 5.0
 class CircuitBreaker:
     """The state of one server."""
 
-    __slots__ = ("_failures", "_rests_until", "_tried_at")
+    __slots__ = ("_rests_until", "_tried_at", "failures")
 
     def __init__(self) -> None:
-        self._failures = 0
+        self.failures = 0
+        """In a row; 0 while it is well."""
         self._rests_until = 0.0
         self._tried_at: float | None = None
-
-    @property
-    def well(self) -> bool:
-        return not self._failures
 
     @property
     def rests_until(self) -> float:
@@ -33,7 +30,7 @@ class CircuitBreaker:
 
     def fit(self, now: float) -> bool:
         """May it be given something now?"""
-        if not self._failures:
+        if not self.failures:
             return True
         if now < self._rests_until:
             return False
@@ -41,19 +38,19 @@ class CircuitBreaker:
 
     def given(self, now: float) -> None:
         """It gets something: the trial, if one is due."""
-        if self._failures and now >= self._rests_until:
+        if self.failures and now >= self._rests_until:
             self._tried_at = now
 
     def failed(self, now: float) -> None:
         """No connection, no answer, or it cannot store. What comes while it rests is old news."""
-        if self._failures and now < self._rests_until:
+        if self.failures and now < self._rests_until:
             return
-        self._failures += 1
-        rest = REST_MIN_S * 2 ** min(self._failures - 1, 16)
+        self.failures += 1
+        rest = REST_MIN_S * 2 ** min(self.failures - 1, 16)
         self._rests_until = now + min(rest, REST_MAX_S)
         self._tried_at = None
 
     def worked(self) -> None:
         """It stored something."""
-        self._failures = 0
+        self.failures = 0
         self._tried_at = None

@@ -5,15 +5,16 @@ Routes come from a meta server and are kept; they are asked for again when a bro
 reached. A broker that is up goes on being used while no meta server answers.
 """
 
-import asyncio
 import os
 import secrets
 import socket
 from typing import Literal
 
-from ternmq.client.transport.link import Link, back_off
+from ternmq.client.transport.attempts import Attempts
+from ternmq.client.transport.link import Link
 from ternmq.core.errors import NotMaster, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.process import VERSION
 from ternmq.core.slots import slot_of
 from ternmq.discovery.routes import RouteCache
 from ternmq.discovery.url import parse_url
@@ -24,7 +25,6 @@ from ternmq.wire.messages.servers import Route
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, T
 
-VERSION = "0.1.0"
 REPEATABLE = frozenset(
     {
         Command.TOPIC_LIST,
@@ -88,21 +88,21 @@ class Cluster:
 
     @property
     def version(self) -> object:
-        """Another object whenever the routes were learnt anew."""
+        """Another object whenever the routes were refreshed."""
         return self._cache.routes
 
     def routes(self) -> list[Route]:
         return self._cache.routes.servers if self._cache.routes is not None else []
 
     async def refresh(self) -> None:
-        """Ask who is there."""
+        """Ask a meta server for the routes."""
         await self._cache.refresh()
 
     def masters(self, kind: Kind = "realtime") -> list[str]:
         """The groups whose master can be asked."""
         return [route.broker_group for route in self._cache.masters(kind)]
 
-    def takers(self, kind: Kind = "realtime") -> list[str]:
+    def writable_groups(self, kind: Kind = "realtime") -> list[str]:
         """The groups for new messages: not those that are being drained, if there are others."""
         masters = self._cache.masters(kind)
         staying = [route.broker_group for route in masters if not route.draining]
@@ -118,11 +118,11 @@ class Cluster:
         return {} if placement is None else placement.weights
 
     def placement(self) -> Placement | None:
-        """Where messages go, as the meta servers told last."""
+        """The placement of slots and weights, as last learnt from a meta server."""
         return self._cache.routes.placement if self._cache.routes is not None else None
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
-        """Which group stores this order key now: None while its slot moves, or nobody is known.
+        """The group that stores this order key; None while its slot moves or none is known.
 
         Before anybody has sent with an order key any group will do: it gives slots their owners.
         """
@@ -145,10 +145,10 @@ class Cluster:
             raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
 
-    async def some_takers(self, kind: Kind = "realtime") -> list[str]:
+    async def some_writable_groups(self, kind: Kind = "realtime") -> list[str]:
         """At least one group for new messages."""
         await self.some_masters(kind)
-        return self.takers(kind)
+        return self.writable_groups(kind)
 
     def broker(self, broker_group: str) -> Link:
         """The link to the master of a broker group."""
@@ -203,23 +203,20 @@ class Cluster:
         return await request(connection, command, record, answer, timeout=self.timeout)
 
     async def ask(self, link: Link, command: int, record: Record, answer: type[T]) -> T:
-        """One control request to a broker. While nobody leads there, or who did leads no longer,
+        """One control request to a broker. While its group has no leader, or has lost it,
         it is tried again, within the time of a request. A connection may have died unnoticed, or
         die now: what may be asked twice is asked again, on a fresh one."""
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self.timeout
-        failures = 0
+        attempts = Attempts(self.timeout)
         while True:
             connection = None
             try:
                 connection = await link.get()
                 return await request(connection, command, record, answer, timeout=self.timeout)
-            except (Unavailable, NotMaster):
+            except (Unavailable, NotMaster) as error:
                 lost = connection is not None and connection.closed and command in REPEATABLE
-                if not (connection is None or lost) or loop.time() > give_up:
+                if not (connection is None or lost):
                     raise
-            failures += 1
-            await asyncio.sleep(back_off(failures))
+                await attempts.failed(error)
 
     async def close(self) -> None:
         for link in [*self._servers.values(), *self._readers.values()]:

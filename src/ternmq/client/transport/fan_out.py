@@ -1,4 +1,4 @@
-"""Questions and orders that go to every broker group, and what to say when one does not answer.
+"""Sends a request to every broker group, and reports those that do not answer.
 
 All groups are asked at once: those on the routes, and those that exist and are away. Who does not
 answer is never left out in silence: either `Unavailable` names them, after all others were asked,
@@ -39,15 +39,15 @@ Missing = dict[str, str]
 class FanOut:
     """The broker groups of a cluster, asked together."""
 
-    def __init__(self, links: Cluster, missing: Missing | None = None) -> None:
-        self._links = links
+    def __init__(self, cluster: Cluster, missing: Missing | None = None) -> None:
+        self._cluster = cluster
         self.missing = missing
 
     async def groups(self) -> list[str]:
         """All that hold messages, by name; also those that cannot be asked at present."""
-        there, away = self._links.masters(), self._links.away("realtime")
+        there, away = self._cluster.masters(), self._cluster.away("realtime")
         if not there and not away:
-            there = await self._links.some_masters()
+            there = await self._cluster.some_masters()
         return sorted({*there, *away})
 
     async def only(self, what: str, broker_group: str = "") -> str:
@@ -67,7 +67,7 @@ class FanOut:
         return groups[0]
 
     async def chosen(self, start: Start, broker_group: str = "") -> list[str]:
-        """Who is asked about a place: a sequence means nothing without its broker group."""
+        """The groups to ask about a start: a sequence means nothing without its broker group."""
         if start.at == "sequence" or broker_group:
             return [await self.only(f"sequence {start.value}", broker_group)]
         return await self.groups()
@@ -92,7 +92,7 @@ class FanOut:
         answer: type[T],
         groups: list[str] | None = None,
     ) -> tuple[dict[str, T], dict[str, TernError]]:
-        """Answers, and who does not know what it is about."""
+        """Answers, and the groups that do not know the topic or consumer group."""
         asked = await self.groups() if groups is None else groups
         found = await asyncio.gather(
             *(self._one(group, command, record, answer) for group in asked)
@@ -100,15 +100,15 @@ class FanOut:
         answers: dict[str, T] = {}
         absent: dict[str, TernError] = {}
         silent: Missing = {}
-        for group, said in zip(asked, found, strict=True):
-            if isinstance(said, GroupNotFound | TopicNotFound):
-                absent[group] = said
-            elif isinstance(said, Unavailable):
-                silent[group] = said.message
-            elif isinstance(said, TernError):
-                raise said
+        for group, reply in zip(asked, found, strict=True):
+            if isinstance(reply, GroupNotFound | TopicNotFound):
+                absent[group] = reply
+            elif isinstance(reply, Unavailable):
+                silent[group] = reply.message
+            elif isinstance(reply, TernError):
+                raise reply
             else:
-                answers[group] = said
+                answers[group] = reply
         self.lack(silent, done=sorted(answers), order=command in ORDERS)
         return answers, absent
 
@@ -120,15 +120,15 @@ class FanOut:
         nowhere: TernError | None = None
         silent: Missing = {}
         for group in await self.groups():
-            said = await self._one(group, command, record, answer)
-            if isinstance(said, Unavailable):
-                silent[group] = said.message
-            elif isinstance(said, elsewhere):
-                nowhere = said
-            elif isinstance(said, TernError):
-                raise said
+            reply = await self._one(group, command, record, answer)
+            if isinstance(reply, Unavailable):
+                silent[group] = reply.message
+            elif isinstance(reply, elsewhere):
+                nowhere = reply
+            elif isinstance(reply, TernError):
+                raise reply
             else:
-                return said
+                return reply
         if silent:
             raise not_answered(silent, [])
         assert nowhere is not None
@@ -149,18 +149,18 @@ class FanOut:
         try:
             if self._is_away(group):
                 await self._back(group)
-            return await self._links.ask(self._links.broker(group), command, record, answer)
+            return await self._cluster.ask(self._cluster.broker(group), command, record, answer)
         except TernError as error:
             return error
 
     def _is_away(self, group: str) -> bool:
-        return group not in self._links.masters() and group in self._links.away("realtime")
+        return group not in self._cluster.masters() and group in self._cluster.away("realtime")
 
     async def _back(self, group: str) -> None:
         """Another member may be about to lead: wait for as long as a request may take, unless the
         caller can do without."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + (self._links.timeout if self.missing is None else 0)
+        give_up = loop.time() + (self._cluster.timeout if self.missing is None else 0)
         while self._is_away(group):
             if loop.time() >= give_up:
                 raise Unavailable(AWAY)
@@ -168,11 +168,13 @@ class FanOut:
 
 
 def not_answered(silent: Missing, done: list[str], *, order: bool = False) -> Unavailable:
-    said = "; ".join(f"broker group {group!r}: {why}" for group, why in sorted(silent.items()))
+    silent_groups = "; ".join(
+        f"broker group {group!r}: {why}" for group, why in sorted(silent.items())
+    )
     rest = f" (there: {', '.join(done)})" if done else ""
     if order and done:
         rest = f"; it is done on {', '.join(done)} only: repeat it when all are there"
-    return Unavailable(f"no answer of {said}{rest}", missing=sorted(silent))
+    return Unavailable(f"no answer of {silent_groups}{rest}", missing=sorted(silent))
 
 
 def named(group: str, record: S) -> S:

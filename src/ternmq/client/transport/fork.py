@@ -1,4 +1,4 @@
-"""Which life of the process this is: a number that a fork raises in the child.
+"""The life of this process: a number that is one higher in a forked child.
 
 Clients remember the number they were made under and compare it at every entry point (an int
 compare, no system call). In a child the inherited sockets belong to the parent: they are closed

@@ -42,7 +42,7 @@ class Link:
         timeout: float,
         check: Callable[[Connection], TernError | None] = lambda connection: None,
     ) -> None:
-        """`check` says what is wrong with who answers there."""
+        """`check` returns what is wrong with the server that answers, if anything."""
         self._check = check
         self._find = find
         self._hello = hello
@@ -59,7 +59,7 @@ class Link:
         """Called when the connection is lost; requests under way fail right after."""
         self.notices: list[Callable[[Notice], None]] = []
         """Called when the server says something unasked."""
-        self.ebbing = False
+        self.stopping = False
         """The server said that it is about to stop; over when it is back."""
 
     @property
@@ -98,7 +98,7 @@ class Link:
         connection.on_lost = self._lost
         connection.on_push = self._pushed
         self.connection = connection
-        self.ebbing = False
+        self.stopping = False
         self._failures = 0
         # A server that accepts and drops at once must not be called in a tight loop.
         self._open_after = loop.time() + back_off(0)
@@ -117,7 +117,7 @@ class Link:
         elif frame.command == Command.NOTICE:
             with suppress(ProtocolError):
                 notice = unpack(frame.payload, Notice)
-                self.ebbing = self.ebbing or notice.kind == "stopping"
+                self.stopping = self.stopping or notice.kind == "stopping"
                 for hear in list(self.notices):
                     hear(notice)
 

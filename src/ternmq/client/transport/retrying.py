@@ -1,4 +1,4 @@
-"""One request that may safely be repeated, sent to one broker group until it is answered.
+"""Repeats one request to one broker group until it is answered.
 
 For commands that the broker recognises when they come again (by ids, by a transaction's name). A
 lost connection or silence means: the same bytes again. A refusal for now (full disk, a limit, an

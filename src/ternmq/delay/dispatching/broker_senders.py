@@ -1,16 +1,15 @@
-"""The broker groups that messages are dispatched to: one line each, which never waits for another.
+"""Sends dispatched batches to the broker groups: one sender each, which never waits for another.
 
-A batch in a line has a synced intent for this very group, so it stays in the line until the group
-answers, for days if need be, always with the same producer and numbers, so that a repeat is
-recognised:
+A batch has a synced intent for one broker group, so its sender keeps it until that group answers,
+for days if need be, always with the same producer and numbers, so that a repeat is recognised:
 
-1. No answer, connection lost: sent again, with back-off. The line takes nothing new meanwhile.
+1. No answer, connection lost: sent again, with back-off. The sender takes nothing new meanwhile.
 2. Refused for now or for good, on the first try: certainly not stored, because a broker looks first
-   whether it has the batch. The rows are released and may go to another group; the line rests if it
-   is the group that cannot (full disk), the topic rests otherwise. After a try that got no answer
-   a refusal proves nothing, since that try may still be on its way: sent again.
-3. A line never runs so far ahead of its oldest batch that the broker could forget that one. Where
-   only a refused repeat is so old, the line goes on under a new producer number.
+   whether it has the batch. The rows are released and may go to another group. If the group itself
+   cannot store (full disk), its sender pauses; otherwise the topic does. After a try that got no
+   answer a refusal proves nothing, since that try may still be on its way: sent again.
+3. A sender never runs so far ahead of its oldest batch that the broker could forget that one. Where
+   only a refused repeat is so old, the sender goes on under a new producer number.
 """
 
 import asyncio
@@ -47,40 +46,42 @@ log = get_logger()
 
 ANSWER_WITHIN_S = 10.0
 AHEAD_MAX = 256  # Batches sent beyond the oldest unanswered one; a broker remembers the last 512.
-UNDER_WAY_SIZE = 32 * MIB  # Unanswered bytes of one line; old intents may be more.
+UNDER_WAY_SIZE = 32 * MIB  # Unanswered bytes of one sender; old intents may be more.
 REFRESH_S = 5.0
-REST_MAX_S = 5.0
+PAUSE_MAX_S = 5.0
 OF_THE_GROUP = (BufferFull, DiskFailed, DiskFull, Fenced, NotMaster, ReadOnly)
 """Refusals that another group may not have."""
 
-Told = Callable[[int, Decision, TernError | None], None]
-"""(hour, intent, why not): the broker has it, or it certainly has not."""
+OnEnd = Callable[[int, Decision, TernError | None], None]
+"""(hour, intent, why not): the broker has the rows, or it certainly has not."""
 
 
 @dataclass(slots=True)
 class _DispatchBatch:
+    """A batch that is not answered yet."""
+
     hour: int
     intent: Decision
     batch: bytearray
     serial: int
-    told: Told
+    on_end: OnEnd
     tries: int = 0
     refused: bool = False
     """The group answers, and does not want it; an earlier try got no answer."""
 
 
 class BrokerSender:
-    """What goes to one broker group."""
+    """Sends to one broker group."""
 
-    def __init__(self, group: str, links: Cluster, clock: Clock) -> None:
+    def __init__(self, group: str, cluster: Cluster, clock: Clock) -> None:
         self.group = group
-        self._link = links.broker(group)
+        self._link = cluster.broker(group)
         self._clock = clock
         self.producer = self._new_producer()
         self.next_sequence = 0
         self.healthy = False
         self._refusals = 0
-        self._rests_until = 0.0
+        self._paused_until = 0.0
         self._serial = 0
         self._open: dict[int, _DispatchBatch] = {}
         self._size = 0
@@ -92,7 +93,7 @@ class BrokerSender:
 
     @property
     def has_room(self) -> bool:
-        well = self.healthy and self._clock.monotonic() >= self._rests_until
+        well = self.healthy and self._clock.monotonic() >= self._paused_until
         return well and self._ahead() < AHEAD_MAX and self._size < UNDER_WAY_SIZE
 
     def _ahead(self) -> int:
@@ -117,25 +118,25 @@ class BrokerSender:
         self.next_sequence += count
         return first
 
-    def send(self, hour: int, intent: Decision, batch: bytearray, told: Told) -> None:
+    def send(self, hour: int, intent: Decision, batch: bytearray, on_end: OnEnd) -> None:
         """Send until answered."""
-        parcel = _DispatchBatch(hour, intent, batch, self._serial, told)
+        sent = _DispatchBatch(hour, intent, batch, self._serial, on_end)
         self._serial += 1
-        self._open[parcel.serial] = parcel
+        self._open[sent.serial] = sent
         self._size += len(batch)
-        task = asyncio.get_running_loop().create_task(self._deliver(parcel), name="tern-dispatch")
+        task = asyncio.get_running_loop().create_task(self._deliver(sent), name="tern-dispatch")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, parcel: _DispatchBatch) -> None:
+    async def _deliver(self, sent: _DispatchBatch) -> None:
         error: TernError | None = None
         while True:
             try:
-                await self._try(parcel)
+                await self._try(sent)
                 break
             except Unavailable as lost:
-                parcel.tries += 1
-                parcel.refused = False
+                sent.tries += 1
+                sent.refused = False
                 if self.healthy:
                     log.warning(
                         "a broker group does not answer", group=self.group, reason=lost.message
@@ -146,26 +147,26 @@ class BrokerSender:
             except Closed:
                 return  # This server stops; the intent stays open.
             except TernError as refused:
-                parcel.tries += 1
-                sure = parcel.tries == 1 and not isinstance(refused, SequenceTooOld)
+                sent.tries += 1
+                sure = sent.tries == 1 and not isinstance(refused, SequenceTooOld)
                 if sure or isinstance(refused, Moved):  # Nothing of such slots is stored there.
                     error = refused
-                    self._rest(refused)
+                    self._pause(refused)
                     break
-                parcel.refused = True
+                sent.refused = True
                 log.warning(
                     "a broker group refuses a repeat", group=self.group, reason=refused.message
                 )
-            await asyncio.sleep(back_off(parcel.tries))
-        del self._open[parcel.serial]
-        self._size -= len(parcel.batch)
-        parcel.told(parcel.hour, parcel.intent, error)
+            await asyncio.sleep(back_off(sent.tries))
+        del self._open[sent.serial]
+        self._size -= len(sent.batch)
+        sent.on_end(sent.hour, sent.intent, error)
 
-    async def _try(self, parcel: _DispatchBatch) -> None:
+    async def _try(self, sent: _DispatchBatch) -> None:
         connection = await self._link.get()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                await connection.call(Command.PUBLISH, parcel.batch)
+                await connection.call(Command.PUBLISH, sent.batch)
         except TimeoutError:
             raise Unavailable(f"no answer within {ANSWER_WITHIN_S:g} s") from None
         except RuntimeError as closed:
@@ -177,15 +178,15 @@ class BrokerSender:
         self.healthy = True
         self._refusals = 0
 
-    def _rest(self, refused: TernError) -> None:
+    def _pause(self, refused: TernError) -> None:
         """A group that cannot store now is left alone for a moment."""
         if isinstance(refused, OF_THE_GROUP):
-            wait = min(REST_MAX_S, 0.5 * 2 ** min(self._refusals, 10))
+            wait = min(PAUSE_MAX_S, 0.5 * 2 ** min(self._refusals, 10))
             self._refusals += 1
-            self._rests_until = self._clock.monotonic() + wait
+            self._paused_until = self._clock.monotonic() + wait
 
     async def probe(self) -> None:
-        """Is it there? Asked of lines that have nothing under way."""
+        """Ask whether the group is there; for a sender that got no answer last."""
         try:
             await self._link.get()
             self.healthy = True
@@ -200,64 +201,68 @@ class BrokerSender:
 
 
 class BrokerSenders:
-    """All lines; new groups are found, lost ones kept while something is under way to them."""
+    """One sender for each broker group; that of a group which is away keeps what it has to send."""
 
     def __init__(self, url: str, *, clock: Clock, timeout: float = 5.0) -> None:
-        self._links = Cluster(url, app=DISPATCHER, timeout=timeout)
+        self._cluster = Cluster(url, app=DISPATCHER, timeout=timeout)
         self._clock = clock
-        self._lines: dict[str, BrokerSender] = {}
+        self._senders: dict[str, BrokerSender] = {}
         self._turn = 0
         self.changed = asyncio.Event()
 
-    def line(self, group: str) -> BrokerSender:
-        """The line of a group, also of one that is away."""
-        if group not in self._lines:
-            self._lines[group] = BrokerSender(group, self._links, self._clock)
-        return self._lines[group]
+    def to(self, group: str) -> BrokerSender:
+        """The sender of a group, also of one that is away."""
+        if group not in self._senders:
+            self._senders[group] = BrokerSender(group, self._cluster, self._clock)
+        return self._senders[group]
 
     def slot_owner(self, topic: str, order_key: str) -> str | None:
         """Which group stores this order key now; None while its slot moves."""
-        return self._links.slot_owner(topic, order_key)
+        return self._cluster.slot_owner(topic, order_key)
 
     def takes(self, group: str | None) -> bool:
         """Does this group take messages now?"""
-        known = None if group is None else self._lines.get(group)
-        return known is not None and known.has_room and group in self._links.masters()
+        known = None if group is None else self._senders.get(group)
+        return known is not None and known.has_room and group in self._cluster.masters()
 
     @property
     def assigned(self) -> bool:
         """Are order keys tied to groups, and are there several?"""
-        placement = self._links.placement()
+        placement = self._cluster.placement()
         return placement is not None and len(set(placement.owners)) > 1
 
     def pick(self, wanted: str | None = None) -> BrokerSender | None:
         """A group that takes messages now, in turn or the one wanted; None while there is none."""
-        takers = {*self._links.takers(), wanted}
-        able = [line for line in self._lines.values() if line.has_room and line.group in takers]
+        writable = {*self._cluster.writable_groups(), wanted}
+        able = [
+            sender
+            for sender in self._senders.values()
+            if sender.has_room and sender.group in writable
+        ]
         if not able:
             return None
-        for line in able:
-            if line.group == wanted:
-                return line
+        for sender in able:
+            if sender.group == wanted:
+                return sender
         self._turn += 1
         return able[self._turn % len(able)]
 
     async def run(self) -> None:
-        """Ask for routes and look after lines that are not well."""
+        """Ask for routes and look after senders whose group does not answer."""
         while True:
             try:
-                await self._links.refresh()
+                await self._cluster.refresh()
             except TernError as error:
                 log.debug("routes are not refreshed", reason=error.message)
-            for group in self._links.masters():
-                self.line(group)
-            idle = [line for line in self._lines.values() if not line.healthy]
-            await asyncio.gather(*(line.probe() for line in idle))
+            for group in self._cluster.masters():
+                self.to(group)
+            idle = [sender for sender in self._senders.values() if not sender.healthy]
+            await asyncio.gather(*(sender.probe() for sender in idle))
             self.changed.set()
-            well = bool(self._lines) and all(line.healthy for line in self._lines.values())
+            well = bool(self._senders) and all(sender.healthy for sender in self._senders.values())
             await asyncio.sleep(REFRESH_S if well else 0.2)
 
     async def close(self) -> None:
-        for line in self._lines.values():
-            await line.stop()
-        await self._links.close()
+        for sender in self._senders.values():
+            await sender.stop()
+        await self._cluster.close()

@@ -1,4 +1,4 @@
-"""From rows that are due to the batch that goes to a broker; blocks, runs on a worker thread.
+"""Builds the batch that goes to a broker from rows that are due. Blocks, on a worker thread.
 
 Rows of one record are one piece of work for numpy, whatever their order. A batch ends where its
 bodies reach `BODIES_SIZE`, so that it fits a frame; what is left over waits for the next one. Rows
@@ -20,7 +20,7 @@ from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
-from ternmq.delay.timing.engine import RowPlace
+from ternmq.delay.timing.work import RowPlace
 from ternmq.wire.messages.hello import DISPATCHER
 
 log = get_logger()
@@ -43,7 +43,7 @@ class Collected(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Which group a batch is for, and who has which order key; see `Links.slot_owner`."""
+    """Which group a batch is for, and which group has which order key; see `Cluster.slot_owner`."""
 
     group: str
     owner: Callable[[str, str], str | None]

@@ -68,7 +68,9 @@ class _JournalTarget(ListTarget[_Waiting]):
     def write(self, staged: list[_Waiting], offer: Offer) -> Written:
         journal = self._journal
         group = journal.stage(
-            [each.item for each in staged], scheduled=self._engine.store.scheduled_to, sync=False
+            [each.item for each in staged],
+            scheduled=self._engine.store.derivation.scheduled_to,
+            sync=False,
         )
         offer(Offered(group.plan, group.sync))
         try:

@@ -1,10 +1,11 @@
-"""Workers that bring due rows to brokers: collect, decide by a synced intent, send.
+"""The workers that dispatch due rows: collect a batch, sync the intent, send it to a broker.
 
 A worker takes rows of one fragment, makes a batch of them (on a thread), has the intent synced, and
-hands the batch to a broker group's line, which sends it until answered; the worker goes on at once.
-While no group takes messages no intents are made, so the rows stay free for whichever group comes
-back first. Intents of an earlier life go first, each to its own group only. A refusal releases the
-rows at once, and their topic rests (`parked`), unless it is the group that cannot.
+hands the batch to the sender of a broker group, which sends it until answered; the worker goes on
+at once. While no group takes messages no intents are made, so the rows stay free for the group that
+comes back first. Intents of an earlier life go first, each to its own group only. A refusal
+releases the rows at once, and their topic is paused (`paused_topics`), unless it is the group that
+cannot store.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, 
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.formats.decision import Decision, DecisionKind
-from ternmq.delay.timing.engine import Engine, Work
+from ternmq.delay.timing.engine import Engine
+from ternmq.delay.timing.work import Work
 from ternmq.metrics.histogram import LATENESS_BOUNDS_S, Histogram
 
 log = get_logger()
@@ -34,14 +36,14 @@ class Dispatcher:
         self,
         engine: Engine,
         decisions: Decisions,
-        brokers: BrokerSenders,
+        senders: BrokerSenders,
         *,
         clock: Clock,
         workers: int,
     ) -> None:
         self._engine = engine
         self._decisions = decisions
-        self._brokers = brokers
+        self._senders = senders
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="tern-delay-worker")
@@ -60,16 +62,16 @@ class Dispatcher:
     async def run(self) -> None:
         """One worker."""
         while True:
-            line = self._brokers.pick(self._wanted)
-            if self._engine.unresolved:
-                await self._repeat(*self._engine.unresolved.pop())
+            sender = self._senders.pick(self._wanted)
+            if self._engine.near.unresolved:
+                await self._repeat(*self._engine.near.unresolved.pop())
                 continue
-            work = self._engine.next_work(self._clock.now_ms()) if line is not None else None
-            if work is None or line is None:
+            work = self._engine.next_work(self._clock.now_ms()) if sender is not None else None
+            if work is None or sender is None:
                 await self._wait()
                 continue
             try:
-                await self._dispatch(work, line)
+                await self._dispatch(work, sender)
             finally:
                 self._engine.ready.done(work.fragment)
                 self._work.set()
@@ -82,23 +84,23 @@ class Dispatcher:
         except TimeoutError:
             pass
 
-    async def _dispatch(self, work: Work, line: BrokerSender) -> None:
+    async def _dispatch(self, work: Work, sender: BrokerSender) -> None:
         engine = self._engine
-        producer, first = line.producer, line.numbers(len(work.rows))
-        destination = Destination(line.group, self._brokers.slot_owner)
+        producer, first = sender.producer, sender.numbers(len(work.rows))
+        destination = Destination(sender.group, self._senders.slot_owner)
         gather = partial(
             collect,
             engine.store,
             engine.places(work.hour, work.rows),
             producer,
             first,
-            destination=destination if self._brokers.assigned else None,
+            destination=destination if self._senders.assigned else None,
         )
         found = await self._loop.run_in_executor(self._pool, gather)
         self._wanted = found.wanted
         if len(found.elsewhere):
-            # Next in line for the group they want, if it takes anything; else with the next tick.
-            ready = self._brokers.takes(found.wanted)
+            # The next ones for the group they want, if it takes anything; else with the next tick.
+            ready = self._senders.takes(found.wanted)
             now_ms = self._clock.now_ms()
             put_back = engine.leave if ready else partial(engine.give_back, now_ms=now_ms)
             put_back(work, found.elsewhere)
@@ -115,18 +117,18 @@ class Dispatcher:
             rows=found.rows,
             producer=(producer.start_ms, producer.random),
             first_sequence=first,
-            group=line.group,
+            group=sender.group,
         )
         error = await self._decisions.put(work.hour, intent)
         if error is None:
-            line.send(work.hour, intent, found.batch, partial(self._told, due_ms=work.due_ms))
+            sender.send(work.hour, intent, found.batch, partial(self._ended, due_ms=work.due_ms))
         elif engine.store.failed is None:
             log.warning("an intent could not be written", reason=error.message)
             engine.give_back(work, found.rows, self._clock.now_ms())
             await asyncio.sleep(WAIT_S)
 
     async def _repeat(self, hour: int, intent: Decision) -> None:
-        """An intent of which nobody knows how it ended: again, to the same group."""
+        """Send an intent of an earlier life again, to the same group: how it ended is not known."""
         engine = self._engine
         if not engine.is_open(hour, intent):
             return
@@ -144,9 +146,9 @@ class Dispatcher:
         if found.batch is None or len(found.rows) != len(intent.rows):
             log.error("an open intent cannot be repeated: its rows are damaged", hour=hour)
             return
-        self._brokers.line(intent.group).send(hour, intent, found.batch, self._told)
+        self._senders.to(intent.group).send(hour, intent, found.batch, self._ended)
 
-    def _told(
+    def _ended(
         self, hour: int, intent: Decision, error: TernError | None, due_ms: int | None = None
     ) -> None:
         now_ms = self._clock.now_ms()
@@ -154,7 +156,7 @@ class Dispatcher:
             if due_ms is not None:  # Not known of an earlier life's.
                 self.lateness.observe(max(0, now_ms - due_ms) / 1000, len(intent.rows))
             self.dispatched += len(intent.rows)
-            self._engine.parked.taken(intent.topic_id)
+            self._engine.paused.taken(intent.topic_id)
             done = Decision(kind=DecisionKind.DONE, at_ms=now_ms, value=intent.offset)
             self._note(hour, done)
         else:
@@ -165,7 +167,7 @@ class Dispatcher:
                 reason=error.message,
             )
             if not isinstance(error, (*OF_THE_GROUP, Moved)):
-                self._engine.parked.refused(intent.topic_id, self._clock.monotonic())
+                self._engine.paused.refused(intent.topic_id, self._clock.monotonic())
             self._note(
                 hour, Decision(kind=DecisionKind.RELEASED, at_ms=now_ms, value=intent.offset)
             )
@@ -174,8 +176,8 @@ class Dispatcher:
     def _note(self, hour: int, decision: Decision) -> None:
         """Write how an intent ended; on a full disk again, until there is room."""
 
-        def written(told: "asyncio.Future[TernError | None]") -> None:
-            error = None if told.cancelled() else told.result()
+        def written(result: "asyncio.Future[TernError | None]") -> None:
+            error = None if result.cancelled() else result.result()
             if error is not None and self._engine.store.failed is None and not self._closed:
                 log.warning("an end could not be written; trying again", reason=error.message)
                 self._loop.call_later(WAIT_S, self._note, hour, decision)

@@ -1,4 +1,4 @@
-"""The delay server's checkpoint: how far each file was on disk, and what has left for good.
+"""The checkpoint of a delay server: how far each file was on disk, and which hours are gone.
 
     at  size  field
      0     4  magic     b"DCKP"

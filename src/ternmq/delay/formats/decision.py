@@ -1,4 +1,4 @@
-"""The bytes of a dispatch log: what was decided about the rows of one hour, from the journal.
+"""The bytes of one decision about rows of an hour, as a dispatch log holds it.
 
 A row is named by its number in the hour's schedule log (0, 1, 2 ...). Little-endian.
 
@@ -49,9 +49,9 @@ from enum import IntEnum
 import numpy as np
 from crc32c import crc32c
 
+from ternmq.batch.layout import Buffer
 from ternmq.core.errors import Corrupt
 from ternmq.core.units import MIB, align8
-from ternmq.storage.files.disk import Buffer
 
 MAGIC = b"DISP"
 HEADER = struct.Struct("<4sIIBBHQQqQQQQqII")
@@ -143,7 +143,7 @@ def decode(data: Buffer) -> Decision:
 
 
 class DispatchFormat:
-    """How recovery recognises these records: `storage.recovery.Format`."""
+    """How recovery recognises these records: `storage.log.recovery.LogFormat`."""
 
     magic = MAGIC
 

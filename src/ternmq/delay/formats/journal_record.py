@@ -1,6 +1,6 @@
-"""The bytes of the decisions journal: every decision, with the hour that it is about.
+"""The bytes of the decisions journal: every decision, with the hour it is about.
 
-A record is a frame around the record that its hour's dispatch log gets (`dispatch_log`), which has
+A record is a frame around the record that its hour's dispatch log gets (`decision`), which has
 its place in that file already. Little-endian.
 
     at  size  field
@@ -77,7 +77,7 @@ def parse(data: memoryview) -> Noted:
 
 
 class JournalFormat:
-    """How recovery and a replica recognise these records: `storage.receiving.StreamFormat`."""
+    """How recovery and a replica recognise these records: a `StreamFormat` of storage."""
 
     magic = MAGIC
     header_size = HEADER.size

@@ -55,7 +55,7 @@ class DelayPaths:
         return (self.base, self.base / "schedule", self.base / "dispatch")
 
     def for_recovery(self) -> StoragePaths:
-        """What `storage.recovery` wants to know: where to put bytes that cannot be read."""
+        """What `storage.log.recovery` wants to know: where to put bytes that cannot be read."""
         return StoragePaths(self.directory)
 
 

@@ -1,4 +1,4 @@
-"""What became of each row of one hour: the states, the open intents, the new times. Pure memory.
+"""The state of each row of one hour, its open intents and changed due times. Pure memory.
 
     pending --intent synced--> intended --broker has it--> dispatched
        ^  \\--cancel synced--> cancelled

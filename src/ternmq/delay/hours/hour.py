@@ -1,4 +1,4 @@
-"""Every hour that has messages, loaded or not. Plain memory: some hundred bytes an hour.
+"""One hour that has messages, loaded or not: its counts and marks. Pure memory.
 
 An hour is known by the UTC millisecond it starts at. Loaded, it also has its `HourIndex` (where
 rows lie) and `DecisionBook` (what became of them). `next_due` is never later than the first row
@@ -93,8 +93,8 @@ class Hour:
         return self.last_known
 
     def take_book(self, book: DecisionBook) -> None:
-        """What the start found, or a replica that comes to lead. With open intents it is kept: it
-        is wanted at once."""
+        """Count by the book that a start read, or a replica that comes to lead. A book with open
+        intents stays in memory: it is wanted at once."""
         self.take_counts(book)
         self.next_due = min([self.next_due, *(due for due, _ in book.moves.values())])
         self.book = book if book.intents else None

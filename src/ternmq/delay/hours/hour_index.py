@@ -1,4 +1,4 @@
-"""Where the rows of a loaded hour lie in its schedule log, and which row has which id. Pure memory.
+"""Finds rows of a loaded hour in its schedule log, by number and by message id. Pure memory.
 
 Per record (a batch): offset, first row, topic, producer and first message number, in packed arrays;
 28 bytes. Per row nothing, except for rows whose ids do not follow from their batch (merged ones):

@@ -1,4 +1,4 @@
-"""Taking delayed messages from a producer: check, recognise repeats, store, answer when safe.
+"""PUBLISH of delayed messages: check, recognise repeats, store, answer when safe.
 
 Refused for good: a batch without due times, one due too far ahead, one too large to be sent on with
 what dispatching adds to it. A repeat is answered with the first one's receipt; a repeat of a batch
@@ -6,7 +6,6 @@ on its way to the disk waits for it. Due times in the past are fine: such rows g
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
 from operator import attrgetter
 
@@ -33,6 +32,7 @@ from ternmq.discovery.directory import TopicDirectory
 from ternmq.replication.commit_gate import Alone, CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
+from ternmq.rpc.address import packed_ip
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append
 from ternmq.wire.frame import Frame
@@ -104,7 +104,7 @@ class Acceptor:
     def _check(self, batch: bytearray | memoryview, incoming: Incoming) -> None:
         failed = self._store.failed
         if failed is not None:
-            raise type(failed)(failed.message)
+            raise failed.copy()
         if not incoming.delayed:
             raise BadRequest("these messages have no due time; send them to a broker")
         if len(batch) > SIZE_MAX:
@@ -168,9 +168,9 @@ class Acceptor:
             topic_id=topic.id,
             count=incoming.row_count,
             received_at_ms=self._now_ms(),
-            client_ip=_packed_ip(peer.address[0]),
+            client_ip=packed_ip(peer.address[0]),
             client_port=peer.address[1],
-            server_ip=_packed_ip(peer.server_address[0]),
+            server_ip=packed_ip(peer.server_address[0]),
             server_port=peer.server_address[1],
             producer=incoming.producer,
             first_sequence=incoming.first_sequence,
@@ -258,12 +258,3 @@ def _check_topic(
                 f"a body of {largest} bytes; topic {topic.name!r} takes at most "
                 f"{settings.body_size_max}"
             )
-
-
-def _packed_ip(host: str) -> bytes:
-    """16 bytes: IPv6, or IPv4 mapped into it; zeros for anything else."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return bytes(16)
-    return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed

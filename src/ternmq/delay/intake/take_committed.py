@@ -1,4 +1,4 @@
-"""Takes the delayed messages of committed transactions from the brokers, each exactly once.
+"""Takes delayed messages of committed transactions from the brokers, each exactly once.
 
 A transaction with delayed rows (the Spark sink's) stages them on its broker like any others, in the
 topic `%later.NAME` of the delay server that it chose. Its commit makes them visible there, together
@@ -7,8 +7,8 @@ as if they had been sent to it. How far it is stands in its own message log: a t
 group is a producer whose numbers are the topic's sequences, so that a batch and the position behind
 it become safe in one write. One batch is under way at a time, so there is never a gap below it.
 
-What it reads on from tells the broker what may go (`broker.read`). Never asks whether a row is due
-too far ahead, or whether its topic still takes it: that was asked when it was staged.
+What it reads on from tells the broker what may go (`broker.delivery.read`). Never asks whether a
+row is due too far ahead, or whether its topic still takes it: that was asked when it was staged.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ SIZE_FINE = BATCH_SIZE_MAX - 64 * KIB
 
 
 def producer_of(topic_id: int, broker_group: str) -> ProducerId:
-    """Who a topic on a broker group is in the message log; never forgotten for its silence."""
+    """The producer that stands for a topic on a broker group in the message log; never expires."""
     digest = hashlib.blake2b(f"{topic_id} {broker_group}".encode(), digest_size=16).digest()
     start = int.from_bytes(digest[:8], "big") & (2 ** (START_BITS - 1) - 1)
     random = int.from_bytes(digest[8:], "big") & (2**RANDOM_BITS - 1)
@@ -59,13 +59,13 @@ class CommittedTaker:
         self,
         name: str,
         *,
-        links: Cluster,
+        cluster: Cluster,
         directory: TopicDirectory,
         acceptor: Acceptor,
         store: DelayStore,
     ) -> None:
         self._topic = later_topic(name)
-        self._links = links
+        self._cluster = cluster
         self._directory = directory
         self._acceptor = acceptor
         self._store = store
@@ -88,7 +88,7 @@ class CommittedTaker:
                 await asyncio.wait(following.values())
 
     async def close(self) -> None:
-        await self._links.close()
+        await self._cluster.close()
 
     def position(self, producer: ProducerId) -> int:
         """The first sequence that is not safe here."""
@@ -99,7 +99,7 @@ class CommittedTaker:
         if self._directory.topic(self._topic) is None:
             return []
         try:
-            return await self._links.some_masters()
+            return await self._cluster.some_masters()
         except TernError as error:
             log.debug("routes are not refreshed", reason=error.message)
             return []
@@ -127,13 +127,13 @@ class CommittedTaker:
     async def _take_all(self, topic: Topic, group: str) -> None:
         """Until the topic is another one, or something fails."""
         producer = producer_of(topic.id, group)
-        pieces = RangeReader(self._links.broker(group), topic.name, wait_ms=WAIT_MS)
+        reader = RangeReader(self._cluster.broker(group), topic.name, wait_ms=WAIT_MS)
         at = self.position(producer)
         while self._directory.topic(self._topic) == topic:
-            piece = await pieces.read(at, ENDLESS)
-            for envelope in piece.envelopes:
+            page = await reader.read(at, ENDLESS)
+            for envelope in page.envelopes:
                 await self._take(envelope, producer)
-            at = max(at, piece.following)
+            at = max(at, page.following)
 
     async def _take(self, envelope: Envelope, producer: ProducerId) -> None:
         view = envelope.batch

@@ -1,4 +1,4 @@
-"""Cancel, reschedule, fire now: what is answered is true and durable.
+"""DELAY_CHANGE: cancel, reschedule, fire now. An answer is true and durable.
 
 The synced intent decides. While one is being written about the row, the answer waits for it: after
 it the row is ALREADY DISPATCHED, else it is still ours. Who was told so is not told otherwise if
@@ -38,7 +38,7 @@ class Changes:
     def __init__(
         self,
         engine: Engine,
-        loader: Scheduler,
+        scheduler: Scheduler,
         decisions: Decisions,
         finder: DelayFinder,
         *,
@@ -46,7 +46,7 @@ class Changes:
         max_days: int,
     ) -> None:
         self._engine = engine
-        self._loader = loader
+        self._scheduler = scheduler
         self._decisions = decisions
         self._finder = finder
         self._clock = clock
@@ -88,7 +88,7 @@ class Changes:
         """None: its hour was cleaned up in this moment."""
         hour, row = found
         try:
-            if not await self._loader.load(hour):
+            if not await self._scheduler.load(hour):
                 return None
             book = hour.book
             assert book is not None
@@ -104,7 +104,7 @@ class Changes:
                 book.promised.add(row.row)
             return DelayChanged(result=result, due_at_ms=due_ms)
         finally:
-            self._loader.let_go(hour)
+            self._scheduler.let_go(hour)
 
     async def _write(
         self, hour: Hour, book: DecisionBook, row: ListedRow, request: DelayChange, due_ms: int
@@ -122,5 +122,5 @@ class Changes:
         if error is not None:
             if self._engine.store.failed is None:
                 self._engine.undecided(hour, rows, book.due_of(row.row, row.due_ms))
-            raise type(error)(error.message, **error.details)
+            raise error.copy()
         return DelayChanged(result=_DONE[request.action], due_at_ms=due_ms)

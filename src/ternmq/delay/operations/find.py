@@ -1,4 +1,4 @@
-"""Questions about delayed messages: where is this id, what is pending, how much, does it add up.
+"""DELAY_FIND, DELAY_COUNT, DELAY_LEDGER: finds messages by id, lists and counts them.
 
 Everything that was safe when the question came is in the answer. A hint where a row lies is looked
 at first; a wrong one costs time and never changes the answer. Pages of a listing go hour by hour,
@@ -51,9 +51,9 @@ class FoundRow(NamedTuple):
 class DelayFinder:
     """Looks, never changes."""
 
-    def __init__(self, engine: Engine, loader: Scheduler) -> None:
+    def __init__(self, engine: Engine, scheduler: Scheduler) -> None:
         self._engine = engine
-        self._loader = loader
+        self._scheduler = scheduler
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tern-delay-find")
 
     # By id
@@ -62,7 +62,7 @@ class DelayFinder:
         """All rows with this id, those of the hinted hour first."""
         if not message_id:
             raise BadRequest("which message? its id is missing")
-        await self._loader.scheduled()
+        await self._scheduler.scheduled()
         hour_ms = self._engine.hour_ms
         near = hint_ms - hint_ms % hour_ms
 
@@ -77,7 +77,7 @@ class DelayFinder:
             here = await self._in_hour(hour, message_id)
             damaged += here.damaged
             for row in here.rows:
-                if not topic or self._engine.names.get(row.topic_id) == topic:
+                if not topic or self._engine.store.names.get(row.topic_id) == topic:
                     found = True
                     yield FoundRow(hour, row)
         if damaged and not found:
@@ -113,7 +113,7 @@ class DelayFinder:
 
     async def find(self, query: DelayFind) -> DelayRows:
         """One page of what is not dispatched."""
-        await self._loader.scheduled()
+        await self._scheduler.scheduled()
         limit = max(1, min(query.limit, LIMIT_MAX))
         wanted = ListingFilter(
             topic_id=self._topic_id(query.topic),
@@ -161,7 +161,7 @@ class DelayFinder:
     async def _hold(self, hour: Hour) -> Hold:
         book = hour.book
         if book is None:
-            book = await self._on_thread(self._engine.store.read_book, hour.start, hour.rows)
+            book = await self._on_thread(self._engine.leading.read_book, hour.start, hour.rows)
         return Hold(
             start=hour.start, length=hour.length, states=book.states.copy(), moves=dict(book.moves)
         )
@@ -170,7 +170,7 @@ class DelayFinder:
 
     async def count(self, query: DelayCountQuery) -> DelayCounts:
         """Pending messages by the hour they are due in."""
-        await self._loader.scheduled()
+        await self._scheduler.scheduled()
         topic_id = self._topic_id(query.topic)
         hour_ms, to_ms = self._engine.hour_ms, query.to_ms or 2**62
         counts: Counter[int] = Counter()
@@ -192,7 +192,7 @@ class DelayFinder:
         """One line for each topic that ever had delayed messages."""
         lines = [
             DelayLedgerLine(
-                topic=self._engine.names.get(topic_id, f"%{topic_id}"), **line._asdict()
+                topic=self._engine.store.names.get(topic_id, f"%{topic_id}"), **line._asdict()
             )
             for topic_id, line in self._engine.ledger().items()
         ]
@@ -204,7 +204,9 @@ class DelayFinder:
         if not name:
             return 0
         # A name that was deleted and made again is the newer topic.
-        return max((key for key, known in self._engine.names.items() if known == name), default=-1)
+        return max(
+            (key for key, known in self._engine.store.names.items() if known == name), default=-1
+        )
 
     async def _of_hour(self, hour: Hour, nothing: T, job: Callable[..., T], *arguments: Any) -> T:
         """What a job finds in an hour's files; `nothing` if it was cleaned up meanwhile."""

@@ -1,4 +1,4 @@
-"""Reading an hour's schedule log for people: rows by id, or the first pending ones by due time.
+"""Reads an hour's schedule log: rows by id, or the first pending rows by due time.
 
 Blocks and runs on a thread of its own; a large hour is read through some megabytes at a time and
 only what is asked for is kept. What became of the rows is handed in as it was at the beginning.
@@ -62,7 +62,7 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Sea
     found: list[ListedRow] = []
     at, damaged = 0, 0
     while at < length:
-        step = store.schedule_log.read(start, at, length)
+        step = store.derivation.schedule_log.read(start, at, length)
         for entry in step.entries:
             index = HourIndex()
             index.add(entry)
@@ -83,7 +83,7 @@ def first_rows(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[tup
     best = np.zeros(0, _PLACE)
     at = 0
     while at < hour.length:
-        step = store.schedule_log.read(hour.start, at, hour.length)
+        step = store.derivation.schedule_log.read(hour.start, at, hour.length)
         for entry in step.entries:
             best = _best(best, _matching(store, hour, entry, wanted), wanted.limit)
         at = step.upto

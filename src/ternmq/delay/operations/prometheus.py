@@ -1,4 +1,4 @@
-"""The figures of a delay server for Prometheus, worked out when somebody looks."""
+"""The figures of a delay server for Prometheus, computed on each scrape."""
 
 from ternmq.delay.timing.engine import Engine
 from ternmq.metrics.histogram import Histogram
@@ -9,7 +9,7 @@ from ternmq.metrics.table import OTHER, TOPICS_MAX
 def delay_figures(out: Samples, engine: Engine, lateness: Histogram, clock_jumps: int) -> None:
     """The ledger by topic, what is due, how late messages reached their brokers, the clock."""
     for number, (topic_id, line) in enumerate(engine.ledger().items()):
-        topic = engine.names.get(topic_id) or f"%unknown.{topic_id}"
+        topic = engine.store.names.get(topic_id) or f"%unknown.{topic_id}"
         label = topic if number < TOPICS_MAX else OTHER
         out.add("tern_delay_messages", line.pending, label, "pending")
         out.add("tern_delay_messages", line.dispatched, label, "dispatched")

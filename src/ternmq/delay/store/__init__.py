@@ -1,1 +1,1 @@
-"""The files of a delay server: message log, schedule logs, journal."""
+"""The files of a delay server: message log, journal, files of hours, checkpoints."""

@@ -1,10 +1,10 @@
-"""What a new replica needs of what is no longer in its master's logs: checkpoint, producers, hours.
+"""The files that a new replica gets because the leader's logs no longer hold their content.
 
 A `BootstrapFiles` names the files of every hour as far as the last checkpoint says that they are on
 disk. They only grow, so those bytes stay as they are and can be read piece by piece for as long as
 it takes; meanwhile no hour is removed and no log trimmed, until `close`. The logs of the replica
 begin where that checkpoint has them: the message log at what is scheduled, the journal at what lies
-in dispatch logs. What the replica does with it is `installing`.
+in dispatch logs. What the replica does with it is in `bootstrap_install`.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ READ_SIZE = 4 * MIB
 
 
 class BootstrapFiles:
-    """A master's files while somebody copies them. Made on the scheduling thread."""
+    """A leader's files while a replica copies them. Made on the scheduling thread."""
 
     def __init__(self, store: DelayStore) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class BootstrapFiles:
             for kind, length in ((SCHEDULE, hour.length), (DISPATCH, hour.decided))
             if length
         ]
-        store.holding[id(self)] = frozenset(hour.start for hour in known.hours)
+        store.checkpoints.hold(id(self), (hour.start for hour in known.hours))
         try:
             self.manifest = encode(
                 Manifest(
@@ -58,14 +58,14 @@ class BootstrapFiles:
     def read(self, kind: str, hour: int, offset: int, size: int) -> bytes:
         """Bytes of one of the files, up to `size` of them; any thread. Raises `Corrupt`."""
         length = next((f.length for f in self.files if f[:2] == (kind, hour)), None)
-        if length is None or id(self) not in self._store.holding:
+        if length is None or not self._store.checkpoints.holds(id(self)):
             raise ProtocolError(f"the {kind} log of hour {hour} is not being copied")
         files = self._store.schedule_files if kind == SCHEDULE else self._store.dispatch_files
         return files.read(hour, offset, max(0, min(size, length - offset)))
 
     def close(self) -> None:
-        """Nobody copies any more: what is over can go."""
-        self._store.holding.pop(id(self), None)
+        """The copy is over: files of hours that are gone may be removed."""
+        self._store.checkpoints.let_go(id(self))
 
 
 def _begin_with(store: DelayStore, known: DelayCheckpoint) -> DelayCheckpoint:

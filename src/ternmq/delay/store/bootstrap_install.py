@@ -1,6 +1,6 @@
-"""A base on its way to a replica: the manifest, the files, and how they become its directory.
+"""Writes the files of a base into the empty directory of a new replica.
 
-`BootstrapInstall` writes the files of a base (see `base_files`) into a folder `base/` of an empty
+`BootstrapInstall` writes the files of a base (see `bootstrap`) into a folder `base/` of an empty
 directory. `finish` syncs them, writes the manifest there as `complete`, and moves everything to its
 place; killed behind `complete` the next start goes on with it, killed before, it throws the folder
 away. Blocks.

@@ -4,8 +4,8 @@ The schedule logs are one `HourFiles`, the dispatch logs another. Rules:
 
 1. A failed write is undone (cut back and synced) before the next; if that fails too, or a sync
    fails, the whole log has `failed` until a restart: a failed sync is never tried again.
-2. So it is when a file that was synced has no name any more, or `look` finds the directory gone:
-   somebody removed it, and what is written there is lost with the process.
+2. The log fails the same way when a synced file has lost its name, or `look` finds the directory
+   gone: the file was removed under us, and what is written there is lost with the process.
 3. A new file's directory is synced before a record in it counts as synced.
 4. `ends` says how far each file is written, `synced` how far it is on disk.
 
@@ -231,7 +231,7 @@ class HourFiles:
 
 
 class OneFile:
-    """A log that is a single file, as `storage.recovery` sees it."""
+    """A log that is a single file, as `storage.log.recovery` sees it."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk

@@ -1,4 +1,4 @@
-"""A start of a delay server's data directory: what each file still has, and what of it is safe.
+"""Opens a data directory: what each file still holds, and how much of it is safe.
 
 In this order: finish what came from a master, read the checkpoint, finish a removal that had begun,
 the schedule logs behind their checkpointed lengths, the dispatch logs whole, the message log behind

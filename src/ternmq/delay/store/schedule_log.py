@@ -6,7 +6,7 @@ synced piece by piece: a checkpoint syncs, and until then the message log still 
 of hours that are about to fire are synced at once, because an intent may only name rows on disk.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -65,16 +65,23 @@ class Loaded(NamedTuple):
 class ScheduleLog:
     """Adds rows to hours; used by the scheduling thread, read by others through `files`."""
 
-    def __init__(self, files: HourFiles, *, hour_ms: int) -> None:
+    def __init__(
+        self, files: HourFiles, hours: Iterable[Hour], *, hour_ms: int, floor_ms: int = 0
+    ) -> None:
+        """`hours` are there already."""
         self.files = files
         self.hour_ms = hour_ms
-        self.floor_ms = 0
+        self.floor_ms = floor_ms
         """No hour of this length starts earlier: one of another length was there, and is gone."""
-        self._tails: dict[int, _Tail] = {}
+        self._tails: dict[int, _Tail] = {
+            hour.start: _Tail(hour.rows, hour.wal_offset, hour.wal_pieces) for hour in hours
+        }
 
-    def resume(self, hour: Hour) -> None:
-        """An hour that is there already."""
-        self._tails[hour.start] = _Tail(hour.rows, hour.wal_offset, hour.wal_pieces)
+    def use_hours(self, hour_ms: int, floor_ms: int) -> None:
+        """Hours are of this length from here on, and none of them starts before `floor_ms`."""
+        if hour_ms != self.hour_ms:
+            self.hour_ms = hour_ms
+            self.floor_ms = floor_ms
 
     def write(self, data: bytes, wal_offset: int, near: Container[int]) -> Scheduled:
         """Schedule the batches of `data`, which lie at `wal_offset`; blocks. Never raises what a

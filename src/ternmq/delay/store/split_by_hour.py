@@ -1,4 +1,4 @@
-"""From one delayed batch to its pieces, one or more for each hour its rows belong to. Pure.
+"""Splits a delayed batch into pieces, one or more for each hour its rows are due in. Pure.
 
 A row belongs to the hour of its due time, or of the moment it was stored if that is later: an hour
 that has passed never gets a row again. Both times are in the stored bytes, so scheduling the same

@@ -1,215 +1,73 @@
-"""The state of a delay server: which hours there are, what is due, what becomes of it.
+"""The state of a delay server that leads: what is due, what a worker holds, what was decided.
 
 Lives on the event loop and never blocks: the blocking half of each step is in `store`, its result
 is handed in here. One order of steps, whoever drives them (a server with threads, a test without):
 
-    store.schedule -> scheduled        rows of the message log are in their hours
-    begin_loading, store.load -> loaded    an hour comes near: its rows go onto the wheel
-    tick                               rows that are due wait for a worker
-    next_work, gather -> intend        a worker takes some, a synced intent decides
-    sent: arrived | refused            the broker has them, or will not have them: they rest
+    LeadingStore.schedule -> scheduled        rows of the message log are in their hours
+    near.begin, LeadingStore.load -> near.loaded    an hour comes near: its rows go onto the wheel
+    tick                                      rows that are due wait for a worker
+    next_work, collect -> decided             a worker takes some, a synced intent decides
+    sent: done | released                     the broker has them, or will not have them: they rest
 
 The ledger is exact at every moment: accepted = pending + dispatched + cancelled.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
-from ternmq.core.log import get_logger
 from ternmq.delay.formats.checkpoint import DelayCheckpoint
 from ternmq.delay.formats.decision import Decision, DecisionKind
-from ternmq.delay.hours.decision_book import MOVED, PENDING, DecisionBook
-from ternmq.delay.hours.hour import NEVER, Hour
-from ternmq.delay.hours.hour_index import HourIndex, IndexedRows, by_due
-from ternmq.delay.store.schedule_log import Loaded, Scheduled
-from ternmq.delay.store.store import Deciding, DelayStore
+from ternmq.delay.hours.hour import Hour
+from ternmq.delay.hours.hour_index import IndexedRows
+from ternmq.delay.hours.hours import DelayTotals
+from ternmq.delay.store.hour_owners import LeadingStore
+from ternmq.delay.store.journal import Deciding
+from ternmq.delay.store.schedule_log import Scheduled
+from ternmq.delay.timing.near_hours import NearHours
 from ternmq.delay.timing.paused_topics import PausedTopics
 from ternmq.delay.timing.ready import Batch, ReadyRows
 from ternmq.delay.timing.wheel import Wheel
-
-log = get_logger()
+from ternmq.delay.timing.work import RowPlace, Work, in_turn, once
 
 READY_MAX = 200_000  # Rows between wheel and intent; beyond, they wait on the wheel.
 LATE_RATE = 100_000  # Late rows a second, so that what is due now finds room.
 WORK_ROWS_MAX = 16_384
-TURN_MS = 100  # Rows go out in order of their due times, to so many milliseconds.
-
-
-@dataclass(slots=True)
-class Work:
-    """Rows of one topic in one hour that a worker holds."""
-
-    hour: int
-    topic_id: int
-    rows: np.ndarray
-    """By due time, to `TURN_MS`."""
-    fragment: int = -1
-    due_ms: int = 0
-    """When the first of them was due."""
-    late: bool = False
-
-
-class RowPlace(NamedTuple):
-    """Rows of one record."""
-
-    hour: int
-    offset: int
-    size: int
-    first_row: int
-    rows: np.ndarray
-
-
-class DelayTotals(NamedTuple):
-    accepted: int
-    pending: int
-    dispatched: int
-    cancelled: int
 
 
 class Engine:
-    """Everything but files and sockets."""
+    """Everything but files and sockets; the owner of the hours while this member leads."""
 
-    def __init__(self, store: DelayStore, *, hour_ms: int, fragments: int) -> None:
-        self.store = store
-        store.led = True
-        self.hours = store.hours
+    def __init__(self, leading: LeadingStore, *, hour_ms: int, fragments: int) -> None:
+        self.leading = leading
+        self.store = leading.store
+        self.hours = leading.hours
         self.hour_ms = hour_ms
-        self.names = store.names
         self.wheel = Wheel()
+        self.near = NearHours(self.hours, self.wheel)
         self.ready = ReadyRows(fragments)
-        self.parked = PausedTopics()
-        self.scheduled_to = store.scheduled_to
-        self.stored_at_ms = store.stored_at_ms
-        self.unresolved: list[tuple[int, Decision]] = []
-        """Intents of an earlier life: to be sent again before anything else."""
+        self.paused = PausedTopics()
         self._late_tokens = 0.0
         self._ticked_at: float | None = None
-        self.requested: set[int] = set()
-        """Hours that somebody asks about."""
-        self._near: set[int] = set()
-        """Hours that are loaded, or are being loaded."""
-        self._quiet_until = 0
-        """No hour is to be loaded for rows due before this; there are thousands of hours."""
 
-    # Scheduling and loading
-
-    def near(self) -> frozenset[int]:
-        """Hours whose new rows must be synced at once."""
-        return frozenset(self._near)
+    # Scheduling
 
     def scheduled(self, step: Scheduled) -> None:
         """Rows were added to schedule logs."""
         self.grew(step.entries)
-        self.scheduled_upto(step)
+        self.hours.scheduled_upto(step.upto, step.stored_at_ms)
 
     def grew(self, entries: Sequence[tuple[int, IndexedRows]]) -> None:
-        """Records were added; those of a large step come in parts, then `scheduled_upto`."""
+        """Records were added; those of a large step come in parts, then `hours.scheduled_upto`."""
         by_hour: dict[int, list[IndexedRows]] = {}
         for start, entry in entries:
-            hour = self.hours.get(start)
-            if hour is None:
-                hour = self.hours[start] = Hour(start)
-            hour.grew(entry)
+            self.hours.grew(start, entry)
             by_hour.setdefault(start, []).append(entry)
         for start, mine in by_hour.items():
             hour = self.hours[start]
-            hour.known(
-                self._decided(start)
-            )  # Now, so that a snapshot need not do it for all of them at once.
-            if hour.loaded:
-                self._take_in(hour, mine, *by_due(mine))
-            else:
-                self._quiet_until = min(self._quiet_until, hour.next_due)
-
-    def scheduled_upto(self, step: Scheduled) -> None:
-        self.scheduled_to = step.upto
-        self.stored_at_ms = max(self.stored_at_ms, step.stored_at_ms)
-
-    def wanted(self, before_ms: int, without: Collection[int] = ()) -> Hour | None:
-        """The next hour to be loaded: it has open intents, or rows due before `before_ms`."""
-        if before_ms <= self._quiet_until and not self.requested:
-            return None
-        waiting = [
-            hour
-            for hour in self.hours.values()
-            if not hour.loaded
-            and hour.start not in without
-            and (
-                hour.loading
-                or hour.start in self.requested
-                or ((hour.next_due < before_ms or hour.book is not None) and hour.pending > 0)
-            )
-        ]
-        if not waiting and not without:
-            sleeping = [hour.next_due for hour in self.hours.values() if not hour.loaded]
-            self._quiet_until = min(sleeping, default=NEVER)
-        return min(waiting, key=lambda hour: (not hour.loading, hour.next_due), default=None)
-
-    def begin_loading(self, hour: Hour, book: DecisionBook) -> None:
-        self._near.add(hour.start)
-        self._quiet_until = 0
-        hour.index = HourIndex()
-        hour.damaged = 0
-        hour.book = book
-        hour.take_counts(book)
-        hour.loading = True
-
-    def loaded(self, hour: Hour, step: Loaded) -> None:
-        """Some records of an hour were read; at the end it takes part."""
-        hour.damaged += step.damaged
-        self._take_in(hour, step.entries, step.rows, step.due_ms)
-        if hour.index is not None and not step.whole:
-            hour.index.end = step.upto
-        if step.whole:
-            hour.loading = False
-            assert hour.book is not None
-            next_due = self._next_due(hour)
-            # Rows of open intents are not on the wheel, and may be released.
-            hour.next_due = min(hour.next_due, next_due) if hour.book.intents else next_due
-            self.unresolved += [(hour.start, intent) for intent in hour.book.intents.values()]
-            log.info("hour loaded", hour=hour.start, rows=hour.rows, pending=hour.pending)
-
-    def _take_in(
-        self, hour: Hour, entries: list[IndexedRows], rows: np.ndarray, due_ms: np.ndarray
-    ) -> None:
-        index, book = hour.index, hour.book
-        assert index is not None
-        assert book is not None
-        for entry in entries:
-            index.add(entry)
-        book.grow(index.rows)
-        states = book.states[rows]
-        plain = states == PENDING
-        if bool(plain.all()):
-            self.wheel.add_sorted(hour.start, rows, due_ms)
-            return
-        self.wheel.add_sorted(hour.start, rows[plain], due_ms[plain])
-        moved = [row for row in rows[states == (PENDING | MOVED)].tolist() if row in book.moves]
-        times = np.array([book.moves[row][0] for row in moved], np.int64)
-        self.wheel.add(hour.start, np.array(moved, np.uint32), times)
-
-    def unload(self, after_ms: int) -> None:
-        """Let go of hours in which nothing happens before `after_ms`."""
-        for hour in [self.hours[start] for start in self._near]:
-            if not hour.loaded or hour.waiting or hour.aside or hour.start in self.requested:
-                continue
-            if hour.book is None or hour.book.intents or hour.book.promised or hour.deciding:
-                continue
-            next_due = self._next_due(hour)
-            if next_due >= after_ms:
-                hour.next_due = next_due
-                hour.index = hour.book = None
-                self.wheel.drop(hour.start)
-                self._near.discard(hour.start)
-                self._quiet_until = min(self._quiet_until, next_due)
-
-    def _next_due(self, hour: Hour) -> int:
-        due = self.wheel.next_due(hour.start)
-        return NEVER if due is None else due
+            # Now, so that a snapshot need not do it for all of them at once.
+            hour.known(self.store.dispatch_files.synced.get(start, 0))
+            self.near.grew(hour, mine)
 
     # Firing
 
@@ -224,7 +82,10 @@ class Engine:
             fresh_max=max(0, READY_MAX - self.ready.rows),
             late_max=max(0, min(int(self._late_tokens) + 1, late_room)),
         )
-        count = sum(self._unpark(batch) for batch in self.parked.over(monotonic))
+        count = 0
+        for batch in self.paused.over(monotonic):
+            self.ready.put(batch)
+            count += len(batch.rows)
         for kind, found in ((False, fresh), (True, late)):
             for due in found:
                 hour = self.hours[due.hour]
@@ -245,24 +106,20 @@ class Engine:
             mine = rows[topics == number]
             hour.waiting += len(mine)
             batch = Batch(hour.start, hour.index.topic_ids[number], mine, due_ms, late)
-            (self.parked if self.parked.rests(batch.topic_id) else self.ready).put(batch)
+            (self.paused if self.paused.has(batch.topic_id) else self.ready).put(batch)
         return len(rows)
 
-    def _unpark(self, batch: Batch) -> int:
-        self.ready.put(batch)
-        return len(batch.rows)
-
     def next_work(self, now_ms: int) -> Work | None:
-        """Rows for a worker; nobody else decides about them until it says how it went."""
+        """Rows for a worker; they are busy until it decided about them or gave them back."""
         while (taken := self.ready.take(WORK_ROWS_MAX)) is not None:
             fragment, batch = taken
-            if self.parked.rests(batch.topic_id):
-                self.parked.put(batch)
+            if self.paused.has(batch.topic_id):
+                self.paused.put(batch)
                 self.ready.done(fragment)
                 continue
             hour = self.hours[batch.hour]
             assert hour.book is not None
-            rows = hour.book.hold(_once(batch.rows), now_ms)
+            rows = hour.book.hold(once(batch.rows), now_ms)
             hour.waiting -= len(batch.rows) - len(rows)
             if len(rows):
                 return Work(batch.hour, batch.topic_id, rows, fragment, batch.due_ms, batch.late)
@@ -315,7 +172,8 @@ class Engine:
         hour, decision = self.hours[item.hour], item.decision
         if decision.kind is DecisionKind.GONE:
             if item.error is None:
-                self._leave(hour)
+                self.hours.leave(hour.start)
+                self.near.left(hour.start)
             return
         book = hour.book
         assert book is not None
@@ -327,15 +185,15 @@ class Engine:
                 self.wheel.add(hour.start, decision.rows, times)
                 hour.next_due = min(hour.next_due, decision.value)
             elif decision.kind is DecisionKind.RELEASED and intent is not None:
-                self._rest(hour, intent, now_ms)
+                self._released(hour, intent, now_ms)
             elif decision.kind is DecisionKind.INTENT:
                 hour.waiting -= len(decision.rows)
 
-    def _rest(self, hour: Hour, intent: Decision, now_ms: int) -> None:
+    def _released(self, hour: Hour, intent: Decision, now_ms: int) -> None:
         """A broker did not want these rows."""
-        if self.parked.rests(intent.topic_id):
+        if self.paused.has(intent.topic_id):
             hour.waiting += len(intent.rows)
-            self.parked.put(Batch(hour.start, intent.topic_id, intent.rows, now_ms))
+            self.paused.put(Batch(hour.start, intent.topic_id, intent.rows, now_ms))
         else:
             self._again(hour, intent.rows, now_ms)
 
@@ -355,7 +213,7 @@ class Engine:
         return counts
 
     def is_open(self, start: int, intent: Decision) -> bool:
-        """Whether nobody has said yet what became of this intent."""
+        """Whether this intent is neither done nor released."""
         hour = self.hours.get(start)
         return hour is not None and hour.book is not None and intent.offset in hour.book.intents
 
@@ -363,20 +221,7 @@ class Engine:
 
     def ledger(self) -> dict[int, DelayTotals]:
         """Per topic: accepted = pending + dispatched + cancelled."""
-        store = self.store
-        dispatched, cancelled = store.gone_dispatched.copy(), store.gone_cancelled.copy()
-        for hour in self.hours.values():
-            dispatched.update(hour.dispatched)
-            cancelled.update(hour.cancelled)
-        return {
-            topic_id: DelayTotals(
-                accepted,
-                accepted - dispatched[topic_id] - cancelled[topic_id],
-                dispatched[topic_id],
-                cancelled[topic_id],
-            )
-            for topic_id, accepted in store.wal.counts.ends.items()
-        }
+        return self.hours.ledger(self.store.wal.counts.ends)
 
     # Checkpoints and clean-up
 
@@ -390,27 +235,13 @@ class Engine:
             if self._over(hour)
         ]
 
-    def _leave(self, hour: Hour) -> None:
-        del self.hours[hour.start]
-        self._near.discard(hour.start)
-        self.wheel.drop(hour.start)
-        self.store.gone(hour)
-
     def snapshot(self, now_ms: int, *, clean: bool = False) -> DelayCheckpoint:
         """How far everything is, and which hours are gone."""
-        messages = self.store.messages
-        if self.scheduled_to == messages.safe_offset and messages.idle:
+        messages, hours = self.store.messages, self.hours
+        if hours.scheduled_to == messages.safe_offset and messages.idle:
             messages.stored_at_ms = max(messages.stored_at_ms, now_ms)
-            self.stored_at_ms = max(self.stored_at_ms, messages.stored_at_ms)
-        return msgspec.structs.replace(
-            self.store.snapshot(clean=clean),
-            scheduled=self.scheduled_to,
-            stored_at_ms=self.stored_at_ms,
-        )
-
-    def _decided(self, start: int) -> int:
-        """How much of an hour's dispatch log is on disk."""
-        return self.store.dispatch_files.synced.get(start, 0)
+            hours.stored_at_ms = max(hours.stored_at_ms, messages.stored_at_ms)
+        return self.store.checkpoints.snapshot(hours, clean=clean)
 
     def _over(self, hour: Hour) -> bool:
         """All of it is settled, and a durable mark says that it gets no more rows."""
@@ -419,25 +250,6 @@ class Engine:
             hour.start + self.hour_ms <= known.stored_at_ms
             and hour.wal_offset < known.scheduled
             and not (hour.loading or hour.waiting or hour.deciding)
-            and hour.start not in self.requested
+            and hour.start not in self.near.requested
             and hour.pending == 0
         )
-
-    def dropped(self, hours: list[int]) -> None:
-        """Their files are gone."""
-        self.store.dropping.difference_update(hours)
-
-
-def in_turn(rows: np.ndarray, due_ms: np.ndarray) -> np.ndarray:
-    """Rows by due time to `TURN_MS`, and as they lie in the file within that."""
-    turns = due_ms // TURN_MS
-    if len(turns) and turns.min() == turns.max():
-        return np.sort(rows)
-    ordered: np.ndarray = rows[np.lexsort((rows, turns))]
-    return ordered
-
-
-def _once(rows: np.ndarray) -> np.ndarray:
-    """The same rows in the same order, each once: one that was moved may be there twice."""
-    _, first = np.unique(rows, return_index=True)
-    return rows if len(first) == len(rows) else rows[np.sort(first)]

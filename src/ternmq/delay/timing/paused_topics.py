@@ -1,16 +1,16 @@
-"""Topics whose messages the brokers refuse (paused, over a limit, gone): their rows wait in here.
+"""Rows of topics that the brokers refuse (paused, over a limit, gone), until they are tried again.
 
-A refused topic rests, longer each time it is refused again. Meanwhile no intents are made about its
-rows, so they can still be cancelled, nothing is written for them, and other topics are not held up.
-One message that is taken ends the rest. Pure memory; rows are 4 bytes each, as on the wheel.
+A refused topic is paused, longer each time it is refused again. Meanwhile no intents are made about
+its rows, so they can still be cancelled, nothing is written for them, and other topics are not held
+up. One message that is taken ends the pause. Pure memory; rows are 4 bytes each, as on the wheel.
 """
 
 from collections.abc import Iterator
 
 from ternmq.delay.timing.ready import Batch
 
-REST_MIN_S = 1.0
-REST_MAX_S = 30.0
+PAUSE_MIN_S = 1.0
+PAUSE_MAX_S = 30.0
 
 
 class PausedTopics:
@@ -26,7 +26,7 @@ class PausedTopics:
         if topic_id in self._until:
             return
         times = self._refusals[topic_id] = self._refusals.get(topic_id, 0) + 1
-        self._until[topic_id] = monotonic + min(REST_MAX_S, REST_MIN_S * 2 ** min(times - 1, 10))
+        self._until[topic_id] = monotonic + min(PAUSE_MAX_S, PAUSE_MIN_S * 2 ** min(times - 1, 10))
 
     def taken(self, topic_id: int) -> None:
         """A broker takes this topic's messages: what waits goes with the next tick."""
@@ -34,15 +34,15 @@ class PausedTopics:
         if topic_id in self._until:
             self._until[topic_id] = 0.0
 
-    def rests(self, topic_id: int) -> bool:
+    def has(self, topic_id: int) -> bool:
         return topic_id in self._until
 
     def put(self, batch: Batch) -> None:
-        """Rows of a topic that rests."""
+        """Rows of a topic that is paused."""
         self._batches.setdefault(batch.topic_id, []).append(batch)
 
     def over(self, monotonic: float) -> Iterator[Batch]:
-        """What has rested long enough, in the order it came."""
+        """The rows of topics whose pause is over, in the order they came."""
         for topic_id in [each for each, until in self._until.items() if until <= monotonic]:
             del self._until[topic_id]
             yield from self._batches.pop(topic_id, [])

@@ -50,7 +50,7 @@ class ReadyRows:
         return self._queues[batch.topic_id % len(self._queues)][batch.late]
 
     def take(self, rows_max: int) -> tuple[int, Batch] | None:
-        """The next rows and their fragment, which nobody else works on until `done`."""
+        """The next rows and their fragment, which is given to no other worker until `done`."""
         self._turn += 1
         kinds = (1, 0) if self._turn % LATE_SHARE == 0 else (0, 1)
         count = len(self._queues)

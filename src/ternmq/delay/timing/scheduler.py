@@ -1,4 +1,4 @@
-"""The scheduling thread's work, step by step: schedule what arrived, load hours in time, clean up.
+"""Drives the scheduling thread: schedules new messages, loads hours in time, writes checkpoints.
 
 One thread, small steps, taken in turns: a large hour is loaded some megabytes at a time between
 batches that arrive, so neither holds up the other. Hours are loaded when their first row is due
@@ -39,6 +39,9 @@ SYNC_FILES = 64
 SYNC_THREADS = 8
 T = TypeVar("T")
 
+Decide = Callable[[int, Decision], "asyncio.Future[TernError | None]"]
+"""Write a decision about an hour; the result is None once it counts, or why it does not."""
+
 
 def look_ahead_ms(hour_ms: int) -> int:
     """How long before its first row an hour is loaded."""
@@ -48,8 +51,13 @@ def look_ahead_ms(hour_ms: int) -> int:
 class Scheduler:
     """Drives the scheduling thread."""
 
-    def __init__(self, engine: Engine, *, clock: Clock, checkpoint_interval_s: float) -> None:
+    def __init__(
+        self, engine: Engine, *, decide: Decide, clock: Clock, checkpoint_interval_s: float
+    ) -> None:
         self._engine = engine
+        self._leading = engine.leading
+        self._store = engine.store
+        self._decide = decide
         self._clock = clock
         self._interval = checkpoint_interval_s
         self._loop = asyncio.get_running_loop()
@@ -62,32 +70,28 @@ class Scheduler:
         self._schedule_at = 0.0
         self._unreadable: dict[int, tuple[float, TernError]] = {}
         """When to try an hour again, and what is wrong with it."""
-        self.on_rows: Callable[[], None] = lambda: None
-        """Rows came onto the wheel."""
-        self.decide: Callable[[int, Decision], asyncio.Future[TernError | None]]
-        """Set by who has one: see `Decisions.put`."""
 
     def wake(self) -> None:
-        """Messages arrived, or somebody asks for an hour."""
+        """Messages arrived, or a command asks for an hour."""
         self._more.set()
 
     async def scheduled(self) -> None:
         """Wait until everything that is safe now lies in its hours."""
-        end = self._engine.store.wal.messages.safe_offset
-        while self._engine.scheduled_to < end:
+        end = self._store.messages.safe_offset
+        while self._engine.hours.scheduled_to < end:
             await self._next_progress()
 
     async def load(self, hour: Hour) -> bool:
         """Wait until an hour is loaded; it stays so until `let_go`. False: it is over, and gone.
         Raises when it cannot be read."""
         self._asked[hour.start] += 1
-        self._engine.requested.add(hour.start)
+        self._engine.near.requested.add(hour.start)
         while not hour.loaded:
             if self._engine.hours.get(hour.start) is not hour:
                 return False
             unreadable = self._unreadable.get(hour.start)
             if unreadable is not None:
-                raise type(unreadable[1])(unreadable[1].message)
+                raise unreadable[1].copy()
             self._more.set()
             await self._next_progress()
         return True
@@ -96,7 +100,7 @@ class Scheduler:
         self._asked[hour.start] -= 1
         if self._asked[hour.start] <= 0:
             del self._asked[hour.start]
-            self._engine.requested.discard(hour.start)
+            self._engine.near.requested.discard(hour.start)
 
     async def _next_progress(self) -> None:
         self._progress.clear()
@@ -116,14 +120,14 @@ class Scheduler:
                 busy = await self._step()
                 if self._loop.time() >= look_at:
                     look_at = self._loop.time() + LOOK_EACH_S
-                    await self._on_thread(self._engine.store.look)
+                    await self._on_thread(self._store.look)
                 if self._loop.time() >= checkpoint_at:
                     checkpoint_at = self._loop.time() + self._interval
                     await self.checkpoint()
                 if self._loop.time() >= unload_at:
                     unload_at = self._loop.time() + UNLOAD_EACH_S
                     ahead = 2 * look_ahead_ms(self._engine.hour_ms)
-                    self._engine.unload(self._clock.now_ms() + ahead)
+                    self._engine.near.unload(self._clock.now_ms() + ahead)
             except TernError as error:
                 log.error("no checkpoint could be written; trying again", reason=error.message)
             self._progress.set()
@@ -143,8 +147,7 @@ class Scheduler:
     def _waiting(self) -> bool:
         if self._loop.time() < self._schedule_at:
             return False
-        engine = self._engine
-        return engine.scheduled_to < engine.store.wal.messages.safe_offset
+        return self._engine.hours.scheduled_to < self._store.messages.safe_offset
 
     async def _step(self) -> bool:
         """On a full disk nothing can be scheduled; what is stored is still loaded."""
@@ -160,13 +163,12 @@ class Scheduler:
         engine = self._engine
         if not self._waiting():
             return False
-        step = await self._on_thread(engine.store.schedule, engine.near())
+        step = await self._on_thread(self._leading.schedule, engine.near.starts())
         for at in range(0, len(step.entries), ENTRIES_MAX):
             if at:
                 await asyncio.sleep(0)
             engine.grew(step.entries[at : at + ENTRIES_MAX])
-        engine.scheduled_upto(step)
-        self.on_rows()
+        engine.hours.scheduled_upto(step.upto, step.stored_at_ms)
         if step.error is not None:
             raise step.error
         return True
@@ -176,7 +178,7 @@ class Scheduler:
         for start in [each for each, (again, _) in self._unreadable.items() if again <= now]:
             del self._unreadable[start]
         ahead = self._clock.now_ms() + look_ahead_ms(engine.hour_ms)
-        hour = engine.wanted(ahead, self._unreadable)
+        hour = engine.near.wanted(ahead, self._unreadable)
         if hour is None:
             return False
         try:
@@ -187,22 +189,19 @@ class Scheduler:
         return True
 
     async def _load_some(self, hour: Hour) -> None:
-        engine, store = self._engine, self._engine.store
+        near, leading = self._engine.near, self._leading
         if hour.index is None:
             book = hour.book
             if book is None:
-                book = await self._on_thread(store.read_book, hour.start, hour.rows)
-            engine.begin_loading(hour, book)
+                book = await self._on_thread(leading.read_book, hour.start, hour.rows)
+            near.begin(hour, book)
         assert hour.index is not None
-        step = await self._on_thread(store.schedule_log.load, hour.start, hour.index.end)
-        engine.loaded(hour, step)
-        if step.whole:
-            self.on_rows()
+        near.loaded(hour, await self._on_thread(leading.load, hour.start, hour.index.end))
 
-    async def base(self) -> BootstrapFiles:
+    async def bootstrap(self) -> BootstrapFiles:
         """The files as a new replica needs them; to be closed."""
         await self.checkpoint()
-        return await self._on_thread(BootstrapFiles, self._engine.store)
+        return await self._on_thread(BootstrapFiles, self._store)
 
     async def checkpoint(self, *, clean: bool = False) -> None:
         """Write down how far everything is and remove what is over."""
@@ -210,28 +209,28 @@ class Scheduler:
             await self._checkpoint(clean=clean)
 
     async def _checkpoint(self, *, clean: bool) -> None:
-        engine, store = self._engine, self._engine.store
+        engine, leading, store = self._engine, self._leading, self._store
         if not clean:
-            await self._let_go()
-        upto, behind = await self._on_thread(store.settling)
+            await self._leave_hours()
+        upto, behind = await self._on_thread(leading.settling)
         await self._sync(store.dispatch_files, behind, go_on=not clean)
-        store.settled_to = upto
+        store.checkpoints.settled(upto)
         now = engine.snapshot(self._clock.now_ms(), clean=clean)
         if store.failed is not None or (now == store.known and not clean):
             return
-        behind = await self._on_thread(store.behind, now)
+        behind = await self._on_thread(store.checkpoints.behind, now)
         await self._sync(store.schedule_files, behind, go_on=not clean)
         await self._on_thread(store.checkpoint, now)
         if store.known is now:
-            removed = await self._on_thread(store.remove, now.dropping)
-            await self._on_thread(store.trim)
-            engine.dropped(removed)
+            removed = await self._on_thread(leading.remove, now.dropping)
+            await self._on_thread(store.checkpoints.trim)
+            engine.hours.dropped(removed)
 
-    async def _let_go(self) -> None:
+    async def _leave_hours(self) -> None:
         """Decide that hours are over."""
         leaving = self._engine.leaving(self._clock.now_ms())
-        if leaving and self._engine.store.failed is None:
-            await asyncio.wait([self.decide(start, decision) for start, decision in leaving])
+        if leaving and self._store.failed is None:
+            await asyncio.wait([self._decide(start, decision) for start, decision in leaving])
 
     async def _sync(self, files: HourFiles, behind: list[int], *, go_on: bool) -> None:
         for at in range(0, len(behind), SYNC_FILES):

@@ -1,4 +1,4 @@
-"""Ticks: sleeping is by the monotonic clock, being due is by the wall clock.
+"""Finds due rows on every tick: sleeps by the monotonic clock, compares with the wall clock.
 
 Each tick reads the wall clock anew, so a jump is followed at once and nothing is derived from the
 time before it: forward, what is due by the new time goes out, as late rows do; backward, what is

@@ -1,4 +1,4 @@
-"""Which rows are due: positions in memory for the hours about to fire. Pure, numpy.
+"""The timer: rows of loaded hours by due time, and which of them are due. Pure, numpy.
 
 A *run* is some rows of one hour sorted by due time: 12 bytes a row. Rows that arrive make small
 runs, and small ones are merged, so that an hour has few of them. Runs that have grown to

@@ -1,6 +1,6 @@
-"""What is kept for ever about names: the interface that every registry backend implements.
+"""The permanent record of names, ids and epochs: the interface that every backend implements.
 
-A registry is synchronous and may block; `service` calls it from one worker thread. Every method is
+A registry is synchronous and may block; `RegistryWorker` calls it from one thread. Every method is
 one transaction, durable when it returns.
 
 Rules
@@ -10,7 +10,7 @@ Rules
 2. Epochs of a broker group only grow, over restarts too.
 3. Making what is there already is no error; it returns what is there. So several meta servers may
    share one registry, and a transaction whose answer was lost may be repeated.
-4. A standing is only replaced by somebody who knew it: compare-and-set on its version.
+4. A standing is only replaced by a request that knew it: compare-and-set on its version.
 5. Every change of topics, servers and standings is in the news, in the order of the transactions,
    so that a meta server that looks at `news` again and again knows what the others did.
 """
@@ -69,7 +69,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What changed in a registry since somebody looked last."""
+    """What changed in a registry since a version."""
 
     version: int
     """Ask for news since this one next time."""
@@ -152,7 +152,7 @@ class Registry(Protocol):
         towards all of them; None: the registry only knows that somebody hears it."""
 
     def version(self) -> int:
-        """Grows with every change, whoever makes it."""
+        """Grows with every change, of any meta server."""
 
     def news(self, since: int) -> News:
         """What others and we changed after that version."""

@@ -1,9 +1,9 @@
-"""The registry in a SQL database, by SQLAlchemy Core; see `registry_tables` for the tables.
+"""The registry in a SQL database, by SQLAlchemy Core; see `sql_tables` for the tables.
 
 Every change takes the lock of the row `news` first, so changes of one registry happen one after the
 other, whichever meta server asks, and the order of versions is the order of commits. What another
-transaction gets in the way of is simply done again. Never used from two threads at once: `service`
-has one worker thread for it.
+transaction gets in the way of is simply done again. Never used from two threads at once:
+`RegistryWorker` has one thread for it.
 """
 
 import secrets
@@ -388,7 +388,7 @@ def _check_version(found: str, description: str) -> None:
 
 
 def _new_cluster() -> str:
-    """Drawn when the registry is first opened, then the same for ever."""
+    """Drawn when the registry is first opened; never changes after that."""
     return secrets.token_hex(8)
 
 

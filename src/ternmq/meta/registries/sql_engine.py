@@ -82,7 +82,7 @@ def worth_repeating(error: exc.DBAPIError) -> bool:
 
 
 def hold_ids(connection: sa.Connection, table: sa.Table) -> None:
-    """Until the transaction ends nobody else draws ids of this table. Only PostgreSQL needs it:
+    """No other transaction draws ids of this table until this one ends. Only PostgreSQL needs it:
     its counter is a thing of its own and not part of a transaction."""
     if connection.dialect.name == "postgresql":
         name = connection.dialect.identifier_preparer.format_table(table)

@@ -1,4 +1,4 @@
-"""Servers that meta servers hear, in a SQL registry: when each was heard last, by which of them.
+"""Heartbeats in a SQL registry: when each meta server last heard each server.
 
 A meta server writes how long ago it heard each server, again and again; the moments are those of
 the database's clock, the only one that all of them share. What a meta server wrote before it died

@@ -1,4 +1,4 @@
-"""News in a SQL registry: which rows each version changed, for meta servers that look again.
+"""News in a SQL registry: which rows each version changed.
 
 The row `news` of the table `registry` holds the version. Raising it locks it until the transaction
 ends, in every database, so the order of versions is the order of commits.
@@ -26,7 +26,7 @@ K = TypeVar("K")
 
 
 def next_version(connection: sa.Connection) -> int:
-    """Locks the row, in every database: nobody else changes anything until this transaction ends.
+    """Locks the row, in every database: no other transaction changes anything until this one ends.
     So it comes first."""
     this, value = REGISTRY.c.key == "news", REGISTRY.c.value
     after = sa.cast(sa.cast(value, sa.BigInteger) + 1, sa.String(200))

@@ -39,7 +39,7 @@ class Alive:
             self._mine -= {member}
 
     def others(self) -> frozenset[str]:
-        """Whom any other meta server hears."""
+        """Servers that any other meta server hears."""
         nodes = (node.partition("=") for node in self._tree.children(FOLDER))
         return frozenset(member for member, _, session in nodes if session != self._session)
 

@@ -54,7 +54,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Overtaken(Exception):
-    """Somebody else changed the registry since we looked."""
+    """Another meta server changed the registry since this one read it."""
 
 
 class ZooKeeperTree:
@@ -177,7 +177,7 @@ def _silent() -> logging.Logger:
 
 
 def now(result: Any) -> Any:
-    """kazoo itself would wait for ever while no server is there."""
+    """kazoo itself would wait forever while no server is there."""
     return result.get(timeout=ANSWER_S)
 
 

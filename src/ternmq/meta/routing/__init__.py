@@ -1,1 +1,1 @@
-"""Which servers there are, as clients are told, and where messages go."""
+"""The routes that clients are given: which servers are up, and where messages go."""

@@ -1,4 +1,4 @@
-"""Servers say REGISTER again and again, or are off the routes; who is master, standings say.
+"""Keeps servers on the routes while they repeat REGISTER; standings decide which one is master.
 
 Who is there is kept in memory: after a restart of meta everybody is back within a heartbeat. A
 server that joined a broker group is on the routes as master if the group's standing names it and
@@ -50,13 +50,13 @@ class _There:
 
 
 class Present:
-    """A server of this process; the same as `discovery.registration.Registration` for others."""
+    """A server of this process; the same as `discovery.registration.Heartbeats` for others."""
 
     def __init__(self, registrar: "Registrar", said: Register) -> None:
         self._registrar = registrar
         self.said = said
 
-    def say(self, *, epoch: int) -> None:
+    def set_epoch(self, epoch: int) -> None:
         self.said = msgspec.structs.replace(self.said, epoch=epoch)
         self._registrar.put(self.said, ALWAYS)
 
@@ -66,21 +66,21 @@ class Registrar:
 
     def __init__(
         self,
-        service: MetaDirectory,
+        directory: MetaDirectory,
         routes: RouteTable,
         clock: Clock,
         *,
         heartbeat_ms: int = HEARTBEAT_MS,
     ) -> None:
-        self._service = service
+        self._directory = directory
         self._routes = routes
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
         self._there: dict[Key, _There] = {}
         self._told = clock.monotonic()
         self._remember()
-        service.on_servers_changed(lambda _: self._remember())
-        service.on_standing_changed(self._stand)
+        directory.on_servers_changed(lambda _: self._remember())
+        directory.on_standing_changed(self._stand)
 
     async def register(self, wanted: Register) -> Registered:
         """A server says that it is there, for the first time or still."""
@@ -91,7 +91,7 @@ class Registrar:
         self._refuse_second(wanted)
         if _key(wanted) not in self._there:
             if route.kind == "delay" and not wanted.member:
-                await self._service.remember_server(route)
+                await self._directory.remember_server(route)
                 self._refuse_second(wanted)  # Another one may have been faster.
             log.info(
                 "server registered",
@@ -102,7 +102,7 @@ class Registrar:
             )
         self.put(wanted, self._clock.monotonic())
         return Registered(
-            heartbeat_ms=self._heartbeat_ms, dead_after_ms=self._service.liveness.dead_after_ms
+            heartbeat_ms=self._heartbeat_ms, dead_after_ms=self._directory.liveness.dead_after_ms
         )
 
     @asynccontextmanager
@@ -110,7 +110,7 @@ class Registrar:
         """A server of this process: there while the block runs."""
         wanted = Register(route=route, member=member)
         if route.kind == "delay" and not member:
-            await self._service.remember_server(route)
+            await self._directory.remember_server(route)
         self.put(wanted, ALWAYS)
         try:
             yield Present(self, wanted)
@@ -125,14 +125,14 @@ class Registrar:
             return Empty()
         if self._master(route) is not None:
             raise AlreadyExists(f"{route.broker_group!r} is running; stop it before you forget it")
-        await self._service.forget_server(route)
-        held = self._service.standing(route.broker_group, route.kind)
+        await self._directory.forget_server(route)
+        held = self._directory.standing(route.broker_group, route.kind)
         for member in held.members if held is not None and route.kind == "delay" else ():
-            await self._service.forget_member(
+            await self._directory.forget_member(
                 route.broker_group, member.id, kind=route.kind, accept_loss=True
             )
-        if self._service.topic(later_topic(route.broker_group)) is not None:
-            await self._service.delete_topic(later_topic(route.broker_group))
+        if self._directory.topic(later_topic(route.broker_group)) is not None:
+            await self._directory.delete_topic(later_topic(route.broker_group))
         return Empty()
 
     def check_join(self, wanted: MemberJoin) -> None:
@@ -151,7 +151,7 @@ class Registrar:
                     "broker group; stop it, then start it with this version first"
                 )
 
-    def takers(self, kind: str, *, besides: str) -> list[str]:
+    def writable_groups(self, kind: str, *, besides: str) -> list[str]:
         """Other groups that messages can be sent to now."""
         return [
             route.broker_group
@@ -170,8 +170,8 @@ class Registrar:
         ]
 
     def expire(self) -> None:
-        """Take off the routes who was silent for too long."""
-        horizon = self._service.liveness.horizon()
+        """Take servers off the routes that were silent for too long."""
+        horizon = self._directory.liveness.horizon()
         for there in [each for each in self._there.values() if each.heard < horizon]:
             route = there.said.route
             self._forget(there.said)
@@ -180,15 +180,15 @@ class Registrar:
             )
 
     async def run(self) -> None:
-        """Look for silent servers, often enough to notice when it is us who was stopped."""
+        """Look for silent servers, often enough to notice when this process itself was stopped."""
         while True:
-            await asyncio.sleep(min(EXPIRE_S_MAX, self._service.liveness.dead_after_ms / 5_000))
+            await asyncio.sleep(min(EXPIRE_S_MAX, self._directory.liveness.dead_after_ms / 5_000))
             self.expire()
 
     async def run_held(self) -> None:
-        """Tell other meta servers whom we hear, often enough that nobody seems dead to them."""
+        """Tell other meta servers which servers this one hears, so that none seems dead to them."""
         told: frozenset[str] | None = None
-        again = min(HELD_S, self._service.liveness.dead_after_ms / 4000)
+        again = min(HELD_S, self._directory.liveness.dead_after_ms / 4000)
         while True:
             now = self._clock.monotonic()
             silent = {
@@ -198,16 +198,16 @@ class Registrar:
             }
             if silent.keys() != told or now - self._told >= again:
                 with suppress(TernError):
-                    await self._service.hold_servers(silent)
+                    await self._directory.hold_servers(silent)
                     told, self._told = frozenset(silent), now
             await asyncio.sleep(min(HOLD_S, again))
 
     def put(self, said: Register, heard: float) -> None:
         """On the routes as what it is."""
         if said.member and heard == ALWAYS:
-            self._service.liveness.stays(said.member)
+            self._directory.liveness.stays(said.member)
         elif said.member:
-            self._service.liveness.heard(said.member)
+            self._directory.liveness.heard(said.member)
         before = self._there.get(_key(said))
         if before is not None and before.said.route.address != said.route.address:
             self._routes.withdraw(before.said.route)
@@ -217,7 +217,7 @@ class Registrar:
     def _drop(self, said: Register) -> None:
         """It said goodbye."""
         if said.member:
-            self._service.liveness.left(said.member)
+            self._directory.liveness.left(said.member)
         self._forget(said)
 
     def _forget(self, said: Register) -> None:
@@ -226,16 +226,16 @@ class Registrar:
 
     async def _catch_up(self, wanted: Register) -> None:
         """Another meta server may know more of the group than we do yet."""
-        held = self._service.standing(wanted.route.broker_group, wanted.route.kind)
+        held = self._directory.standing(wanted.route.broker_group, wanted.route.kind)
         if held is None or held.member(wanted.member) is None or held.epoch < wanted.epoch:
             # No registry: who is there goes on being there.
             with suppress(TernError, TimeoutError):
                 async with asyncio.timeout(CATCH_UP_S):
-                    await self._service.look_for_news()
+                    await self._directory.news.look()
 
     def _route(self, said: Register) -> Route:
         route = said.route
-        held = self._service.standing(route.broker_group, route.kind)
+        held = self._directory.standing(route.broker_group, route.kind)
         if not said.member:
             return route
         leads = said.epoch > 0
@@ -256,7 +256,7 @@ class Registrar:
         self._remember()
 
     def _remember(self) -> None:
-        self._routes.remember([*self._service.servers(), *_masters(self._service.standings())])
+        self._routes.remember([*self._directory.servers(), *_masters(self._directory.standings())])
 
     def _refuse_second(self, wanted: Register) -> None:
         route = wanted.route

@@ -1,4 +1,4 @@
-"""Who is there: the servers that announced themselves, as clients are told about them.
+"""The route table: servers that announced themselves, as clients are told about them.
 
 In memory only: a server announces itself again when it or meta starts. Those that exist and are
 not there are listed as away. The version grows with each
@@ -47,7 +47,7 @@ class RouteTable:
         self._placement = placement
         self._change(self._routes.servers)
 
-    def house(self, topic: str, home: Home | None) -> None:
+    def set_home(self, topic: str, home: Home | None) -> None:
         """Where a topic lives; None: everywhere, or it is gone."""
         if self._homes.get(topic) != home:
             self._homes = {name: each for name, each in self._homes.items() if name != topic}

@@ -103,7 +103,7 @@ def without(undecided: Standing, member_id: str) -> Standing:
 
 
 def last_known(standing: Standing) -> Standing:
-    """Who led, and where: as it stands, or stood as far as anybody said."""
+    """The standing itself, or the best claim of a member where the registry knows less."""
     return _latest(standing.claims) if standing.claims else standing
 
 

@@ -1,4 +1,4 @@
-"""Who leads which broker group: standings in memory, each change a compare-and-set in the registry.
+"""Changes which server leads a broker group: each change is a compare-and-set in the registry.
 
 A change reads the standing, decides (`standings`), replaces it at the version it read, and does so
 again if somebody was faster; it all runs in the registry's worker thread. Nothing is kept here that
@@ -6,15 +6,15 @@ another meta server would need. Epochs are drawn from the registry's counter *af
 was read, so an epoch in a standing is always larger than all before it.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from ternmq.core.errors import AlreadyExists, BadRequest, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import InUse
-from ternmq.discovery.notify import tell_all
+from ternmq.discovery.standing_table import StandingRequest
 from ternmq.meta.registries.registry import Registry
 from ternmq.meta.standings.claims import claimed, is_foreign, is_older, undecided_text
 from ternmq.meta.standings.liveness import Liveness
@@ -28,6 +28,7 @@ from ternmq.meta.standings.standings import (
     resynced,
 )
 from ternmq.wire.messages.standings import (
+    BrokerGroupDrain,
     BrokerGroupKind,
     Claim,
     InSyncChange,
@@ -36,7 +37,6 @@ from ternmq.wire.messages.standings import (
     MemberJoin,
     MemberLead,
     Standing,
-    StandingFind,
 )
 
 ATTEMPTS_MAX = 20
@@ -46,7 +46,6 @@ EPOCHS_SKIPPED = 1_000
 log = get_logger()
 
 Decide = Callable[[Standing | None], Standing | None]
-T = TypeVar("T")
 
 
 class StandingChange(Protocol):
@@ -60,38 +59,29 @@ class StandingChange(Protocol):
 
 
 class Leadership:
-    """Standings, and the changes of them. The changes block: for the worker thread."""
+    """The changes of standings. They block: for the registry's worker thread."""
 
     def __init__(self, registry: Registry, liveness: Liveness) -> None:
         self._registry = registry
         self.liveness = liveness
-        self._held: dict[tuple[BrokerGroupKind, str], Standing] = {}
-        self._callbacks: list[Callable[[Standing], None]] = []
 
-    # Memory, on the loop.
+    def change(self, wanted: StandingRequest) -> Standing:
+        """Do what a member or a person asks for."""
+        match wanted:
+            case MemberJoin():
+                return self._join(wanted)
+            case MemberLead():
+                return self._lead(wanted)
+            case MemberForget():
+                return self._forget(wanted)
+            case InSyncChange():
+                return self._change_in_sync(wanted)
+            case InSyncLeave():
+                return self._leave_in_sync(wanted)
+            case BrokerGroupDrain():
+                return self._drain(wanted)
 
-    def standing(self, broker_group: str, kind: BrokerGroupKind) -> Standing | None:
-        return self._held.get((kind, broker_group))
-
-    def standings(self) -> list[Standing]:
-        return list(self._held.values())
-
-    def on_changed(self, callback: Callable[[Standing], None]) -> None:
-        self._callbacks.append(callback)
-
-    def learn(self, told: Iterable[Standing], *, another: bool = False) -> None:
-        """These are how groups stand now; older news than what is known is no news, except from
-        `another` registry, or an older copy of it."""
-        for standing in told:
-            key = (standing.kind, standing.broker_group)
-            held = self._held.get(key)
-            if held is None or held.version < standing.version or (another and held != standing):
-                self._held[key] = standing
-                tell_all(self._callbacks, standing, group=standing.broker_group)
-
-    # Changes, in the worker thread.
-
-    def join(self, wanted: MemberJoin) -> Standing:
+    def _join(self, wanted: MemberJoin) -> Standing:
         member, key = wanted.member, epoch_key(wanted.broker_group, wanted.kind)
         empty = Standing(
             broker_group=wanted.broker_group, kind=wanted.kind, line=self._registry.cluster
@@ -121,7 +111,7 @@ class Leadership:
             log.error("broker group not decided", reason=undecided_text(standing))
         return standing
 
-    def testify(self, seen: Standing) -> Standing:
+    def check_seen(self, seen: Standing) -> Standing:
         """A meta server saw the group stand so once; an older copy of the registry is not believed
         until its members have come."""
         claim = Claim(member="", held=seen, accepted_epoch=seen.epoch)
@@ -166,7 +156,7 @@ class Leadership:
             now_ms=0,
         )
 
-    def lead(self, wanted: MemberLead) -> Standing:
+    def _lead(self, wanted: MemberLead) -> Standing:
         key = epoch_key(wanted.broker_group, wanted.kind)
 
         def decide(held: Standing | None) -> Standing | None:
@@ -192,7 +182,7 @@ class Leadership:
         )
         return standing
 
-    def change_in_sync(self, wanted: InSyncChange) -> Standing:
+    def _change_in_sync(self, wanted: InSyncChange) -> Standing:
         def decide(held: Standing | None) -> Standing | None:
             return resynced(
                 _there(held, wanted),
@@ -204,7 +194,7 @@ class Leadership:
 
         return self._swap(wanted, decide)
 
-    def leave_in_sync(self, wanted: InSyncLeave) -> Standing:
+    def _leave_in_sync(self, wanted: InSyncLeave) -> Standing:
         return self._swap(
             wanted,
             lambda held: left(
@@ -215,7 +205,7 @@ class Leadership:
             ),
         )
 
-    def forget(self, wanted: MemberForget) -> Standing:
+    def _forget(self, wanted: MemberForget) -> Standing:
         return self._swap(
             wanted,
             lambda held: forgotten(
@@ -226,15 +216,12 @@ class Leadership:
             ),
         )
 
-    def drain(self, broker_group: str, kind: BrokerGroupKind, draining: bool) -> Standing:
-        this = StandingFind(broker_group=broker_group, kind=kind)
-
+    def _drain(self, wanted: BrokerGroupDrain) -> Standing:
         def decide(held: Standing | None) -> Standing | None:
-            standing = _there(held, this)
-            changed = msgspec.structs.replace(standing, draining=draining)
-            return None if changed == standing else changed
+            standing = _there(held, wanted)
+            return _other(standing, msgspec.structs.replace(standing, draining=wanted.draining))
 
-        return self._swap(this, decide)
+        return self._swap(wanted, decide)
 
     def _may_be_alive(self, member_id: str) -> bool:
         """As far as this meta server knows, or another one of the same registry."""

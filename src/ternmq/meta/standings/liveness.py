@@ -1,4 +1,4 @@
-"""Who was heard of lately, by this meta server or another one.
+"""Which servers were heard lately, by this meta server or another one.
 
 Somebody is dead after `dead_after_ms` of silence, or at once when it said goodbye. A meta server
 that has just started, or was stopped itself for a while, has heard nobody and judges nobody dead
@@ -56,7 +56,7 @@ class Liveness:
         return member_id in self._heard and self.may_be_alive(member_id)
 
     def horizon(self) -> float:
-        """Whoever was heard before this is dead. Looked at again and again: when we were stopped
+        """Servers heard before this are dead. Looked at again and again: when we were stopped
         ourselves, what others said meanwhile still waits to be read."""
         now = self._clock.monotonic()
         if now - self._looked > self.dead_after_ms / 2000:

@@ -82,7 +82,7 @@ def led(standing: Standing, member_id: str, *, epoch: int) -> Standing:
 def resynced(
     standing: Standing, *, epoch: int, in_sync: list[str], version: int, waits: bool = True
 ) -> Standing:
-    """With another set, by the master at that epoch who knew that version."""
+    """With another in-sync set, asked by the master at that epoch that knew that version."""
     if (standing.epoch, standing.version) != (epoch, version) or standing.claims:
         raise conflict(
             f"broker group {standing.broker_group!r} is at epoch {standing.epoch}, version "

@@ -1,4 +1,4 @@
-"""Keeping an archive in shape: many small files into few large ones, and old days away.
+"""Compacts an archive: many small files become few large ones, and old days are removed.
 
 Compaction takes the files of one topic, day and broker group, and writes them again in the order of
 their sequence; one commit swaps old for new. Retention is a commit that removes whole days. Old

@@ -292,7 +292,7 @@ class Archiver:
 def _limited(
     starts: dict[ArchivePlace, int], ends: dict[ArchivePlace, int], most: int
 ) -> dict[ArchivePlace, int]:
-    """`planning.limited` for places of an archive."""
+    """`ranges.limited` for places of an archive."""
     names = {TopicPlace(place.topic, place.broker_group): place for place in ends}
     found = limited(
         {name: starts[place] for name, place in names.items()},

@@ -3,7 +3,7 @@
 An archive is what its commits say, folded in the order of their numbers. A commit names the ranges
 it adds and where each of them follows on; one that does not follow on (two archive jobs at once, a
 job that comes back from the dead) is void as a whole, for every reader alike. So a row is in the
-archive once, whoever wrote what. Pure: reading and writing the files is `archive_store`'s work.
+archive once, whoever wrote what. Pure: reading and writing the files is the work of `store`.
 """
 
 from dataclasses import dataclass, field

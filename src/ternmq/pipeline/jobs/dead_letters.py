@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ternmq.core.errors import BadRequest
+from ternmq.discovery.hidden_topics import dead_topic
 from ternmq.pipeline.cluster import ClusterView, cluster
 from ternmq.pipeline.positions import TopicPlace
 from ternmq.pipeline.spark.session import first_line
 
-DEAD_PREFIX = "%dead."
 SENT_AT_ONCE = 1_000
 HELD_A_SECOND = 5
 """So often a rate is held."""
@@ -155,7 +155,7 @@ def _letters_of(spark: SparkSession, url: str, place: TopicPlace, open_: Ranges)
         return f.col("properties")[f"%{name}"]
 
     reader = spark.read.format("tern").options(
-        url=url, subscribe=DEAD_PREFIX + group, failOnDataLoss="false"
+        url=url, subscribe=dead_topic(group), failOnDataLoss="false"
     )
     still = " or ".join(f"(sequence >= {first} and sequence < {end})" for first, end in open_)
     reason = f.coalesce(note("error_text"), note("reason"), f.lit(""))

@@ -293,7 +293,7 @@ class Replayer:
 
 
 def app_pieces(apps: pa.Array) -> list[Piece]:
-    """Who sent each row first."""
+    """The application that sent each row first."""
     filled = pa.concat_arrays([pc.cast(pc.fill_null(apps, ""), pa.utf8())])
     ends = np.frombuffer(filled.buffers()[1], "<i4")[filled.offset :][: len(filled) + 1]
     data = memoryview(filled.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]

@@ -33,9 +33,9 @@ class ReplayWriter:
 
     async def open(self) -> int:
         """Check everything; returns the number that the next message may have at least."""
-        link = self._client.links.broker(self._group)
-        patience = RetryingRequest(self._client.config, f"a replay to {self._request.topic!r}")
-        self._opened = await patience.ask_record(
+        link = self._client.cluster.broker(self._group)
+        retrying = RetryingRequest(self._client.config, f"a replay to {self._request.topic!r}")
+        self._opened = await retrying.ask_record(
             link, Command.REPLAY_OPEN, self._request, ReplayOpened
         )
         return self._opened.position
@@ -52,11 +52,11 @@ class ReplayWriter:
         origin = Origin(topic=opened.topic, app=self._client.app, producer=producer)
         first = last + 1 - count
         batch = assemble(list(pieces), count, body_size, origin, first, 0, attributes)
-        link = self._client.links.broker(self._group)
+        link = self._client.cluster.broker(self._group)
         for _ in range(OVER_LIMIT_TIMES_MAX):
-            patience = RetryingRequest(self._client.config, f"a replay to {self._request.topic!r}")
+            retrying = RetryingRequest(self._client.config, f"a replay to {self._request.topic!r}")
             try:
-                answer = await patience.ask_bytes(link, Command.PUBLISH, batch)
+                answer = await retrying.ask_bytes(link, Command.PUBLISH, batch)
                 break
             except OverLimit:  # The topic's own limit: slower than the replay wants to be.
                 await asyncio.sleep(OVER_LIMIT_WAIT_S)

@@ -1,6 +1,6 @@
 """What happened to messages, as tables: latency, throughput, backlog, attempts, doubles, the audit.
 
-Pure transformations of two data frames, the messages and the delivery events of a time, whether
+Transformations of two data frames, the messages and the delivery events of a time, whether
 they come from an archive or from the cluster itself (P4, R23). Only a group's own sequence counts
 here; what was replayed into its private lane is left out.
 

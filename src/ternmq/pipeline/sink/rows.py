@@ -61,7 +61,7 @@ def check_columns(names: list[str], *, topic: str) -> None:
 
 
 def check_rows(batch: pa.RecordBatch) -> None:
-    """Refuse what `send` refuses too, so that whoever reads a message may send it on."""
+    """Refuse what `send` refuses too, so that a reader of a message may send it on."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name in ("key", "tag", "order_key"):
         size = pc.max(pc.binary_length(columns[name])).as_py() if name in columns else None

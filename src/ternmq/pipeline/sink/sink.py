@@ -1,7 +1,7 @@
 """`write|writeStream.format("tern")`: rows of a data frame become messages, exactly once.
 
 A write has a name: a stream's query and micro-batch, or a job's id. Tasks stage their rows under it
-(`staging`), the driver publishes those that count (`settling`); a name is published once. Spark
+(`stage`), the driver publishes those that count (`commit`); a name is published once. Spark
 makes a writer anew in several processes, and tells only the tasks which query they belong to: so
 all that the driver must know comes with the tasks' messages.
 """
@@ -79,7 +79,7 @@ class TaskWriter:
             raise
 
     def _delay_server(self, partition: int) -> str:
-        """Who keeps the rows of this task that are for later."""
+        """The delay server that keeps the delayed rows of this task."""
         servers = sorted(self.cluster.delay_servers())
         return servers[partition % len(servers)]
 

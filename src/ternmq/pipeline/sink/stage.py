@@ -2,7 +2,7 @@
 
 The attempt's number is drawn anew for every try of every task, so nothing that is left of an
 earlier try, or of a driver that died, can be mixed up with it. A task that finds its name committed
-(its micro-batch is run again) stages nothing. Nothing here is visible before `settling` commits it.
+(its micro-batch is run again) stages nothing. Nothing here is visible before `commit` publishes it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The error that says that rows a query should read are gone."""
+"""The error of a query whose rows are gone."""
 
 from ternmq.core.errors import TernError
 

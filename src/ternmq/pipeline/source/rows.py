@@ -21,6 +21,7 @@ from ternmq.rpc.address import packed_address_text
 ROWS_MIN = 8_192  # Smaller batches are put together: Spark pays for each.
 SEQUENCE_LETTERS = 8
 ID_SIZE = 16
+ADDRESS_SIZE = 18  # IPv6 and port.
 _LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _SHIFTS = np.arange(35, -1, -5, dtype=np.uint64)
 
@@ -80,7 +81,7 @@ class RowMaker:
             return _or_constant(view, Column.ORIGIN_APP, view.app)
         assert name == "client_address"
         address = packed_address_text(view.stamp.client_ip, view.stamp.client_port)
-        return _or_constant(view, Column.ORIGIN_ADDRESS, address)
+        return _addresses(view, address)
 
 
 def ids(view: BatchView) -> pa.Array:
@@ -159,6 +160,30 @@ def _or_constant(view: BatchView, column: Column, constant: str) -> pa.Array:
     if view.buffer(column, ColumnPart.DATA) is None:
         return pa.repeat(pa.scalar(constant, pa.utf8()), view.count)
     return _text(view, column).fill_null(constant)
+
+
+def _addresses(view: BatchView, constant: str) -> pa.Array:
+    """Packed addresses as text; a batch has few different ones, so each is made once."""
+    data = view.buffer(Column.ORIGIN_ADDRESS, ColumnPart.DATA)
+    if data is None:
+        return pa.repeat(pa.scalar(constant, pa.utf8()), view.count)
+    packed = pa.Array.from_buffers(
+        pa.binary(),
+        view.count,
+        [
+            _validity(view, Column.ORIGIN_ADDRESS),
+            pa.py_buffer(view.buffer(Column.ORIGIN_ADDRESS, ColumnPart.OFFSETS)),
+            pa.py_buffer(data),
+        ],
+    ).dictionary_encode()
+    texts = [_address_text(each, constant) for each in packed.dictionary.to_pylist()]
+    return pa.array(texts, pa.utf8()).take(packed.indices).fill_null(constant)
+
+
+def _address_text(packed: bytes, otherwise: str) -> str:
+    if len(packed) != ADDRESS_SIZE:
+        return otherwise
+    return packed_address_text(packed[:-2], int.from_bytes(packed[-2:], "big"))
 
 
 def _tags(view: BatchView) -> pa.Array:

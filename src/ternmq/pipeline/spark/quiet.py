@@ -1,4 +1,4 @@
-"""What Java says on stderr, without what it says at every start: that is not about the job.
+"""Filters stderr of the JVM: leaves out the lines that come at every start.
 
 The JVM gets a pipe for its stderr; a thread passes on, line by line, everything but a few known
 lines: that Spark has no log settings of its own, that it uses an incubating module, and warnings of

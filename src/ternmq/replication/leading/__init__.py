@@ -1,1 +1,1 @@
-"""A master: who follows, what counts, the streams to replicas."""
+"""The master: which replicas follow, what is acknowledged, the streams to replicas."""

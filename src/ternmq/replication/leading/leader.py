@@ -1,9 +1,9 @@
 """A master towards its replicas: who follows, what they have, what counts, who is in the set.
 
-It is the `Safety` of the broker's committer. `offer` passes bytes on to every replica, REPLICATED
-says how far each one is, and `mark` is what every required member has (`in_sync` decides who is).
-A loop looks a few times a second who stands still and sends the changes that are due to the
-registry; a change is required before it is sent.
+It is the `CommitGate` of the broker's committer. `offer` passes bytes on to every replica,
+REPLICATED says how far each one is, and `mark` is what every required member has (`in_sync_set`
+decides who is). A loop looks a few times a second who stands still and sends the changes that are
+due to the registry; a change is required before it is sent.
 
 The leadership ends (`ended`) when a later epoch is heard of, from a replica or from the registry,
 or when bytes that were passed on could not be written here: those who have them must not keep them,
@@ -92,6 +92,7 @@ class Leader:
         self._change = change
         self._in_sync = InSync(me, known_of(standing), rules, now=self._loop.time())
         self._feeds: dict[str, ReplicaStream] = {}
+        self._feeds_by_peer: dict[Peer, ReplicaStream] = {}
         self._fed = False
         """Somebody was passed bytes of this epoch, whether still here or not."""
         first = {number: led.start_offset for number, led in logs.items()}
@@ -185,11 +186,11 @@ class Leader:
         before = self._feeds.pop(member, None)
         if before is not None:
             before.end()
-            before.peer.attachments.pop("feed", None)
+            self._feeds_by_peer.pop(before.peer, None)
             before.peer.close()
         self._fed = True
         feed = self._feeds[member] = ReplicaStream(peer, member, self.epoch, self._logs, self)
-        peer.attachments["feed"] = feed
+        self._feeds_by_peer[peer] = feed
         self._in_sync.came(member, self._loop.time())
         self._update()
 
@@ -198,7 +199,7 @@ class Leader:
         if len(frame.payload) != REPLICATED.size:
             raise ProtocolError("REPLICATED of a wrong size")
         epoch, end, number, _ = REPLICATED.unpack(frame.payload)
-        feed: ReplicaStream | None = peer.attachments.get("feed")
+        feed = self._feeds_by_peer.get(peer)
         if feed is None or epoch != self.epoch or number not in self._logs or self.ended.done():
             raise ProtocolError("REPLICATED without FOLLOW at this epoch")
         stream = feed.streams[number]
@@ -216,7 +217,7 @@ class Leader:
 
     def lost(self, peer: Peer) -> None:
         """A connection is gone; it may have been a replica's."""
-        feed: ReplicaStream | None = peer.attachments.pop("feed", None)
+        feed = self._feeds_by_peer.pop(peer, None)
         if feed is None or self._feeds.get(feed.member) is not feed:
             return
         feed.end()

@@ -9,7 +9,7 @@ from typing import Protocol
 from ternmq.batch.layout import BATCH_SIZE_MAX
 from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, Unavailable
-from ternmq.core.release import release
+from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.wire.frame import Frame
@@ -47,13 +47,16 @@ class RoleSwitch:
         self._config = config
         self._said = role
         self.listener: Listener | None = None
+        self._roles: dict[Peer, Role] = {}
+        """Under which role each client came."""
         self._enter(NoRole())
 
     def enter(self, role: Role) -> None:
         """Whoever is here belongs to this role from now on: they had none before."""
         self._enter(role)
         for peer in self._peers():
-            peer.attachments["role"] = role
+            if peer.hello is not None:
+                self._roles[peer] = role
 
     def leave(self, *, stopping: bool) -> None:
         """The role is over: those who came under it have to look who leads now; where the server
@@ -67,7 +70,7 @@ class RoleSwitch:
         self._route = role.route
         self._welcome = Welcome(
             protocol=PROTOCOL_VERSION,
-            version=release(),
+            version=VERSION,
             role=self._said,
             node=self._config.broker_group,
             broker_group=self._config.broker_group,
@@ -80,12 +83,11 @@ class RoleSwitch:
         return list(self.listener.peers) if self.listener is not None else []
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
-        peer.attachments["role"] = self.role
+        self._roles[peer] = self.role
         return self._welcome
 
     def frame(self, peer: Peer, frame: Frame) -> None:
         self._route(peer, frame)
 
     def lost(self, peer: Peer) -> None:
-        role: Role = peer.attachments.get("role", self.role)
-        role.lost(peer)
+        self._roles.pop(peer, self.role).lost(peer)

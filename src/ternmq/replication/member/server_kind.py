@@ -19,6 +19,7 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.standings import BrokerGroupKind
@@ -63,14 +64,20 @@ class LeaderService(Protocol):
         """Write what waits; the store stays open."""
 
 
+class FollowProgress(Protocol):
+    """How a replica follows, for what it says about itself."""
+
+    trouble: str
+    """Why it does not follow at present; empty while it does."""
+
+    def lag(self) -> int:
+        """Bytes of messages that the master has and this replica has not; -1: not known."""
+
+
 class FollowerService(Protocol):
     """What a replica does besides copying; it is the role that answers clients, too."""
 
     epoch: int
-    trouble: str
-    """Why it does not follow at present; empty while it does."""
-    lag: Callable[[], int]
-    """Bytes of messages that the master has and this replica has not; -1: not known."""
 
     def route(self, peer: Peer, frame: Frame) -> None: ...
 
@@ -84,7 +91,7 @@ class FollowerService(Protocol):
         """More of a log counts, as the master says; `told` is what `advance` returned."""
 
     def loops(self, intake: ReplicaWriter) -> Loops:
-        """What runs while it follows; files are changed by `intake.alone` only."""
+        """What runs while it follows; files are changed by `ReplicaWriter.alone` only."""
 
     async def scrape(self, out: Samples) -> None: ...
 
@@ -119,8 +126,8 @@ class ReplicatedStore(Protocol):
     def serving(self, site: MemberContext, leader: Leader) -> LeaderService:
         """The parts of a master; all that is in the logs counts."""
 
-    def copying(self, site: MemberContext) -> FollowerService:
-        """The parts of a replica."""
+    def copying(self, site: MemberContext, progress: FollowProgress) -> FollowerService:
+        """The parts of a replica; how it follows is asked of `progress`."""
 
     def close(self) -> None:
         """Blocks."""
@@ -149,8 +156,9 @@ class ServerKind(Protocol):
     def note_forgetful(self, forgetful: bool) -> None:
         """So it would be from here on, until the store is closed in order; blocks, durable."""
 
-    def open(self, epoch: int, *, suffix: bool) -> ReplicatedStore:
-        """Open and recover; blocks. With `suffix` only what is known to be safe is visible."""
+    def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> ReplicatedStore:
+        """Open and recover; blocks. With `suffix` only what is known to be safe is visible.
+        `on_corrupt` says what to raise for messages that turn out to be damaged later."""
 
     async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         """Begin with a base of the master, while the store is closed; raises `AlreadyExists` where

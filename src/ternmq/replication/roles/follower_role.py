@@ -22,8 +22,7 @@ from ternmq.core.errors import (
     TernError,
 )
 from ternmq.core.lifecycle import background
-from ternmq.core.log import get_logger
-from ternmq.core.log_throttle import LogThrottle
+from ternmq.core.log import LogThrottle, get_logger
 from ternmq.replication.following.leader_link import LeaderLink
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.member.member_context import MemberContext
@@ -41,27 +40,25 @@ log = get_logger()
 
 
 class FollowerRole:
-    """One time of following, until this member leads or stops."""
+    """One time of following, until this member leads or stops; a `FollowProgress`."""
 
-    def __init__(
-        self, site: MemberContext, holding: ReplicatedStore, copying: FollowerService
-    ) -> None:
+    def __init__(self, site: MemberContext, holding: ReplicatedStore) -> None:
         self._site = site
         self._holding = holding
         self._logs = holding.logs
-        self.role = copying
+        self.trouble = "not following yet"
+        self.role: FollowerService = holding.copying(site, self)
         self._intake = ReplicaWriter(
-            self._logs, from_memory=site.from_memory, on_safe=copying.on_safe
+            self._logs, from_memory=site.from_memory, on_safe=self.role.on_safe
         )
         self._follower = LeaderLink(self._intake, site.hello, prepare=self._prepare)
-        copying.lag = self._lag
         self._seldom = LogThrottle()
         self.base = b""
         """What to begin with anew, once the store is closed."""
         self.diverged = False
         """It has what its master lacks, as it may be where masters do not wait."""
 
-    def _lag(self) -> int:
+    def lag(self) -> int:
         if not self._follower.following:
             return -1
         return max(0, self._intake.told[MESSAGES] - self._logs[MESSAGES].end)
@@ -87,7 +84,7 @@ class FollowerRole:
 
     async def _stay_out(self, failed: TernError) -> None:
         """Neither follow nor lead until a restart."""
-        self.role.trouble = failed.message
+        self.trouble = failed.message
         log.error("this member is out until it is started again", reason=failed.message)
         await self._site.leave_set()
         await self._site.stop.wait()
@@ -99,7 +96,7 @@ class FollowerRole:
         try:
             return await self._site.lead()
         except TernError as error:
-            self.role.trouble = error.message
+            self.trouble = error.message
             self._complain("does not lead yet", error)
             await self._rest(AGAIN_S)
         return None
@@ -115,13 +112,13 @@ class FollowerRole:
             if master is None:
                 raise NotMaster(UNDECIDED if standing.claims else "the broker group has no master")
             await self._site.record.accept(standing)
-            self.role.trouble = ""
+            self.trouble = ""
             await self._until_changed(
                 self._follower.run(master.address, lambda: self._ask(standing.epoch))
             )
             return None
         except TernError as error:
-            self.role.trouble = error.message
+            self.trouble = error.message
             self._complain("not following", error)
             if self.base:
                 return None
@@ -255,20 +252,22 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
     """(standing to lead by, base to begin with, whether the data is of no use)."""
     loop = asyncio.get_running_loop()
     epoch = site.member.accepted_epoch
-    holding = await loop.run_in_executor(None, lambda: trade.open(epoch, suffix=True))
+    holding = await loop.run_in_executor(
+        None, lambda: trade.open(epoch, suffix=True, on_corrupt=site.judge)
+    )
     try:
         if site.from_memory:
             await loop.run_in_executor(None, trade.note_forgetful, True)
-        replica = FollowerRole(site, holding, holding.copying(site))
+        replica = FollowerRole(site, holding)
         try:
             site.door.enter(replica.role)
             site.begun(replica.role.scrape)
             damaged = await site.leave_if_damaged(holding.report)
             leads = None if damaged else await replica.run()
             if damaged or (site.unfit and await site.leave_if_damaged(holding.report)):
-                return None, b"", await _useless(site, trade, replica.role, "damaged")
+                return None, b"", await _useless(site, trade, replica, "damaged")
             if replica.diverged:
-                return None, b"", await _useless(site, trade, replica.role, "diverged")
+                return None, b"", await _useless(site, trade, replica, "diverged")
             return leads, replica.base, False
         finally:
             site.ended()
@@ -279,7 +278,7 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
 
 
 async def _useless(
-    site: MemberContext, trade: ServerKind, role: FollowerService, what: str
+    site: MemberContext, trade: ServerKind, replica: FollowerRole, what: str
 ) -> bool:
     """Until it can be moved aside; or (False) the server stops, or somebody wants it to lead."""
     while not site.stop.is_set() and (site.standing.master != site.me or site.unfit):
@@ -288,7 +287,7 @@ async def _useless(
         reason = await why_not(site, trade)
         if not reason:
             return True
-        role.trouble = f"{what}, and not moved aside: {reason}"
+        replica.trouble = f"{what}, and not moved aside: {reason}"
         with suppress(TimeoutError):
             async with asyncio.timeout(DIVERGED_S):
                 await site.stop.wait()

@@ -103,7 +103,9 @@ async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> No
     """Lead at the epoch of this standing until it is over."""
     loop = asyncio.get_running_loop()
     alone = standing.in_sync == [site.me]
-    holding = await loop.run_in_executor(None, lambda: trade.open(standing.epoch, suffix=not alone))
+    holding = await loop.run_in_executor(
+        None, lambda: trade.open(standing.epoch, suffix=not alone, on_corrupt=site.judge)
+    )
     try:
         if await site.leave_if_damaged(holding.report):
             return

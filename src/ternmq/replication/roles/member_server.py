@@ -1,7 +1,7 @@
 """A member of a broker group while a block runs: joins, listens, leads or follows until it stops.
 
 The listener stays through all changes of role; what clients ask is answered by the role of now
-(`roles`). The block begins when the first role serves. Leaving it lets the role end in order: a
+(`role_loop`). The block begins when the first role serves. Leaving it lets the role end in order: a
 master tells clients and answers what waits before the store is closed.
 """
 

@@ -1,6 +1,6 @@
-"""How recovery reads the message log: recognise a batch, and note what a restart must know of it.
+"""Scans the message log for recovery: recognises batches, notes what a restart must know of them.
 
-`Collector` turns batches into the 80-byte records of `consume_entry`, in log order. A batch whose
+`Collector` turns batches into the 80-byte records of `entry`, in log order. A batch whose
 stamp is whole but whose body is not still tells its topic and sequences, so its rows are noted as
 lost and their sequences are not given out again. `walk` reads headers only: it is for sealed
 segments, whose bytes were safe. The broker's knowledge of tags is not in the header, so a bloom

@@ -230,7 +230,7 @@ class ConsumeLog:
     # Retention
 
     def trim(self, firsts: dict[int, int]) -> None:
-        """Rows of these topics below a sequence are gone: nobody finds them any more."""
+        """Rows of these topics below a sequence are gone: reads no longer find them."""
         for topic_id, first in firsts.items():
             end = self.ends.get(topic_id)
             if end is not None and first > self._firsts.get(topic_id, 0):

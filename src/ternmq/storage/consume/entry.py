@@ -36,8 +36,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ternmq.batch.layout import Buffer
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.disk import Buffer
 
 ENTRY = struct.Struct("<QQIIqQBB2xI")
 ENTRY_SIZE = 48

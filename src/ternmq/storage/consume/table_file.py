@@ -14,7 +14,7 @@ Little-endian. Written once, under another name, synced, renamed; never changed.
     48     8  first_stored_at_ms
     56     8  last_stored_at_ms
     64    16  spare          zero
-    80     .  entries, 48 bytes each, by topic id, then by sequence (see consume_entry)
+    80     .  entries, 48 bytes each, by topic id, then by sequence (see `entry`)
      .     .  index, 40 bytes per topic, by topic id:
               topic_id, first_entry, entry_count, first_sequence, end_sequence, u64 each
 

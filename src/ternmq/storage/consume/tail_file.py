@@ -12,7 +12,7 @@ disk: its `end` is a durable mark.
     16     8  end
     24     4  count
     28     4  version   1
-    32     .  records, 80 bytes each, in log order (see consume_entry); the block's checksum covers
+    32     .  records, 80 bytes each, in log order (see `entry`); the block's checksum covers
               them, so the one inside each entry stays zero
 """
 

@@ -33,7 +33,7 @@ class File(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Its name was removed, or is another file's: what is written here, nobody will find."""
+        """Its name was removed, or is another file's: what is written here will not be found."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at most IOV_MAX buffers; return how many bytes went in, maybe fewer than given."""
@@ -235,7 +235,7 @@ class RealDisk:
 
 
 def removed(path: Path) -> DiskFailed:
-    """What is said when somebody took away what we write to."""
+    """The error of a file or directory that was removed while it is written to."""
     return DiskFailed(
         f"{path} was removed or replaced while it was in use; nothing more is stored: bring the "
         "data back, then restart this server"

@@ -1,4 +1,4 @@
-"""The floor file: where the message log begins, and where every topic stood there.
+"""The log start: where the message log begins, and the sequence of every topic there.
 
 Retention removes the oldest segments. What they told about a topic, the sequences that were given
 out, must outlive them: a sequence is never given out twice. So before a segment goes, this file

@@ -1,4 +1,4 @@
-"""Who this data directory is in its broker group: the file `member`.
+"""The file `member`: the identity of this data directory in its broker group.
 
 The id is made once, with the directory, and never changes: an empty directory is a new member. With
 it goes the highest epoch that this member has accepted. Whoever has accepted epoch n + 1 never
@@ -99,7 +99,7 @@ class MemberFile:
         self._replace(self._content._replace(damaged=damaged))
 
     def _replace(self, content: MemberRecord) -> None:
-        """Nobody acts on what is not known to be on disk."""
+        """Nothing acts on a record before it is known to be on disk."""
         if content != self._content:
             self._disk.write_atomic(self._path, encode(content))
             self._content = content

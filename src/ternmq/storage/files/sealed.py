@@ -12,8 +12,8 @@ import struct
 
 from crc32c import crc32c
 
+from ternmq.batch.layout import Buffer
 from ternmq.core.errors import Corrupt
-from ternmq.storage.files.disk import Buffer
 
 FRAME = struct.Struct("<4sI")
 

@@ -1,4 +1,4 @@
-"""Moving the data of a member aside: `broker` becomes `broker.aside-20261115-215800`, whole.
+"""Moves the data of a member aside: `broker` becomes `broker.aside-20261115-215800`, whole.
 
 Nothing is deleted, ever. The file `member` stays: it is the same member, which then begins with
 nothing. What is to be done is written down first (the file `aside`); a start goes on with it. Only

@@ -1,4 +1,4 @@
-"""Where is the message with this id, or with this key? Candidates; `search` looks at them.
+"""The message index: finds candidates for an id or a key; `search` looks at the messages.
 
 What was stored last waits as it came (`add`, on the loop, cheap). `fold`, on a thread, turns what
 waits into sorted rows in memory; `spill` writes them as an index file once there are many, or much

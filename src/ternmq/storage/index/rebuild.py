@@ -1,4 +1,4 @@
-"""Making index rows again from the message log alone.
+"""Rebuilds index rows from the message log alone.
 
 Reads the log from one offset to another, window by window, and hands on whole batches. What does
 not check is passed over: recovery has reported it. Runs on a thread of its own; only bytes that

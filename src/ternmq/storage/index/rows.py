@@ -1,4 +1,4 @@
-"""What the index says of one batch, worked out for all of its rows at once.
+"""The index rows of one batch, worked out for all of its messages at once.
 
 Three kinds of rows. A *range* says which message numbers of a producer a batch holds: it finds
 every id that was not given explicitly, and costs one row a batch. An *id* row is one explicit id, a
@@ -52,7 +52,7 @@ RECORD_ROWS = np.dtype(
         ("first", "<u8"),
     ]
 )
-"""`consume_entry.RECORD` as numpy sees it."""
+"""`consume.entry.RECORD` as numpy sees it."""
 
 assert RANGE.itemsize == 40
 assert PLACE.itemsize == 24

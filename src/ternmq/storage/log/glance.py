@@ -1,4 +1,4 @@
-"""A look at a log without opening it: for those who want to know whether there is something."""
+"""The end of a log, found without opening the log."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Who wrote which part of a log: for every epoch the offset where it began.
+"""Leader epochs of a log: for every epoch the offset where it began.
 
 An epoch is one leadership by one process start, so two logs that both have bytes of an epoch have
 the same bytes there and everywhere before, as far as both go. That makes it easy to say up to where

@@ -1,4 +1,4 @@
-"""What to believe of a log after a crash: read, decide, act, each apart.
+"""Recovers a log after a crash: reads it, decides what to keep, cuts the rest, each apart.
 
 `scan` reads records from a trusted offset to the end of the files and notes what does not check
 (gaps) and the highest `durable_to` that any whole record carries. `decide` is pure: a gap that

@@ -1,4 +1,4 @@
-"""What was found and done when a data directory was opened. Values only."""
+"""The report of opening a data directory: what was found and done. Values only."""
 
 from dataclasses import dataclass, field
 

@@ -6,7 +6,7 @@ next record its offset and starts a new segment where the current one is full. P
 forgetting a plan undoes it.
 """
 
-from ternmq.storage.files.disk import Buffer
+from ternmq.batch.layout import Buffer
 
 
 class FilePart:

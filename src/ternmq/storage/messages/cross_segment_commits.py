@@ -5,7 +5,8 @@ beginning of a segment in between, the older segment *lends* bytes to the younge
 as long as messages of the commit's age do, and when it goes those messages go too, with all of
 their topic that is before them. So nobody ever finds a message whose bytes are gone.
 
-Pure; part of `HalfTable`, which keeps it in its snapshot. One entry per topic and lending segment.
+Pure; part of `TransactionTable`, which keeps it in its snapshot. One entry per topic and lending
+segment.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a message log says about itself for Prometheus."""
+"""The figures of a message log, for Prometheus."""
 
 from ternmq.metrics.samples import Samples
 from ternmq.storage.messages.message_log import MessageLog

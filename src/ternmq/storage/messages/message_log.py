@@ -64,7 +64,7 @@ _pack_stamp = STAMP.pack
 
 
 class Sequences(Protocol):
-    """Who counts the rows of each topic: a broker's consume log, or the delay server's counts."""
+    """Counts the rows of each topic: a broker's consume log, or the counts of a delay server."""
 
     ends: dict[int, int]
 
@@ -84,6 +84,14 @@ class Derived:
     halves: TransactionTable | None = None
 
 
+OnCorrupt = Callable[[Corrupt], TernError]
+"""Says what to raise where bytes that were safe do not match their checksum; on any thread."""
+
+
+def _as_it_is(error: Corrupt) -> TernError:
+    return error
+
+
 class MessageLog(ReplicatedLog[StagedBatches]):
     """Appends and reads batches."""
 
@@ -96,6 +104,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
         epoch: int,
         config: StorageConfig,
         safe_offset: int | None = None,
+        on_corrupt: OnCorrupt | None = None,
     ) -> None:
         """Without `safe_offset` everything in the log is safe."""
         super().__init__(source, MessageFormat(), safe_offset)
@@ -111,8 +120,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
         self.append_seconds, self.sync_seconds = Histogram(), Histogram()  # Of the writer thread.
         self._free_checked_at = float("-inf")
         self._free_known_to = source.end
-        self.judge: Callable[[Corrupt], TernError] = lambda error: error
-        """What to raise where bytes that were safe do not match their checksum; any thread."""
+        self._on_corrupt = on_corrupt or _as_it_is
 
     @property
     def idle(self) -> bool:
@@ -319,7 +327,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
         try:
             check_batches(data, offset)
         except Corrupt as error:
-            raise self.judge(error) from error
+            raise self._on_corrupt(error) from error
         return data
 
     def read_nowait(self, offset: int, size: int) -> bytearray | None:
@@ -331,7 +339,7 @@ class MessageLog(ReplicatedLog[StagedBatches]):
         try:
             check_batches(data or b"", offset)
         except Corrupt as error:
-            if self.judge(error) is error:
+            if self._on_corrupt(error) is error:
                 raise
             return None  # Whoever may wait is told.
         return data

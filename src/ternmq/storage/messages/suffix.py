@@ -1,4 +1,4 @@
-"""What the message log has written and nobody may see yet, on its way to become visible.
+"""The suffix of the message log: written, not yet visible to readers.
 
 The suffix is what lies at or above the safe offset: it may still be cut off, so nothing is derived
 from it. When the safe offset moves, `Suffix.next` gives the batches that it passes, as the appends
@@ -10,7 +10,7 @@ On the loop; a piece is small enough for that, and was written or scanned a shor
 
 from collections import deque
 
-from ternmq.batch.check import check_incoming
+from ternmq.batch.check import describe_stored
 from ternmq.batch.half import CONTROL, NO_SEQUENCE, read_decision, read_info
 from ternmq.batch.layout import (
     FIXED_SIZE,
@@ -18,7 +18,6 @@ from ternmq.batch.layout import (
     PRODUCER_CRC_AT,
     STAMP,
     STAMP_START,
-    STORED_SIZE_MAX,
 )
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
@@ -123,7 +122,7 @@ def append_of(offset: int, batch: memoryview) -> Append:
         )
         return append
     try:
-        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=half)
+        incoming = describe_stored(batch, half=half)
     except (ProtocolError, TooLarge):
         if half:
             raise

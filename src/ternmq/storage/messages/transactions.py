@@ -24,7 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from ternmq.batch.check import check_incoming
+from ternmq.batch.check import describe_stored
 from ternmq.batch.half import (
     HalfDecision,
     HalfInfo,
@@ -33,7 +33,7 @@ from ternmq.batch.half import (
     read_decision,
     read_info,
 )
-from ternmq.batch.layout import STORED_SIZE_MAX, read_stamp
+from ternmq.batch.layout import read_stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.log import get_logger
@@ -247,7 +247,7 @@ class TransactionTable:
                 del self._names[name]
 
     def tidy(self) -> None:
-        """Where nobody watches, on a replica, keys of what has ended must not pile up."""
+        """On a replica, where no check runs, keys of ended transactions must not pile up."""
         if len(self.fresh) > 2 * len(self.open) + FRESH_MAX:
             self.fresh = deque(key for key in self.fresh if key in self.open)
 
@@ -304,7 +304,7 @@ class TransactionTable:
         if control:
             self.decide(read_decision(view), at_ms, offset=offset)
             return
-        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX, half=True)
+        incoming = describe_stored(batch, half=True)
         half = PlacedHalf(
             offset=offset,
             size=len(batch),

@@ -1,4 +1,4 @@
-"""A page of the pull log: whole records of its safe part, for those who want to know what happened.
+"""A page of the pull log: whole records of its safe part, for archive and trace.
 
 Reads the files in chunks, walks from record to record and leaves snapshots out. Bytes that do not
 check are passed over up to the next record that does, as a replay passes them over. Never reads

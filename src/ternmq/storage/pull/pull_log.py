@@ -248,7 +248,7 @@ class PullLog(ReplicatedLog[StagedPulls]):
         return self._log.start, min(self._log.synced, self.safe_offset)
 
     def page(self, position: int, end: int, size_max: int) -> PullPage:
-        """Records for those who want to know what happened; blocks."""
+        """Records for archive and trace; blocks."""
         return read_page(self._log, position, end, size_max, safe=self.bounds()[1])
 
     def read(self, offset: int) -> PullRecord:

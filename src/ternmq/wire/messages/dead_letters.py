@@ -3,7 +3,7 @@
 Ranges are sequences of the hidden topic `%dead.GROUP` on the broker group that is asked.
 """
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 
 class DeadFind(Record, frozen=True):
@@ -11,23 +11,23 @@ class DeadFind(Record, frozen=True):
 
 
 class DeadOpen(Record, frozen=True):
-    """Letters that nobody handled yet: ranges of sequences in the group's dead-letter topic."""
+    """Letters that are not handled yet: ranges of sequences in the group's dead-letter topic."""
 
-    ranges: list[tuple[int, int]]
-    expired: int = 0
+    ranges: list[tuple[Number, Number]]
+    expired: Number = 0
     """So many went because their time was over."""
 
 
 class DeadHandle(Record, frozen=True):
     group: str
-    ranges: list[tuple[int, int]]
+    ranges: list[tuple[Number, Number]]
 
 
 class DeadDone(Record, frozen=True):
-    handled: int
+    handled: Number
     failed: list[str]
     """One line per letter that could not be sent again."""
-    gone: list[tuple[int, int]] = []  # Not open, or in somebody else's hands.
+    gone: list[tuple[Number, Number]] = []  # Not open, or in somebody else's hands.
 
 
 class RefusedFind(Record, frozen=True):
@@ -36,4 +36,4 @@ class RefusedFind(Record, frozen=True):
 
 class RefusedHandle(Record, frozen=True):
     topic: str
-    ranges: list[tuple[int, int]]
+    ranges: list[tuple[Number, Number]]

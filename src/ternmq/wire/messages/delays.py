@@ -1,4 +1,4 @@
-"""What can be asked of a delay server besides PUBLISH: change, find and count what is not yet due.
+"""Requests to a delay server besides PUBLISH: change, find and count messages not yet due.
 
 A delayed message arrives as a PUBLISH whose batch has the DUE column; from then on it is known by
 its message id (bytes: 16 for our own ids, any length for explicit ones). `due_at_ms` beside an id
@@ -7,7 +7,7 @@ is a hint where the row lies; a wrong or missing one costs time and never change
 
 from typing import Literal
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 DelayAction = Literal["cancel", "reschedule", "fire"]
 
@@ -24,11 +24,11 @@ class DelayChange(Record, frozen=True):
     action: DelayAction
     id: bytes
     topic: str = ""
-    due_at_ms: int = 0
+    due_at_ms: Number = 0
     """When the caller thinks it is due; 0 if it has no idea."""
-    at_ms: int = 0
+    at_ms: Number = 0
     """For a reschedule: the new time, UTC."""
-    after_ms: int = -1
+    after_ms: Number = -1
     """For a reschedule instead of `at_ms`: so long after the server's now; -1 means not given."""
 
 
@@ -36,7 +36,7 @@ class DelayChanged(Record, frozen=True):
     """What is true now, durably. `due_at_ms` is 0 where the message is unknown."""
 
     result: DelayResult
-    due_at_ms: int = 0
+    due_at_ms: Number = 0
 
 
 class DelayFind(Record, frozen=True):
@@ -45,20 +45,20 @@ class DelayFind(Record, frozen=True):
     topic: str = ""
     id: bytes = b""
     key: str = ""
-    from_ms: int = 0
-    to_ms: int = 0
+    from_ms: Number = 0
+    to_ms: Number = 0
     after: bytes = b""
     """`next` of the page before."""
-    limit: int = 100
+    limit: Number = 100
 
 
 class DelayRow(Record, frozen=True):
     id: bytes
     topic: str
     key: str
-    due_at_ms: int
-    accepted_at_ms: int
-    size: int
+    due_at_ms: Number
+    accepted_at_ms: Number
+    size: Number
     """Bytes of the body."""
     state: str = "pending"
 
@@ -71,16 +71,16 @@ class DelayRows(Record, frozen=True):
 
 class DelayCountQuery(Record, frozen=True):
     topic: str = ""
-    from_ms: int = 0
-    to_ms: int = 0
+    from_ms: Number = 0
+    to_ms: Number = 0
 
 
 class DelayCounts(Record, frozen=True):
     """Pending messages per stretch of `hour_ms`, only those that have some, by time."""
 
-    hours: list[tuple[int, int]]
+    hours: list[tuple[Number, Number]]
     """(start in ms, pending)."""
-    hour_ms: int
+    hour_ms: Number
 
 
 class DelayLedgerQuery(Record, frozen=True):
@@ -91,10 +91,10 @@ class DelayLedgerLine(Record, frozen=True):
     """What became of every delayed message: accepted = pending + dispatched + cancelled."""
 
     topic: str
-    accepted: int
-    pending: int
-    dispatched: int
-    cancelled: int
+    accepted: Number
+    pending: Number
+    dispatched: Number
+    cancelled: Number
 
 
 class DelayLedger(Record, frozen=True):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 StartAt = Literal["earliest", "latest", "sequence", "time"]
 
@@ -11,7 +11,7 @@ class Start(Record, frozen=True):
     """Where reading begins; `value` is a sequence, or milliseconds since 1970 for a time."""
 
     at: StartAt = "earliest"
-    value: int = 0
+    value: Number = 0
 
 
 class GroupSettings(Record, frozen=True):
@@ -19,23 +19,23 @@ class GroupSettings(Record, frozen=True):
 
     retry: str = "default"
     """See `core.retry`."""
-    attempts_max: int = 17
+    attempts_max: Number = 17
     """Deliveries that may fail before a message is dead; 0 means no limit."""
     paused: bool = False
     """Nothing is handed out; acks and retries go on."""
-    ordered_attempts_max: int = 0
+    ordered_attempts_max: Number = 0
     """The same limit for ordered consumers, where a failing message holds back its key."""
-    rate: int = 0
+    rate: Number = 0
     """Messages a second that are handed out; 0 means no limit, here and below."""
-    bytes_rate: int = 0
-    in_flight_max: int = 0
+    bytes_rate: Number = 0
+    in_flight_max: Number = 0
     """Messages handed out and not yet settled, of the whole group and of each consumer."""
-    consumer_in_flight_max: int = 0
-    backlog_alarm: int = 0
+    consumer_in_flight_max: Number = 0
+    backlog_alarm: Number = 0
     """More ready messages than this are an alarm."""
     paused_sessions: list[str] = []
     """Consumers that are handed nothing."""
-    dead_letter_keep_ms: int = -1
+    dead_letter_keep_ms: Number = -1
     """How long dead letters are open; 0: as long as messages are kept, -1: what the broker says."""
     on_failure: str = "retry"
     """Ordered consumers: 'retry' in place, or 'stop' the key until an operator lets it go on."""
@@ -49,15 +49,15 @@ class GroupSet(Record, frozen=True):
     topic: str
     group: str
     retry: str | None = None
-    attempts_max: int | None = None
+    attempts_max: Number | None = None
     paused: bool | None = None
-    ordered_attempts_max: int | None = None
-    rate: int | None = None
-    bytes_rate: int | None = None
-    in_flight_max: int | None = None
-    consumer_in_flight_max: int | None = None
-    backlog_alarm: int | None = None
-    dead_letter_keep_ms: int | None = None
+    ordered_attempts_max: Number | None = None
+    rate: Number | None = None
+    bytes_rate: Number | None = None
+    in_flight_max: Number | None = None
+    consumer_in_flight_max: Number | None = None
+    backlog_alarm: Number | None = None
+    dead_letter_keep_ms: Number | None = None
     on_failure: str | None = None
     priority: bool | None = None
 
@@ -88,11 +88,11 @@ class GroupReset(Record, frozen=True):
 
 
 class GroupResetDone(Record, frozen=True):
-    from_sequence: int
-    to_sequence: int
-    again: int
+    from_sequence: Number
+    to_sequence: Number
+    again: Number
     """Messages that will be handed out (again) because of this."""
-    skipped: int
+    skipped: Number
     """Messages that will not be handed out because of this."""
 
 
@@ -102,10 +102,10 @@ class ConsumerInfo(Record, frozen=True):
     session: str
     app: str
     host: str
-    pid: int
+    pid: Number
     address: str
-    in_flight: int
-    joined_at_ms: int
+    in_flight: Number
+    joined_at_ms: Number
 
 
 class LedgerLine(Record, frozen=True):
@@ -115,26 +115,26 @@ class LedgerLine(Record, frozen=True):
     group: str
     lane: str
     """'topic' for the topic's own sequence."""
-    start: int
-    end: int
-    total: int
-    ready: int
-    in_flight: int
-    waiting_retry: int
-    acked: int
-    filtered: int
-    skipped: int
-    dead: int
-    expired: int
-    generation: int = 1
+    start: Number
+    end: Number
+    total: Number
+    ready: Number
+    in_flight: Number
+    waiting_retry: Number
+    acked: Number
+    filtered: Number
+    skipped: Number
+    dead: Number
+    expired: Number
+    generation: Number = 1
     broker_group: str = ""  # Filled in by the client that asked; empty where it added up.
 
 
 class Group(Record, frozen=True):
-    id: int
+    id: Number
     name: str
     topic: str
-    created_at_ms: int
+    created_at_ms: Number
     ledger: LedgerLine
     members: list[ConsumerInfo]
     settings: GroupSettings = GroupSettings()
@@ -151,8 +151,8 @@ class HalfLine(Record, frozen=True):
     """Messages of a topic in transactions that have not ended: in no group's line yet."""
 
     topic: str
-    open: int
-    dropped: int
+    open: Number
+    dropped: Number
     broker_group: str = ""
 
 

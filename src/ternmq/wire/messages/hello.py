@@ -10,7 +10,7 @@ flag carries `Failure`.
 from typing import Any, Literal
 
 from ternmq.core.errors import TernError, from_code
-from ternmq.wire.record import Record, pack, unpack
+from ternmq.wire.record import Number, Record, pack, unpack
 
 PROTOCOL_VERSION = 1
 
@@ -39,24 +39,24 @@ ServerRole = Literal["meta", "broker", "delay"]
 class Hello(Record, frozen=True):
     """The first frame of every connection."""
 
-    protocol: int
+    protocol: Number
     app: str
     version: str
     session: bytes
     """16 random bytes, kept over reconnects; a forked child has its own."""
     host: str = ""
-    pid: int = 0
+    pid: Number = 0
 
 
 class Welcome(Record, frozen=True):
-    protocol: int
+    protocol: Number
     version: str
     role: ServerRole
     node: str
     broker_group: str = ""
-    epoch: int = 0
-    heartbeat_ms: int = 3_000
-    batch_size_max: int = 0
+    epoch: Number = 0
+    heartbeat_ms: Number = 3_000
+    batch_size_max: Number = 0
 
 
 class Notice(Record, frozen=True):

@@ -1,11 +1,11 @@
-"""What is asked to change policies while everything runs: topics, applications, one consumer.
+"""Changing limits at run time: of topics, of applications, of one consumer.
 
 None leaves a value as it is; a rate of 0 takes the limit away.
 """
 
 from typing import Literal
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 
 class TopicSet(Record, frozen=True):
@@ -14,14 +14,14 @@ class TopicSet(Record, frozen=True):
     name: str
     closed: bool | None = None
     apps: list[str] | None = None
-    body_size_max: int | None = None
-    rate: int | None = None
-    bytes_rate: int | None = None
+    body_size_max: Number | None = None
+    rate: Number | None = None
+    bytes_rate: Number | None = None
     over_limit: Literal["refuse", "dead_letter"] | None = None
     paused: bool | None = None
     consume_paused: bool | None = None
-    keep_ms: int | None = None
-    broker_groups: int | None = None
+    keep_ms: Number | None = None
+    broker_groups: Number | None = None
     on_groups: list[str] | None = None
 
 
@@ -29,20 +29,20 @@ class LimitSet(Record, frozen=True):
     """Change the limits of an application, on all topics together."""
 
     app: str
-    rate: int | None = None
-    bytes_rate: int | None = None
-    consume_rate: int | None = None
-    consume_bytes_rate: int | None = None
+    rate: Number | None = None
+    bytes_rate: Number | None = None
+    consume_rate: Number | None = None
+    consume_bytes_rate: Number | None = None
 
 
 class AppLimit(Record, frozen=True):
     """What an application may send and consume a second; 0 means no limit."""
 
     app: str
-    rate: int = 0
-    bytes_rate: int = 0
-    consume_rate: int = 0
-    consume_bytes_rate: int = 0
+    rate: Number = 0
+    bytes_rate: Number = 0
+    consume_rate: Number = 0
+    consume_bytes_rate: Number = 0
 
 
 class AppLimits(Record, frozen=True):

@@ -1,26 +1,31 @@
 """Order keys: which are stopped, and which broker group has which slots of them."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from ternmq.wire.record import Record
+from msgspec import Meta
+
+from ternmq.core.slots import SLOTS
+from ternmq.wire.record import Number, Record
+
+Slot = Annotated[int, Meta(ge=0, lt=SLOTS)]
 
 
 class Placement(Record, frozen=True):
-    version: int = 0
+    version: Number = 0
     """Grows with every change."""
     groups: list[str] = []
-    """Names; below, a group is its place in this list."""
-    owners: list[int] = []
-    """Of each slot. Empty: nobody has sent with an order key yet."""
-    closing: dict[int, int] = {}
-    """Slots that their owner shall give up, and to whom. Nobody stores into them meanwhile."""
-    behind: dict[int, int] = {}
+    """Names of broker groups; below, one is its position in this list."""
+    owners: list[Number] = []
+    """Of each slot. Empty: no message with an order key was sent yet."""
+    closing: dict[Number, Number] = {}
+    """Slots that their owner shall give up, and to which. No group stores into them meanwhile."""
+    behind: dict[Number, Number] = {}
     """Slots whose former owner has rows that come first, and who that is."""
-    weights: dict[str, int] = {}
-    """Of groups; those that are not named have 100. 0: nothing new."""
+    weights: dict[str, Number] = {}
+    """Of broker groups; those that are not named have 100. 0: nothing new."""
 
     def owner(self, slot: int) -> str | None:
-        """Who stores messages of this slot now; None while it moves, or before the first."""
+        """The broker group that stores into this slot now; None while it moves, or at first."""
         if not self.owners or slot in self.closing:
             return None
         return self.groups[self.owners[slot]]
@@ -29,9 +34,9 @@ class Placement(Record, frozen=True):
 class Home(Record, frozen=True):
     """Where a topic's new messages without order keys are stored."""
 
-    count: int = 0
-    """On so many groups; 0: all."""
-    groups: list[str] = []
+    count: Number = 0
+    """On so many broker groups; 0: all."""
+    broker_groups: list[str] = []
     """Or on these."""
 
 
@@ -41,19 +46,19 @@ class PlaceChange(Record, frozen=True):
     action: Literal[
         "read", "assign", "move", "balance", "stopped", "settled", "release", "weight"
     ] = "read"
-    group: str = ""
-    """Who asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
-    slots: list[int] = []
+    broker_group: str = ""
+    """It asks (assign, stopped, settled), gets slots (move), or is meant (release, weight)."""
+    slots: list[Slot] = []
     leaving: list[str] = []
-    """Balance: groups that shall have none."""
-    weight: int = 0
+    """Balance: broker groups that shall have none."""
+    weight: Number = 0
     force: bool = False
     """Move: do not wait for an owner that is gone."""
 
 
 class Placed(Record, frozen=True):
     placement: Placement
-    moves: int = 0
+    moves: Number = 0
     """Slots that this request set in motion."""
 
 
@@ -63,11 +68,11 @@ class SlotsFind(Record, frozen=True):
 
     topic: str
     group: str
-    slots: list[int]
+    slots: list[Slot]
 
 
 class SlotsOpen(Record, frozen=True):
-    slots: list[int]
+    slots: list[Slot]
     """Those of them that are not settled."""
 
 
@@ -75,10 +80,10 @@ class StoppedKey(Record, frozen=True):
     """A key whose first unsettled message failed in a group that stops then."""
 
     key: str | None
-    sequence: int
-    attempt: int
+    sequence: Number
+    attempt: Number
     """The attempt that would come next."""
-    held_back: int
+    held_back: Number
     """Messages of this key that are known to wait behind it."""
     error: str = ""
 
@@ -86,11 +91,11 @@ class StoppedKey(Record, frozen=True):
 class GroupKeys(Record, frozen=True):
     stopped: list[StoppedKey]
     """The first ones, by sequence."""
-    stopped_count: int = 0
-    full_since_ms: int = 0
+    stopped_count: Number = 0
+    full_since_ms: Number = 0
     """Since when a failing key has filled the look-ahead; 0: it has not."""
     full_key: str = ""
-    full_rows: int = 0
+    full_rows: Number = 0
     """Known messages that wait behind that key."""
 
 
@@ -105,4 +110,4 @@ class KeyResume(Record, frozen=True):
 
 
 class KeyResumed(Record, frozen=True):
-    rows: int
+    rows: Number

@@ -3,7 +3,7 @@
 import struct
 from typing import Literal
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 PUBLISHED = struct.Struct("<QQqII")  # topic id, base sequence, stored at ms, count, flags
 
@@ -17,16 +17,16 @@ State = Literal["dead", "expired", "filtered", "skipped", "unknown"]
 class Confirm(Record, frozen=True):
     topic: str
     group: str
-    first: int = 0
-    end: int = 0
-    wait_ms: int = 0
+    first: Number = 0
+    end: Number = 0
+    wait_ms: Number = 0
     """How long the broker may wait for rows that are open."""
 
 
 class Confirmed(Record, frozen=True):
-    open: list[tuple[int, int]]
+    open: list[tuple[Number, Number]]
     """Not settled yet."""
-    refused: list[tuple[int, int, State]]
+    refused: list[tuple[Number, Number, State]]
     """Settled, but not by an ack; 'unknown' when that is too long ago to tell."""
 
 
@@ -40,18 +40,18 @@ class Find(Record, frozen=True):
     """Empty means any."""
     id: bytes | None = None
     key: str | None = None
-    start_ms: int = 0
-    end_ms: int = 0
+    start_ms: Number = 0
+    end_ms: Number = 0
     """0 means no end."""
-    limit: int = FOUND_LIMIT
+    limit: Number = FOUND_LIMIT
 
 
 class FoundPlace(Record, frozen=True):
     topic: str
-    sequence: int
-    offset: int
+    sequence: Number
+    offset: Number
     """In the message log of the broker group that answers."""
-    stored_at_ms: int
+    stored_at_ms: Number
 
 
 class FoundPlaces(Record, frozen=True):
@@ -62,14 +62,14 @@ class FoundPlaces(Record, frozen=True):
 class KnownRow(Record, frozen=True):
     """A row of the batch whose id the topic has already, and where."""
 
-    row: int
-    sequence: int
-    stored_at_ms: int
+    row: Number
+    sequence: Number
+    stored_at_ms: Number
 
 
 class PublishedOnce(Record, frozen=True):
     """Either `known` is empty and the batch is stored from `base_sequence` on, or nothing is."""
 
     known: list[KnownRow]
-    base_sequence: int = -1
-    stored_at_ms: int = 0
+    base_sequence: Number = -1
+    stored_at_ms: Number = 0

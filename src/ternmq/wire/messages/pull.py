@@ -1,11 +1,11 @@
-"""What a consumer says and gets: join, pull, ack, renew, leave."""
+"""Requests of a consumer and their answers: join, pull, ack, renew, leave."""
 
 import struct
 from typing import Literal
 
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.topics import Topic
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 DELIVERED = struct.Struct("<IIQ")  # envelope count, left out (PULL), next sequence (READ)
 
@@ -16,33 +16,35 @@ class Join(Record, frozen=True):
     group: str
     topics: list[str]
     start: Start = Start()
-    held: list[int] = []
+    held: list[Number] = []
     tag: str = ""
     filter: str = ""
     ordered: bool = False
-    attempts_max: int | None = None  # Of a starting consumer: binds its group, the last one wins.
+    attempts_max: Number | None = (
+        None  # Of a starting consumer: binds its group, the last one wins.
+    )
     picks: bool = False  # This consumer reads picked batches (see `batch.picked`).
 
 
 class Joined(Record, frozen=True):
-    subscription: int
+    subscription: Number
     topics: list[Topic]
     new: list[bool]
     """Per topic: was the group made by this call (so that `start` counted)."""
-    kept: list[int]
+    kept: list[Number]
     """Which of the `held` leases are still this client's."""
-    lease_ms: int
+    lease_ms: Number
 
 
 class Done(Record, frozen=True):
     """Rows of one lease that are settled: handled, to be retried later, refused for good, or given
     back untouched."""
 
-    lease: int
-    first: int
-    end: int
+    lease: Number
+    first: Number
+    end: Number
     kind: Literal["ack", "retry", "reject", "back"] = "ack"
-    after_ms: int = -1
+    after_ms: Number = -1
     """For a retry; -1 leaves it to the group's policy."""
     reason: str = ""
     error: tuple[str, str, str] | None = None
@@ -50,10 +52,10 @@ class Done(Record, frozen=True):
 
 
 class Pull(Record, frozen=True):
-    subscription: int
-    rows_max: int
-    size_max: int
-    wait_ms: int
+    subscription: Number
+    rows_max: Number
+    size_max: Number
+    wait_ms: Number
     done: list[Done] = []
     cold: bool = False
     """Bytes of old messages may be left out: this consumer gets them from a replica."""
@@ -62,44 +64,44 @@ class Pull(Record, frozen=True):
 class LeftOut(Record, frozen=True):
     """Rows of one stored batch that are handed out without their bytes."""
 
-    lease: int
-    lane: int
-    base: int
+    lease: Number
+    lane: Number
+    base: Number
     """Sequence of the batch's first row."""
-    stored_at_ms: int
+    stored_at_ms: Number
     """Of the batch: what READ gives has to have the same."""
-    ranges: list[tuple[int, int]]
+    ranges: list[tuple[Number, Number]]
     """Rows of the batch."""
-    attempts: list[int] = []
+    attempts: list[Number] = []
     """Per row; none: every row is at its first."""
-    errors: list[tuple[int, int, str, str, str, int]] = []
+    errors: list[tuple[Number, Number, str, str, str, Number]] = []
     """Why rows failed the last time, as in an envelope."""
 
 
 class Ack(Record, frozen=True):
-    subscription: int
+    subscription: Number
     done: list[Done]
 
 
 class Acked(Record, frozen=True):
-    settled: int
+    settled: Number
     """Rows that changed state because of this call."""
-    late: int
+    late: Number
     """Rows that were no longer this consumer's, or were settled before."""
 
 
 class Renew(Record, frozen=True):
-    subscription: int
-    leases: list[int]
-    started: list[tuple[int, int, int]] = []
+    subscription: Number
+    leases: list[Number]
+    started: list[tuple[Number, Number, Number]] = []
     """Lease, first, end: rows that the consumer began to handle and has not settled."""
 
 
 class Renewed(Record, frozen=True):
-    lost: list[int]
+    lost: list[Number]
 
 
 class Leave(Record, frozen=True):
     """Everything un-acked goes back to the group at once."""
 
-    subscription: int
+    subscription: Number

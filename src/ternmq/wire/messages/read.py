@@ -1,34 +1,34 @@
 """Reading without a lease: ranges of a topic, delivery records, and replays into one group."""
 
 from ternmq.wire.messages.groups import Start
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 
 class Read(Record, frozen=True):
     """Stateless reading by sequence; `end` 0 means no end."""
 
     topic: str
-    sequence: int
-    rows_max: int
-    size_max: int
-    wait_ms: int = 0
-    end: int = 0
-    columns: list[int] = []
+    sequence: Number
+    rows_max: Number
+    size_max: Number
+    wait_ms: Number = 0
+    end: Number = 0
+    columns: list[Number] = []
     """Only these columns of the batches (see `batch.layout`); empty means all."""
 
 
 class Seek(Record, frozen=True):
     topic: str
     start: Start
-    size: int = 0
+    size: Number = 0
     """Above 0: not the start itself but the sequence so many stored bytes after it."""
 
 
 class Sought(Record, frozen=True):
-    sequence: int
-    first: int
-    end: int
-    size: int = 0
+    sequence: Number
+    first: Number
+    end: Number
+    size: Number = 0
     """Of whole batches before `sequence`, as they are stored. Less than was asked for: there are no
     more, or there were too many to look at; ask on from there."""
 
@@ -36,16 +36,16 @@ class Sought(Record, frozen=True):
 class DeliveriesRead(Record, frozen=True):
     """Records from `position` on, an offset in the broker's pull log; -1 asks for bounds only."""
 
-    position: int
-    size_max: int
-    end: int = 0
+    position: Number
+    size_max: Number
+    end: Number = 0
     """Not beyond this offset; 0 means no end."""
 
 
 class DeliveriesNames(Record, frozen=True):
     """Whose records they are."""
 
-    group_id: int
+    group_id: Number
     group: str
     topic: str
     lane: str
@@ -53,11 +53,11 @@ class DeliveriesNames(Record, frozen=True):
 
 
 class DeliveriesPage(Record, frozen=True):
-    first: int
+    first: Number
     """Where the log begins now; records before it are gone."""
-    end: int
+    end: Number
     """Where its safe part ends now."""
-    following: int
+    following: Number
     """Where the next read goes on."""
     records: bytes
     """Whole pull records, one after the other, snapshots left out."""
@@ -74,22 +74,22 @@ class GroupReplay(Record, frozen=True):
 
     topic: str
     into: str
-    first: int
-    end: int
+    first: Number
+    end: Number
     replay: str
     """26 characters, as a message id."""
-    rows_max: int = 1_000
+    rows_max: Number = 1_000
     tag: str = ""
     filter: str = ""
     dry_run: bool = False
 
 
 class GroupReplayed(Record, frozen=True):
-    next: int
+    next: Number
     """Where the next step goes on."""
-    copied: int
-    filtered: int
-    unreadable: int
+    copied: Number
+    filtered: Number
+    unreadable: Number
     """Messages that are gone or damaged."""
 
 
@@ -113,10 +113,10 @@ class ReplayOpen(Record, frozen=True):
 class ReplayOpened(Record, frozen=True):
     topic: str
     """What batches are published to; empty in a dry run."""
-    start_ms: int
-    random: int
+    start_ms: Number
+    random: Number
     """Start and random: the producer that batches are published as."""
-    position: int
+    position: Number
     """The number after the highest that is stored; 0: none is."""
 
 
@@ -129,4 +129,4 @@ class GroupRetry(Record, frozen=True):
 
 
 class GroupRetried(Record, frozen=True):
-    rows: int
+    rows: Number

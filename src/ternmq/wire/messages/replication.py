@@ -1,4 +1,4 @@
-"""How a replica gets the logs of its master: FOLLOW once, then a stream of bytes and of answers.
+"""Replication: a replica sends FOLLOW once, then log bytes stream to it and answers back.
 
 A replica connects to its master and says FOLLOW: who it is, under which epoch, and how far its
 logs go. The answer says where its history and the master's part (the rest is to be cut) and hands
@@ -14,7 +14,7 @@ server. A replica that lacks what the master no longer has in its logs begins wi
 
 import struct
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 MESSAGES, PULLS = 0, 1
 
@@ -34,12 +34,12 @@ REPLICATED = struct.Struct("<QQHH4x")  # epoch, end held, log, flags (0)
 class LogHeld(Record, frozen=True):
     """How far one log of a member goes."""
 
-    log: int
-    start: int
-    end: int
-    safe: int
+    log: Number
+    start: Number
+    end: Number
+    safe: Number
     """Below it nothing may be cut: it was acknowledged."""
-    epochs: list[tuple[int, int]]
+    epochs: list[tuple[Number, Number]]
     """Epoch and the offset at which it began, oldest first."""
 
 
@@ -48,23 +48,23 @@ class Follow(Record, frozen=True):
 
     broker_group: str
     member: str
-    epoch: int
+    epoch: Number
     logs: list[LogHeld]
 
 
 class LogPlan(Record, frozen=True):
     """What a replica does with one log before the stream begins."""
 
-    log: int
-    cut_to: int
+    log: Number
+    cut_to: Number
     """Bytes from here on are not the master's."""
-    start: int
+    start: Number
     """Where the master's log begins."""
-    epochs: list[tuple[int, int]]
+    epochs: list[tuple[Number, Number]]
 
 
 class Followed(Record, frozen=True):
-    epoch: int
+    epoch: Number
     logs: list[LogPlan]
     base: bytes = b""
     """What an empty replica begins with, where the master's logs no longer begin at 0."""
@@ -76,11 +76,11 @@ class BaseOpen(Record, frozen=True):
 
     broker_group: str
     member: str
-    epoch: int
+    epoch: Number
 
 
 class BaseOpened(Record, frozen=True):
-    size: int
+    size: Number
     """Of the list of files, which is read first, as the file `manifest`."""
 
 
@@ -88,9 +88,9 @@ class BaseRead(Record, frozen=True):
     """A piece of one of the files."""
 
     kind: str
-    hour: int
-    offset: int
-    size: int
+    hour: Number
+    offset: Number
+    size: Number
 
 
 class BasePiece(Record, frozen=True):

@@ -1,4 +1,4 @@
-"""What a server far from meta asks about names: which topics changed, ids of groups, epochs.
+"""Requests of servers to meta: routes, registration, news of topics, ids of groups, epochs.
 
 The same questions that `discovery.directory.Directory` has, one record each. Only servers ask them:
 their applications begin with '%'.
@@ -9,7 +9,7 @@ from typing import Literal
 from ternmq.wire.messages.order_keys import Home, Placement
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 
 class Route(Record, frozen=True):
@@ -26,13 +26,13 @@ class Route(Record, frozen=True):
 class RoutesFind(Record, frozen=True):
     """Answered at once, or when the routes are others than `known`, or after `wait_ms`."""
 
-    known: int = 0
+    known: Number = 0
     """The version that was told last."""
-    wait_ms: int = 0
+    wait_ms: Number = 0
 
 
 class Routes(Record, frozen=True):
-    version: int
+    version: Number
     servers: list[Route]
     away: list[Route] = []
     """Groups that hold messages and have no master now: not hearing them is no answer."""
@@ -47,14 +47,14 @@ class Register(Record, frozen=True):
     """Its role is worked out by the meta server when there is a member."""
     member: str = ""
     """The id by which it joined its broker group; empty: it joined none."""
-    epoch: int = 0
+    epoch: Number = 0
     """It is ready to serve as master at this epoch; 0: as a replica."""
 
 
 class Registered(Record, frozen=True):
-    heartbeat_ms: int
+    heartbeat_ms: Number
     """Say it again this often."""
-    dead_after_ms: int
+    dead_after_ms: Number
 
 
 class Withdraw(Record, frozen=True):
@@ -67,16 +67,16 @@ class Withdraw(Record, frozen=True):
 class TopicNewsFind(Record, frozen=True):
     """Answered when there is news, or after `wait_ms`."""
 
-    since: int = -1
+    since: Number = -1
     """The version that is known; -1: none, tell me where to begin."""
-    wait_ms: int = 0
+    wait_ms: Number = 0
 
 
 class TopicNews(Record, frozen=True):
-    version: int
+    version: Number
     topics: list[Topic] = []
     """New or changed, our own included."""
-    deleted: list[int] = []
+    deleted: list[Number] = []
     everything: bool = False
     """Too much to tell: ask TOPIC_LIST for all of them, and STANDINGS."""
     standings: list[Standing] = []
@@ -84,12 +84,12 @@ class TopicNews(Record, frozen=True):
 
 
 class GroupIdFind(Record, frozen=True):
-    topic_id: int
+    topic_id: Number
     name: str
 
 
 class GroupId(Record, frozen=True):
-    id: int
+    id: Number
 
 
 class EpochNew(Record, frozen=True):
@@ -97,19 +97,19 @@ class EpochNew(Record, frozen=True):
 
 
 class EpochGiven(Record, frozen=True):
-    epoch: int
+    epoch: Number
 
 
 class Reserve(Record, frozen=True):
     """Numbers that the data of a broker uses, whatever the registry says."""
 
     broker_group: str
-    topic_ids: list[int]
-    group_id: int
-    epoch: int
+    topic_ids: list[Number]
+    group_id: Number
+    epoch: Number
     kind: BrokerGroupKind = "realtime"
 
 
 class Reserved(Record, frozen=True):
-    unknown: list[int]
+    unknown: list[Number]
     """Topic ids that have messages or groups and were never heard of."""

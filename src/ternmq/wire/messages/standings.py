@@ -1,4 +1,4 @@
-"""How a broker group stands: who its members are, who leads, who has everything acknowledged.
+"""Standings of broker groups: the members, the master, and the members in sync.
 
 A standing is changed only by compare-and-set on its `version`, in the registry. Servers ask for
 changes (STANDING_*), people too; all hear of them with TOPIC_NEWS.
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from ternmq.core.errors import Conflict
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 BrokerGroupKind = Literal["realtime", "delay"]
 
@@ -29,9 +29,9 @@ class Standing(Record, frozen=True):
 
     broker_group: str
     kind: BrokerGroupKind = "realtime"
-    version: int = 0
+    version: Number = 0
     """Grows with each change; 0: not stored yet."""
-    epoch: int = 0
+    epoch: Number = 0
     """Of the leadership of `master`; 0 before the first."""
     master: str = ""
     """Member id; empty: nobody leads."""
@@ -60,10 +60,10 @@ class Claim(Record, frozen=True):
     """Id; empty: the registry said so itself before it was found to be older."""
     held: Standing
     """The last standing that it acted on, without claims."""
-    accepted_epoch: int = 0
-    data_epoch: int = 0
+    accepted_epoch: Number = 0
+    data_epoch: Number = 0
     """The last one that wrote something there; 0: there is nothing."""
-    ends: list[int] = []
+    ends: list[Number] = []
     """How far its logs go: messages, consumption; as far as a look at the files tells."""
     lacks: bool = False
     """A crash may have taken what it answered for from memory."""
@@ -86,7 +86,7 @@ class MemberJoin(Record, frozen=True):
     broker_group: str
     kind: BrokerGroupKind
     member: Member
-    data_epoch: int = 0
+    data_epoch: Number = 0
     claim: Claim | None = None
     """None: this directory never was a member, or one of an earlier release."""
 
@@ -104,9 +104,9 @@ class MemberLead(Record, frozen=True):
 class InSyncChange(Record, frozen=True):
     broker_group: str
     kind: BrokerGroupKind
-    epoch: int
+    epoch: Number
     in_sync: list[str]
-    version: int
+    version: Number
     waits: bool = True
 
 
@@ -114,7 +114,7 @@ class InSyncLeave(Record, frozen=True):
     broker_group: str
     kind: BrokerGroupKind
     member_id: str
-    epoch_seen: int
+    epoch_seen: Number
     surely: bool = False
     """It is about to have nothing: no change that was asked for before may add it either."""
 
@@ -137,8 +137,8 @@ class Handover(Record, frozen=True):
 
 class HandedOver(Record, frozen=True):
     member_id: str
-    epoch: int
-    paused_ms: int
+    epoch: Number
+    paused_ms: Number
     """For how long messages waited for the old master; they then wait until the new one serves."""
 
 

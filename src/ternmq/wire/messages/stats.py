@@ -1,16 +1,16 @@
 """How a topic and a group are doing right now: rates, backlog, what was refused."""
 
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 
 class TopicStatus(Record, frozen=True):
     """What one broker group holds of a topic."""
 
     topic: str
-    id: int
-    first: int
-    end: int
-    groups: int
+    id: Number
+    first: Number
+    end: Number
+    groups: Number
 
 
 class Status(Record, frozen=True):
@@ -22,31 +22,31 @@ class Status(Record, frozen=True):
     """'ok', or why messages are refused."""
     address: str
     data_dir: str
-    started_at_ms: int
-    now_ms: int
-    disk_free: int
-    disk_size: int
+    started_at_ms: Number
+    now_ms: Number
+    disk_free: Number
+    disk_size: Number
     cpu_s: float
-    memory: int
-    connections: int
-    log_start: int
-    log_end: int
+    memory: Number
+    connections: Number
+    log_start: Number
+    log_end: Number
     registry: str = ""
     topics: list[TopicStatus] = []
     cluster: str = ""
     """Meta servers: the cluster's id."""
-    clock_jumps: int = 0
+    clock_jumps: Number = 0
     """Delay servers: how often the wall clock was set since the start, by a second or more."""
-    epoch: int = 0
+    epoch: Number = 0
     """Brokers: which life of the group this is."""
-    pid: int = 0
+    pid: Number = 0
     member: str = ""
     """Brokers: the id by which it joined its group."""
-    lag: int = 0
+    lag: Number = 0
     """Replicas: bytes of the message log that the master has and this one has not; -1: unknown."""
-    dispatching: dict[str, int] = {}
+    dispatching: dict[str, Number] = {}
     """Delay servers: messages on their way to each broker group, decided and not yet there."""
-    untaken: int = 0
+    untaken: Number = 0
     """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
 
 
@@ -61,8 +61,8 @@ class Rates(Record, frozen=True):
     bytes_10s: float = 0.0
     messages_60s: float = 0.0
     bytes_60s: float = 0.0
-    messages: int = 0
-    bytes: int = 0
+    messages: Number = 0
+    bytes: Number = 0
 
 
 class TopicFiguresFind(Record, frozen=True):
@@ -72,9 +72,9 @@ class TopicFiguresFind(Record, frozen=True):
 class TopicFigures(Record, frozen=True):
     topic: str
     sent: Rates
-    refused: dict[str, int]
+    refused: dict[str, Number]
     """Messages refused since the broker started, by reason."""
-    put_aside: int
+    put_aside: Number
     """Refused messages that are kept and nobody has handled yet."""
     broker_group: str = ""
     """Filled in by the client that asked, here and below."""
@@ -88,9 +88,9 @@ class GroupFigures(Record, frozen=True):
     topic: str
     group: str
     lane: str
-    backlog: int
+    backlog: Number
     """Messages that are ready to be handed out."""
-    backlog_ms: int
+    backlog_ms: Number
     """Since when the oldest of them is stored; 0 without one, -1 where that is not known."""
     delivered: Rates
     alarm: bool

@@ -3,26 +3,26 @@
 from typing import Literal
 
 from ternmq.wire.messages.order_keys import Placement
-from ternmq.wire.record import Record
+from ternmq.wire.record import Number, Record
 
 
 class TopicSettings(Record, frozen=True):
     closed: bool = False
     """Only the applications in `apps` may send or consume."""
     apps: list[str] = []
-    body_size_max: int = 4 * 1024 * 1024
-    rate: int = 0
+    body_size_max: Number = 4 * 1024 * 1024
+    rate: Number = 0
     """Messages a second that may be sent to it; 0 means no limit, here and below."""
-    bytes_rate: int = 0
+    bytes_rate: Number = 0
     over_limit: Literal["refuse", "dead_letter"] = "refuse"
     """What happens to messages over these limits."""
     paused: bool = False
     """Sending is refused; consuming goes on."""
     consume_paused: bool = False
     """Nothing is handed out to any group; sending, acks and retries go on."""
-    keep_ms: int = 0
+    keep_ms: Number = 0
     """Older messages are gone, though others are kept longer; 0 means as long as everything."""
-    broker_groups: int = 0
+    broker_groups: Number = 0
     """On so many broker groups new messages without order keys are stored; 0 means on all."""
     on_groups: list[str] = []
     """Or on these."""
@@ -31,9 +31,9 @@ class TopicSettings(Record, frozen=True):
 
 
 class Topic(Record, frozen=True):
-    id: int
+    id: Number
     name: str
-    created_at_ms: int
+    created_at_ms: Number
     settings: TopicSettings = TopicSettings()
 
 
@@ -51,7 +51,7 @@ class TopicFind(Record, frozen=True):
 
     prefix: str = ""
     after: str = ""
-    limit: int = 0
+    limit: Number = 0
 
 
 class Topics(Record, frozen=True):

@@ -4,9 +4,14 @@ HALF's payload is one half batch (see `batch.half`). CHECK goes from server to c
 became of this transaction? The client answers with HALF_END, or not at all.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from ternmq.wire.record import Record
+from msgspec import Meta
+
+from ternmq.wire.record import Number, Record
+
+Attempt = Annotated[int, Meta(ge=0, lt=2**32)]
+"""Of a detached transaction: four bytes of its key."""
 
 Action = Literal["commit", "rollback"]
 
@@ -18,7 +23,7 @@ State = Literal["committed", "rolled_back", "open", "dropped"]
 
 
 class HalfStored(Record, frozen=True):
-    stored_at_ms: int
+    stored_at_ms: Number
     duplicate: bool = False
     """This very batch was stored before."""
     committed: bool = False
@@ -29,9 +34,9 @@ class HalfPlace(Record, frozen=True):
     """Where a committed half batch is visible."""
 
     topic: str
-    sequence: int
-    count: int
-    first_sequence: int
+    sequence: Number
+    count: Number
+    first_sequence: Number
     """The producer's message number of its first row."""
 
 
@@ -46,19 +51,19 @@ class DetachedEnd(Record, frozen=True):
     """End attempts of a detached transaction, all in one; none named: all that are open."""
 
     name: str
-    attempts: list[int]
+    attempts: list[Attempt]
     """In the order in which their messages become visible."""
     action: DetachedAction
     """`look` changes nothing and says how it stands; only unfenced."""
     fenced: bool = True
-    elsewhere: list[int] = []
+    elsewhere: list[Attempt] = []
     """Unfenced: attempts on other broker groups that count too, remembered with the outcome."""
 
 
 class HalfEnded(Record, frozen=True):
     state: State
     placed: list[HalfPlace]
-    attempts: list[int]
+    attempts: list[Attempt]
     """Of a detached transaction: those that ended so."""
     repeated: bool = False
     """It had ended so before; this is the first one's answer."""
@@ -69,10 +74,10 @@ class HalfCheck(Record, frozen=True):
 
     transaction: bytes
     topics: list[str]
-    rows: int
-    attempt: int
+    rows: Number
+    attempt: Attempt
     """The how manieth check this is."""
-    opened_at_ms: int
+    opened_at_ms: Number
     message_id: str
     """Of the first message, like what follows."""
     key: str | None
@@ -86,7 +91,7 @@ class HalfFind(Record, frozen=True):
     name: str = ""
     app: str = ""
     dropped_only: bool = False
-    limit: int = 1_000
+    limit: Number = 1_000
 
 
 class HalfOpen(Record, frozen=True):
@@ -94,15 +99,15 @@ class HalfOpen(Record, frozen=True):
 
     transaction: bytes
     name: str
-    attempt: int
+    attempt: Attempt
     app: str
     state: State
     topics: list[str]
-    rows: int
-    size: int
-    opened_at_ms: int
-    checks: int
-    next_at_ms: int
+    rows: Number
+    size: Number
+    opened_at_ms: Number
+    checks: Number
+    next_at_ms: Number
     """When it is checked, dropped or expires next."""
     broker_group: str = ""
     """Filled in by the client that asked."""
@@ -110,7 +115,7 @@ class HalfOpen(Record, frozen=True):
 
 class HalfOpens(Record, frozen=True):
     transactions: list[HalfOpen]
-    total: int
+    total: Number
     """How many match, whatever the limit."""
-    dropped: int
+    dropped: Number
     """Given up since the broker started."""

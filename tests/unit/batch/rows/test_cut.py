@@ -9,7 +9,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.batch.layout import Column, ColumnPart, Encoding
 from ternmq.batch.rows.cut import cut, project, thin
 from ternmq.batch.view import BatchView
-from tests.unit.batch.making import a_batch, encodings, messages, rows_of
+from tests.unit.batch.builders import a_batch, encodings, messages, rows_of
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,7 +11,7 @@ from ternmq.batch.layout import Attribute, Column, ColumnPart, Encoding
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
-from tests.unit.batch.making import a_batch, encodings, messages, rows_of
+from tests.unit.batch.builders import a_batch, encodings, messages, rows_of
 
 DISPATCHER = Origin(topic="t", app="%delay", producer=ProducerId(7, 8))
 

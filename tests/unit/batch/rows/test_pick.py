@@ -14,7 +14,7 @@ from ternmq.batch.rows.pick import PickedView, pick
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.range_set import RangeSet
-from tests.unit.batch.making import a_batch, messages
+from tests.unit.batch.builders import a_batch, messages
 
 
 def the_row(view: BatchView, row: int) -> tuple[object, ...]:

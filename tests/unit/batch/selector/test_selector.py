@@ -18,9 +18,16 @@ from ternmq.batch.selector.builder import DEPTH_MAX, ITEMS_MAX, TERMS_MAX
 from ternmq.batch.selector.selector import LENGTH_MAX, Selector
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt, ProtocolError
-from tests.unit.batch import selecting
-from tests.unit.batch.making import a_batch
-from tests.unit.batch.selecting import Expression, expressions, known, messages, render, truth
+from tests.unit.batch.builders import a_batch
+from tests.unit.batch.selector import selector_model
+from tests.unit.batch.selector.selector_model import (
+    Expression,
+    expressions,
+    known,
+    messages,
+    render,
+    truth,
+)
 
 LOOP, NUMPY = 1_000_000, 0  # Values of SMALL that force one way of finding properties.
 
@@ -443,7 +450,7 @@ def test_a_forged_batch_is_filtered_or_called_corrupt(
 
 def test_the_slow_way_agrees_with_sql() -> None:
     """The tests' own interpreter, checked by hand where it is easiest to get wrong."""
-    assert selecting.either(None, True) is True
-    assert selecting.both(None, False) is False
-    assert selecting.compare("<>", True, 1) is None
-    assert selecting.compare("<", True, False) is None
+    assert selector_model.either(None, True) is True
+    assert selector_model.both(None, False) is False
+    assert selector_model.compare("<>", True, 1) is None
+    assert selector_model.compare("<", True, False) is None

@@ -12,7 +12,7 @@ from ternmq.batch.rows.runs import runs
 from ternmq.batch.selector.tags import LENGTH_MAX, TAGS_MAX, TagFilter
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import BadFilter, Corrupt
-from tests.unit.batch.making import a_batch
+from tests.unit.batch.builders import a_batch
 
 WORDS = ["a", "b", "vip", "é", "two words"]
 tags = st.none() | st.sampled_from([*WORDS, ""])

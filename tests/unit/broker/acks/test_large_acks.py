@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-import ternmq
 from ternmq.broker.acks.large_acks import SLICE, Applied, LargeAcks, cut
 from ternmq.core.errors import TernError
-from ternmq.testing import node
 from ternmq.wire.messages.pull import Done
 
 ONE: Any = "one member"
@@ -87,20 +85,3 @@ def test_acks_are_cheap_and_go_with_the_first_slice() -> None:
 
     assert cut([*acks, *retries(SLICE + 1, 1000)]) == len(acks) + SLICE
     assert cut(acks) == len(acks)
-
-
-async def test_a_consumer_that_fails_everything_and_leaves_has_failed_everything() -> None:
-    """With the real broker: nothing comes again before its time."""
-    rows = 3 * SLICE
-    async with node() as url, ternmq.connect(url, app="test") as mq:
-        await mq.send_many("orders", [b"x"] * rows)
-        async with mq.consumer("orders", group="g") as consumer:
-            held = 0
-            async for message in consumer:
-                message.retry(after=60 + held)
-                held += 1
-                if held == rows:
-                    break
-
-        [line] = await mq.admin.ledger(group="g")
-        assert (line.waiting_retry, line.ready) == (rows, 0)

@@ -1,12 +1,12 @@
 """Why rows failed: kept as places in the pull log, through replay and snapshot."""
 
+from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.groups import snapshot
 from ternmq.broker.groups.failure_notes import (
     NOTE_SIZE,
     TRACEBACK_LETTERS_MAX,
     FailureCache,
     FailureNote,
-    FailureTexts,
     pack_failure,
     read_failure,
 )
@@ -31,7 +31,7 @@ def failing_lane() -> tuple[Lane, list[LaneEvent]]:
 
 def test_a_note_holds_its_text_until_the_record_is_written() -> None:
     lane, changes = failing_lane()
-    [(first, end, note), _] = list(lane.notes)
+    [(first, end, note), _] = list(lane.failure_notes)
 
     assert (first, end) == (0, 4)
     assert note.text is not None
@@ -44,16 +44,16 @@ def test_a_note_holds_its_text_until_the_record_is_written() -> None:
 
 def test_the_newest_texts_stay_in_memory_and_older_ones_go() -> None:
     recall = FailureCache(size_max=3 * (NOTE_SIZE + 10))
-    notes = [FailureNote(text=b"%010d" % number, at_ms=number) for number in range(5)]
+    failure_notes = [FailureNote(text=b"%010d" % number, at_ms=number) for number in range(5)]
 
-    for number, note in enumerate(notes):
+    for number, note in enumerate(failure_notes):
         recall.written(note, 100 * number)
 
-    assert [note.offset for note in notes] == [0, 100, 200, 300, 400]
-    assert [note.text for note in notes[:2]] == [None, None]
-    assert [note.text for note in notes[2:]] == [b"%010d" % number for number in (2, 3, 4)]
-    assert FailureTexts.at_hand(notes[2:])
-    assert not FailureTexts.at_hand(notes[1:])
+    assert [note.offset for note in failure_notes] == [0, 100, 200, 300, 400]
+    assert [note.text for note in failure_notes[:2]] == [None, None]
+    assert [note.text for note in failure_notes[2:]] == [b"%010d" % number for number in (2, 3, 4)]
+    assert FailureTexts.at_hand(failure_notes[2:])
+    assert not FailureTexts.at_hand(failure_notes[1:])
 
 
 def test_a_text_whose_record_could_not_be_written_is_not_kept() -> None:
@@ -71,7 +71,7 @@ def test_a_record_that_could_not_be_written_leaves_nothing_to_know() -> None:
 
     changes[1].note.written(None)
 
-    assert lane.notes.get(0) is changes[1].note
+    assert lane.failure_notes.get(0) is changes[1].note
     assert (changes[1].note.text, changes[1].note.offset) == (None, -1)
 
 
@@ -87,7 +87,10 @@ def test_replay_and_snapshot_know_where_the_texts_lie() -> None:
     _, loaded = snapshot.load(text, now=0, waited_ms=0, grace_until=9)
 
     for found in (lane, replayed, loaded):
-        assert [(a, b, note.offset) for a, b, note in found.notes] == [(0, 4, 100), (6, 7, 200)]
+        assert [(a, b, note.offset) for a, b, note in found.failure_notes] == [
+            (0, 4, 100),
+            (6, 7, 200),
+        ]
 
 
 def test_settled_rows_leave_no_note() -> None:
@@ -97,7 +100,7 @@ def test_settled_rows_leave_no_note() -> None:
 
     lane.ack(2, 0, 7)
 
-    assert not lane.notes.count
+    assert not lane.failure_notes.count
 
 
 def test_a_retry_without_a_reason_forgets_the_one_before() -> None:
@@ -107,7 +110,7 @@ def test_a_retry_without_a_reason_forgets_the_one_before() -> None:
 
     lane.retry(2, 0, 2, rule=RULE, now=1_000)
 
-    assert [(a, b) for a, b, _ in lane.notes] == [(2, 4), (6, 7)]
+    assert [(a, b) for a, b, _ in lane.failure_notes] == [(2, 4), (6, 7)]
 
 
 def test_texts_of_peers_are_cut_and_what_does_not_read_is_nothing() -> None:

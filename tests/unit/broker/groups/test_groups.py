@@ -1,6 +1,7 @@
 """Groups after a start: what must not be used twice."""
 
-from ternmq.broker.groups.groups import ConsumerGroup, ConsumerGroups
+from ternmq.broker.groups.consumer_group import ConsumerGroup
+from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane import Lane
 from ternmq.testing import TurnedClock
 from ternmq.wire.messages.groups import GroupSettings
@@ -8,7 +9,9 @@ from ternmq.wire.messages.groups import GroupSettings
 
 def a_life(epoch: int) -> ConsumerGroups:
     """A start after which nothing of the lives before is known."""
-    groups = ConsumerGroups(clock=TurnedClock(), record=lambda record, placed: None)
+    groups = ConsumerGroups(
+        clock=TurnedClock(), record=lambda record, placed: None, on_settled=lambda group: None
+    )
     groups.replay([], topics={}, grace_ms=0)
     groups.skip_forgotten(epoch)
     return groups

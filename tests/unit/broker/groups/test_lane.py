@@ -140,10 +140,10 @@ def test_a_rejected_row_is_in_flight_until_its_copy_is_safe() -> None:
     lane = a_lane(10)
     hand_out(lane, 1, 10)
 
-    dying = lane.begin_dying(1, 2, 4)
-    assert dying == [(2, 4, 1)]
+    moving = lane.begin_move(1, 2, 4)
+    assert moving == [(2, 4, 1)]
     assert lane.ledger().in_flight == 10
-    lane.died(2, 4)
+    lane.moved(2, 4)
 
     assert (lane.ledger().dead, lane.ledger().in_flight) == (2, 8)
 
@@ -151,9 +151,9 @@ def test_a_rejected_row_is_in_flight_until_its_copy_is_safe() -> None:
 def test_a_rejected_row_whose_copy_failed_is_ready_again() -> None:
     lane = a_lane(10)
     hand_out(lane, 1, 10)
-    lane.begin_dying(1, 2, 4)
+    lane.begin_move(1, 2, 4)
 
-    lane.survived(2, 4, due=500)
+    lane.move_failed(2, 4, due=500)
     assert (lane.ledger().waiting_retry, lane.ledger().dead) == (2, 0)
     lane.tick(500)
 
@@ -334,8 +334,8 @@ class LaneMachine(RuleBasedStateMachine):
         for row in range(first, end):
             if self.rows.get(row) == f"lease {lease}":
                 self.rows[row] = "dead"
-        for a, b, _ in self.lane.begin_dying(lease, first, end):
-            self.log(self.lane.died(a, b))
+        for a, b, _ in self.lane.begin_move(lease, first, end):
+            self.log(self.lane.moved(a, b))
 
     @rule(owner=st.integers(1, 3))
     def leave(self, owner: int) -> None:
@@ -421,13 +421,13 @@ class LaneMachine(RuleBasedStateMachine):
         assert mine.in_flight == theirs.in_flight
         assert mine.filtered == theirs.filtered
         assert mine.ready + mine.waiting_retry == theirs.ready + theirs.waiting_retry
-        assert self.lane.losses.rows == again.losses.rows
+        assert self.lane.poison.rows == again.poison.rows
         text = snapshot.save(
             self.lane, group="g", created_at_ms=0, now=self.now, settings=GroupSettings()
         )
         _, loaded = snapshot.load(text, now=self.now, waited_ms=0, grace_until=0)
         assert loaded.ledger() == mine
-        assert loaded.losses.suspects == self.lane.losses.suspects
+        assert loaded.poison.suspects == self.lane.poison.suspects
 
     def first_start(self) -> int:
         if not hasattr(self, "_first"):

@@ -45,7 +45,7 @@ class Story:
         ticked = self.lane.tick(self.now, RULE)
         self.changes += ticked.changes
         self.lane.ledger()
-        return ticked.dying
+        return ticked.moving
 
 
 def test_a_lease_lost_once_comes_back_whole_and_uncounted() -> None:
@@ -80,7 +80,7 @@ def test_only_what_was_alone_with_a_lost_consumer_is_counted_and_in_the_end_dies
         story.vanish()
     poison = 3
     attempts: list[int] = []
-    dying: tuple[tuple[int, int, int], ...] = ()
+    moving: tuple[tuple[int, int, int], ...] = ()
     while story.lane.ledger().ready or story.lane.ledger().waiting_retry:
         if story.lane.suspect() is None:
             story.now += 1_000
@@ -89,12 +89,12 @@ def test_only_what_was_alone_with_a_lost_consumer_is_counted_and_in_the_end_dies
         lease, row = story.hand_out_suspect()
         if row == poison:
             attempts.append(story.changes[-1].ranges[0][2])
-            dying = story.vanish() or dying
+            moving = story.vanish() or moving
         else:
             story.lane.ack(lease, row, row + 1)
 
     assert attempts == [1, 2, 3]
-    assert dying == ((3, 4, 3),)
+    assert moving == ((3, 4, 3),)
     assert story.lane.ledger().acked == 4
 
 
@@ -184,8 +184,8 @@ def test_what_is_known_about_losses_survives_a_restart() -> None:
     text = snapshot.save(story.lane, group="g", created_at_ms=0, now=0, settings=GroupSettings())
     _, loaded = snapshot.load(text, now=0, waited_ms=0, grace_until=5)
 
-    assert list(story.lane.losses.rows) == [(1, 2, 3), (2, 6, 2)]
+    assert list(story.lane.poison.rows) == [(1, 2, 3), (2, 6, 2)]
     for lane in (replayed, loaded):
-        assert lane.losses.rows == story.lane.losses.rows
-        assert lane.losses.suspects == story.lane.losses.suspects
+        assert lane.poison.rows == story.lane.poison.rows
+        assert lane.poison.suspects == story.lane.poison.suspects
         assert lane.ledger() == story.lane.ledger()

@@ -14,8 +14,8 @@ from ternmq.storage.pull.record import PullKind
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
 from ternmq.wire.messages.replication import MESSAGES, PULLS
-from tests.integration.verifiable import eventually
-from tests.unit.storage.making import Maker, open_store
+from tests.unit.storage.builders import Maker, open_store
+from tests.waiting import until
 
 
 class Others:
@@ -73,7 +73,7 @@ class Desk:
 
     async def written(self, log: int) -> None:
         before = self.others.ends[log]
-        await eventually(lambda: self.others.ends[log] > before, "a write")
+        await until(lambda: self.others.ends[log] > before, "a write")
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_a_publish_without_records_leaves_the_pull_log_alone(
     desk.others.alone = True
     desk.others.marks[MESSAGES] = 2**63
     append = desk.send()
-    await eventually(lambda: desk.told == [(append, None)], "an answer")
+    await until(lambda: desk.told == [(append, None)], "an answer")
 
     assert touched == [] and desk.others.offered == [(MESSAGES, 0)]
 
@@ -141,7 +141,7 @@ async def test_old_progress_is_synced_though_no_more_comes(
     desk.committer.progress(progress())
     await desk.written(PULLS)
     assert (pulls.synced_offset, desk.others.durable[PULLS]) == (0, 0)
-    await eventually(lambda: desk.others.durable[PULLS] == pulls.end, "a sync")
+    await until(lambda: desk.others.durable[PULLS] == pulls.end, "a sync")
 
     assert pulls.synced_offset == pulls.end > 0
 
@@ -191,7 +191,7 @@ async def test_bytes_are_passed_on_after_the_first_write_and_then_before_each(de
     desk.others.have(MESSAGES)
     end = desk.store.messages.end
     desk.send()
-    await eventually(lambda: (MESSAGES, end) in desk.others.offered, "an offer")
+    await until(lambda: (MESSAGES, end) in desk.others.offered, "an offer")
 
     assert desk.others.offered[0] == (MESSAGES, 0)
 
@@ -202,7 +202,7 @@ async def test_what_was_passed_on_and_cannot_be_written_ends_the_leadership(desk
     desk.others.have(MESSAGES)
     desk.disk.faults.fail_write(1, "full")
     desk.send()
-    await eventually(lambda: len(desk.told) == 2, "an answer")
+    await until(lambda: len(desk.told) == 2, "an answer")
 
     assert [type(error) for error in desk.others.broken] == [DiskFull]
 
@@ -215,7 +215,7 @@ async def test_what_a_replica_may_have_is_not_refused(desk: Desk) -> None:
     desk.others.have(MESSAGES)
     desk.disk.faults.fail_write(1, "full")
     desk.send()
-    await eventually(lambda: len(desk.told) == 2, "an answer")
+    await until(lambda: len(desk.told) == 2, "an answer")
 
     assert type(desk.told[1][1]) is Unavailable
 
@@ -224,7 +224,7 @@ async def test_a_full_disk_is_a_refusal_where_nobody_else_has_it(desk: Desk) -> 
     desk.others.alone = True
     desk.disk.faults.fail_write(1, "full")
     desk.send()
-    await eventually(lambda: len(desk.told) == 1, "an answer")
+    await until(lambda: len(desk.told) == 1, "an answer")
 
     assert type(desk.told[0][1]) is DiskFull
 
@@ -239,7 +239,7 @@ async def test_nothing_is_written_in_the_place_of_what_a_replica_may_have(desk: 
     await desk.written(PULLS)
     desk.disk.faults.fail_write(1, "full")
     desk.committer.progress(progress())
-    await eventually(lambda: bool(desk.others.broken), "the end of the leadership")
+    await until(lambda: bool(desk.others.broken), "the end of the leadership")
     end = desk.store.pulls.end
     desk.committer.progress(progress())
     deciding = desk.committer.decide([progress()])
@@ -255,7 +255,7 @@ async def test_nothing_is_written_in_the_place_of_what_a_replica_may_have(desk: 
 async def test_a_failed_disk_ends_the_leadership_though_nothing_was_passed_on(desk: Desk) -> None:
     desk.disk.faults.fail_sync(1)
     desk.send()
-    await eventually(lambda: len(desk.told) == 1, "an answer")
+    await until(lambda: len(desk.told) == 1, "an answer")
 
     assert [type(error) for error in desk.others.broken] == [DiskFailed]
 

@@ -2,7 +2,6 @@
 
 import io
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from ternmq.cli.jobs import job_bar
 from ternmq.cli.jobs.job_bar import TaskCount
+from tests.waiting import wait_until
 
 
 class Terminal(io.StringIO):
@@ -47,19 +47,11 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return shown
 
 
-def wait_for(tracker: Tracker, looks: int) -> None:
-    deadline = time.monotonic() + 10
-    while tracker.looks < looks:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_without_a_total_it_counts_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = look(monkeypatch)
     tracker = Tracker()
     with job_bar.job_bar(session(tracker), "trace"):
-        wait_for(tracker, 12)
-        time.sleep(0.3)  # The bar is drawn ten times a second.
+        wait_until(lambda: "4/6" in terminal.getvalue())
     assert "trace" in terminal.getvalue() and "4/6" in terminal.getvalue()
 
 
@@ -70,8 +62,7 @@ def test_with_a_total_it_counts_that_and_shows_tasks_beside(
     tracker = Tracker()
     with job_bar.job_bar(session(tracker), "archive", 700) as told:
         told(350)
-        wait_for(tracker, 12)
-        time.sleep(0.3)
+        wait_until(lambda: "4 of 6 Spark tasks" in terminal.getvalue())
     assert "350/700" in terminal.getvalue() and "4 of 6 Spark tasks" in terminal.getvalue()
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ternmq.cli.messages import dead
-from ternmq.cli.messages.dead_box import Box
+from ternmq.cli.messages.letter_source import LetterSource
 from ternmq.cli.topics.group_reset import _beyond
 from ternmq.client.admin.merge_answers import ResetDone
 from ternmq.core.errors import BadRequest, Unavailable
@@ -39,7 +39,7 @@ def test_what_is_no_time_is_told_what_is(text: str) -> None:
         dead._choice(None, None, None, text)
 
 
-class Scripted(Box):
+class Scripted(LetterSource):
     """A box whose broker answers what it is told to."""
 
     answers: ClassVar[list[Any]] = []
@@ -140,7 +140,9 @@ def test_a_letter_that_was_sent_again_and_died_again_says_so(
     again = {"%resent": 2, "%died_at": NOW_MS, "%topic": "orders"}
     once = {"%died_at": NOW_MS, "%topic": "orders"}
 
-    def visit_two(url: str, box: Box, choice: dead.DeadChoice, visit: dead.Visit) -> dict[str, str]:
+    def visit_two(
+        url: str, source: LetterSource, choice: dead.DeadChoice, visit: dead.Visit
+    ) -> dict[str, str]:
         visit(SimpleNamespace(id="A", sequence=1, broker_group="east"), again)
         visit(SimpleNamespace(id="B", sequence=2, broker_group="east"), once)
         return {}
@@ -190,7 +192,10 @@ async def test_of_many_letters_only_what_is_shown_or_their_ids_are_kept(what: st
     shown, chosen = dead.Shown(10), dead.DeadChosen()
     visit = shown.add if what == "shown" else chosen.add
 
-    assert await dead._visit_all(mq, Box("g"), dead._choice(None, None, None, None), visit) == {}
+    assert (
+        await dead._visit_all(mq, LetterSource("g"), dead._choice(None, None, None, None), visit)
+        == {}
+    )
 
     assert shown.total + len(chosen.ids) == 900
     assert Letter.most <= 13

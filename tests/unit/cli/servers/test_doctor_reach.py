@@ -8,13 +8,11 @@ import pytest
 from ternmq.cli.servers.doctor_reach import (
     ReachTarget,
     Tried,
-    examine,
     judge,
     judge_clusters,
     try_address,
 )
 from ternmq.cli.terminal.report import Level
-from ternmq.testing import node
 from ternmq.wire.messages.hello import Hello, Welcome
 
 HELLO = Hello(protocol=1, app="test", version="0", session=bytes(16))
@@ -85,23 +83,3 @@ async def test_trying_tells_a_wrong_name_from_a_closed_port_and_a_stranger() -> 
         port = closed.getsockname()[1]
         assert (await try_address(f"127.0.0.1:{port}", HELLO)).trouble == "refused"
     assert (await try_address("no-such-host.invalid:7701", HELLO)).trouble == "name"
-
-
-async def test_a_node_with_a_wrong_advertised_name_is_found_out_and_a_right_one_passes() -> None:
-    async with node() as url:
-        found = await examine([url.removeprefix("tern://")], HELLO)
-        assert {each.level for each in found} == {Level.OK}
-        assert [each.what.split(" at ")[0] for each in found[2:]] == [
-            "delay server main",
-            "broker group main",
-        ]
-    async with node(advertised_host="no-such-host.invalid") as url:
-        found = await examine([url.removeprefix("tern://")], HELLO)
-        assert [each.level for each in found] == ["ok", "ok", "warn", "fail", "fail"]
-
-
-async def test_mapped_ports_are_advertised_as_clients_see_them() -> None:
-    async with node(advertised_ports=17700) as url:
-        found = await examine([url.removeprefix("tern://")], HELLO)
-
-    assert {each.what.rpartition(":")[2] for each in found[2:]} == {"17700", "17701", "17702"}

@@ -25,8 +25,8 @@ from ternmq.wire.messages.standings import HandedOver, Handover, Member, Standin
 from ternmq.wire.messages.stats import Status
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
-from tests.unit.client.waiting import until
 from tests.unit.discovery.test_registration import Meta, meta
+from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="%broker", version="0", session=bytes(16))
 
@@ -104,7 +104,7 @@ class Server:
 
         async def serve() -> None:
             self.epoch = (await directory.lead("main", self.id)).epoch
-            registration.say(epoch=self.epoch)
+            registration.set_epoch(self.epoch)
 
         def stand(standing: Standing) -> None:
             leading = self._serving is not None and not self._serving.done()
@@ -112,7 +112,7 @@ class Server:
                 self._serving = asyncio.create_task(serve())
             elif standing.master != self.id and self.epoch:
                 self.epoch = 0
-                registration.say(epoch=0)
+                registration.set_epoch(0)
 
         directory.on_standing_changed(stand)
         self.directory = directory

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-import ternmq
 from ternmq.client.admin.settings import change_of, checked
 from ternmq.client.model.start import make_start
 from ternmq.core.errors import BadRequest
-from ternmq.testing import node
 from ternmq.wire.messages.groups import GroupSet, Start
 from ternmq.wire.messages.limits import TopicSet
 from ternmq.wire.messages.topics import TopicSettings
@@ -46,47 +44,3 @@ def test_right_settings_pass() -> None:
 
     assert wanted == GroupSet(topic="orders", group="g", rate=0, retry="power")
     assert checked(TopicSettings()) == TopicSettings()
-
-
-async def test_a_mistake_does_not_cost_the_connection_and_a_consumers_limit_is_checked() -> None:
-    """J13, R12: who shares the connection does not notice; no group gets an impossible limit."""
-    async with (
-        node() as url,
-        ternmq.connect(url, app="test") as mq,
-        mq.consumer("orders", group="g", attempts_max=3) as consumer,
-    ):
-        with pytest.raises(BadRequest):
-            await mq.admin.set_group("orders", "g", rate="fast")
-        with pytest.raises(BadRequest, match="attempts_max must be 0"):
-            await mq.consumer("orders", group="g", attempts_max=-2).start()
-        [group] = await mq.admin.groups("orders", "g")
-        assert (group.settings.attempts_max, len(group.members)) == (3, 1)
-        await mq.send("orders", b"x")
-        (await anext(consumer)).ack()
-
-
-async def test_a_limit_of_a_starting_consumer_binds_its_lanes_and_not_when_it_comes_back() -> None:
-    """R12: given by a starting consumer; the last one wins, and coming back is not starting."""
-    async with node() as url, ternmq.connect(url, app="test") as mq:
-        await mq.send("orders", b"x")
-        async with mq.consumer("orders", group="g") as consumer:
-            (await anext(consumer)).reject("bad")
-            await consumer.flush()
-        [letters] = await mq.admin.open_dead_letters("g")
-        await mq.admin.resend_dead_letters("g", [letters])
-        async with mq.consumer("orders", group="g", attempts_max=1) as consumer:
-            message = await anext(consumer)
-            message.retry(reason="again")
-            await consumer.flush()
-            lines = {line.lane: line for line in await mq.admin.ledger("orders", "g")}
-            assert lines["private"].dead == 1
-
-            await mq.admin.set_group("orders", "g", attempts_max=5)
-            links = mq.links
-            link = links.broker((await links.some_masters())[0])
-            assert link.connection is not None
-            link.connection.abort()
-            await mq.send("orders", b"y")
-            (await anext(consumer)).ack()
-            [group] = [g for g in await mq.admin.groups("orders", "g") if g.ledger.lane == "topic"]
-            assert group.settings.attempts_max == 5

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 import ternmq
 from ternmq.core.errors import BadName, BadRequest
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 def kinds(broker: FakeBroker) -> list[str]:

@@ -6,7 +6,7 @@ import ternmq
 from ternmq.client.app.failure_log import LINES_MAX
 from tests.unit.client.app.test_app import kinds
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_a_batch_handler_gets_messages_together_and_returning_acks_all(
@@ -109,8 +109,8 @@ async def test_a_batch_that_is_being_gathered_is_given_back_when_the_app_stops(
 
     await mq.send_many("orders", [b"x"] * 3)
     async with app:
-        [feed] = app._feeds
-        await until(lambda: feed._consumer._shown)
+        [handler_loop] = app._handler_loops
+        await until(lambda: handler_loop._consumer._shown)
 
     assert kinds(broker) == ["back"] * 3
 

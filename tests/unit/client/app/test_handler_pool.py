@@ -6,7 +6,7 @@ import threading
 import ternmq
 from tests.unit.client.app.test_app import kinds
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_a_coroutine_over_its_time_is_cancelled_and_retried(
@@ -64,12 +64,12 @@ async def test_a_thread_over_its_time_is_retried_and_keeps_its_slot_until_it_end
     await mq.send("orders", b"slow")
     async with app:
         await until(lambda: kinds(broker) == ["retry"])
-        [feed] = app._feeds
-        assert feed.stuck == 1
+        [handler_loop] = app._handler_loops
+        assert handler_loop.stuck == 1
         await mq.send_many("orders", [b"quick"] * 3)
         await until(lambda: len(kinds(broker)) == 4)  # The other thread goes on alone.
         let_go.set()
-        await until(lambda: feed.stuck == 0)
+        await until(lambda: handler_loop.stuck == 0)
 
     assert kinds(broker) == ["ack"] * 3 + ["retry"]
     assert handled == [b"quick"] * 3 + [b"slow"]

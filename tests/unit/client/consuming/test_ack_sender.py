@@ -10,7 +10,7 @@ from ternmq.client.consuming import ack_sender
 from ternmq.core.errors import Unavailable
 from tests.unit.client.consuming.test_consumer import done_ranges, take
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_a_reason_that_utf8_cannot_write_holds_up_nothing(

@@ -12,7 +12,7 @@ from ternmq.core.errors import BadName, BadRequest, Closed, GroupNotFound, Unava
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def take(consumer: ternmq.Consumer, count: int) -> list[ternmq.Message]:
@@ -455,10 +455,10 @@ async def test_flushing_when_the_answer_is_there_already_ends(
     await mq.send("orders", b"x")
     async with mq.consumer("orders", group="billing") as consumer:
         [message] = await take(consumer, 1)
-        teller = next(iter(consumer._subscriptions))._teller
+        acks = next(iter(consumer._subscriptions))._acks
         message.retry(after=60)  # Does not ride on a pull.
-        teller.tell_now()
-        [answer] = teller._telling
+        acks.send_now()
+        [answer] = acks._sending
         flushing = asyncio.create_task(consumer.flush())
         await asyncio.sleep(0)
         answer.set_result(bytearray())

@@ -31,72 +31,72 @@ def a_delivery(
 
 
 def test_rows_and_bytes_are_counted_until_settled() -> None:
-    holding = HeldRows()
+    held = HeldRows()
     delivery = a_delivery(lease=1)
-    holding.add(delivery)
-    assert (holding.rows, holding.leases()) == (10, [1])
+    held.add(delivery)
+    assert (held.rows, held.leases()) == (10, [1])
 
-    assert holding.settle(delivery, 0, 4) == [(1, 100, 104)]
-    assert holding.settle(delivery, 4, 10) == [(1, 104, 110)]
+    assert held.settle(delivery, 0, 4) == [(1, 100, 104)]
+    assert held.settle(delivery, 4, 10) == [(1, 104, 110)]
 
-    assert (holding.rows, holding.size, holding.leases()) == (0, 0, [])
+    assert (held.rows, held.size, held.leases()) == (0, 0, [])
 
 
 def test_only_selected_rows_count() -> None:
-    holding = HeldRows()
+    held = HeldRows()
     delivery = a_delivery(lease=1, selection=[(2, 4), (8, 10)])
-    holding.add(delivery)
+    held.add(delivery)
 
-    assert holding.rows == 4
+    assert held.rows == 4
     assert delivery.open_ranges(0, 10) == [(2, 4), (8, 10)]
 
 
 def test_a_lost_lease_frees_its_place() -> None:
-    holding = HeldRows()
+    held = HeldRows()
     kept, lost = a_delivery(lease=1), a_delivery(lease=2, base=200)
-    holding.add(kept)
-    holding.add(lost)
+    held.add(kept)
+    held.add(lost)
 
-    assert holding.lose({2}) == [lost]
-    assert (holding.rows, holding.leases()) == (10, [1])
-    assert holding.settle(lost, 0, 1) == [(2, 200, 201)]  # A late ack, told as it is.
-    assert holding.rows == 10
+    assert held.lose({2}) == [lost]
+    assert (held.rows, held.leases()) == (10, [1])
+    assert held.settle(lost, 0, 1) == [(2, 200, 201)]  # A late ack, told as it is.
+    assert held.rows == 10
 
 
 def test_rows_in_hand_are_hidden_when_they_come_again() -> None:
     """D5: the consumer drops a message it already holds."""
-    holding = HeldRows()
+    held = HeldRows()
     old = a_delivery(lease=1)
-    holding.add(old)
-    holding.lose({1})
+    held.add(old)
+    held.lose({1})
     old.settled[5:10] = b"\1" * 5  # Not shown yet, so withdrawn by the consumer.
     new = a_delivery(lease=2, base=98, count=14)
-    holding.add(new)
+    held.add(new)
 
     assert new.ranges == [(0, 2), (7, 14)]
-    assert holding.rows == 14
+    assert held.rows == 14
     old.settled[0:2] = b"\1\1"
-    assert holding.settle(old, 0, 2) == [(2, 100, 101), (2, 101, 102)]
-    assert holding.rows == 12
+    assert held.settle(old, 0, 2) == [(2, 100, 101), (2, 101, 102)]
+    assert held.rows == 12
 
 
 def test_a_delivery_lost_twice_hides_nothing_for_ever() -> None:
-    holding = HeldRows()
+    held = HeldRows()
     deliveries = [a_delivery(lease=lease) for lease in (1, 2, 3)]
     first, second, third = deliveries
-    holding.add(first)
-    holding.lose({1})
-    holding.add(second)
+    held.add(first)
+    held.lose({1})
+    held.add(second)
     assert second.ranges == []
-    holding.lose({2})
-    holding.add(third)
+    held.lose({2})
+    held.add(third)
     first.settled[0:10] = b"\1" * 10
-    told = holding.settle(first, 0, 10)
+    told = held.settle(first, 0, 10)
 
     assert [lease for lease, _, _ in told] == [3] * 10
-    assert holding.rows == 0
+    assert held.rows == 0
     fourth = a_delivery(lease=4)
-    holding.add(fourth)
+    held.add(fourth)
     assert fourth.ranges == [(0, 10)]
 
 
@@ -114,13 +114,13 @@ def test_attempts_belong_to_the_selected_rows() -> None:
 
 def test_rows_that_were_shown_and_are_not_settled_are_started() -> None:
     """Design 5: the broker suspects these first when the consumer vanishes."""
-    holding = HeldRows()
+    held = HeldRows()
     shown, waiting = a_delivery(lease=1), a_delivery(lease=2, base=200)
     for delivery in (shown, waiting):
-        holding.add(delivery)
+        held.add(delivery)
     shown.settled[0:3] = b"\1\1\1"
-    holding.settle(shown, 0, 3)
+    held.settle(shown, 0, 3)
 
-    started = holding.started(lambda d: [(6, 10)] if d is shown else d.ranges)
+    started = held.started(lambda d: [(6, 10)] if d is shown else d.ranges)
 
     assert started == [(1, 103, 106)]

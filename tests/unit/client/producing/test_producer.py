@@ -30,7 +30,7 @@ from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 def _has(things: Sized, count: int) -> bool:
@@ -372,7 +372,7 @@ async def test_topics_without_traffic_are_forgotten(broker: FakeBroker, mq: tern
     for first in range(0, len(names), 500):
         await asyncio.gather(*(mq.send(name, b"x") for name in names[first : first + 500]))
 
-    assert len(mq.sender()._waiting) <= TOPICS_KEPT_MAX + 1
+    assert len(mq.sender()._accumulators) <= TOPICS_KEPT_MAX + 1
     assert mq.stats().sent == len(names)
 
 

@@ -18,20 +18,20 @@ class Clock:
 
 
 def test_numbers_are_given_out_once_and_in_order() -> None:
-    incarnation = ProducerIdentity(Clock())
-    runs = [incarnation.take(count)[1] for count in (1, 5, 2)]
+    identity = ProducerIdentity(Clock())
+    runs = [identity.take(count)[1] for count in (1, 5, 2)]
 
     assert runs == [0, 1, 6]
 
 
 def test_an_incarnation_lasts_an_hour() -> None:
     clock = Clock()
-    incarnation = ProducerIdentity(clock)
-    before, _ = incarnation.take(10)
+    identity = ProducerIdentity(clock)
+    before, _ = identity.take(10)
     clock.seconds += 3599
-    assert incarnation.take(1) == (before, 10)
+    assert identity.take(1) == (before, 10)
     clock.seconds += 1
-    after, first = incarnation.take(1)
+    after, first = identity.take(1)
 
     assert after != before
     assert after.start_ms == 4_600_000
@@ -39,9 +39,9 @@ def test_an_incarnation_lasts_an_hour() -> None:
 
 
 def test_numbers_never_run_over_their_40_bits() -> None:
-    incarnation = ProducerIdentity(Clock())
-    before, _ = incarnation.take(MESSAGE_SEQUENCE_MAX - 5)
-    after, first = incarnation.take(10)
+    identity = ProducerIdentity(Clock())
+    before, _ = identity.take(MESSAGE_SEQUENCE_MAX - 5)
+    after, first = identity.take(10)
 
     assert after != before
     assert first == 0

@@ -11,7 +11,7 @@ from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 def stored_bodies(broker: FakeBroker, topic: str) -> list[bytes]:

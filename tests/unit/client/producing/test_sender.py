@@ -8,7 +8,7 @@ from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_a_one_way_message_is_sent_again_a_few_times_then_the_caller_is_told(

@@ -12,7 +12,7 @@ from ternmq.wire.messages.servers import Route, Routes
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 def announce(meta: FakeBroker, *addresses: str) -> None:

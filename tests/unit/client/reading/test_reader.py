@@ -7,14 +7,12 @@ import pytest
 
 import ternmq
 from ternmq.batch.encoder import Origin, encode_messages
-from ternmq.client.reading.range_reader import Page, RangeReader
 from ternmq.core.errors import BadRequest, TopicNotFound
 from ternmq.core.ids import ProducerId
-from ternmq.testing import node
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 async def test_reading_goes_to_what_is_there_now(broker: FakeBroker) -> None:
@@ -116,24 +114,3 @@ async def test_a_stored_time_that_no_calendar_has_can_be_read(
     assert late == datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC)
     assert early == datetime(1, 1, 1, tzinfo=UTC)
     assert usual == datetime(1970, 1, 1, tzinfo=UTC)
-
-
-async def test_a_replica_that_does_not_catch_up_is_left_for_the_master(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read = RangeReader.read
-
-    async def behind(self: RangeReader, sequence: int, end: int) -> Page:
-        """What has to come from a replica ends at 2, however long one waits."""
-        if not self._stalls:
-            return await read(self, sequence, end)
-        return await read(self, sequence, 2) if sequence < 2 else Page([], sequence)
-
-    monkeypatch.setattr(RangeReader, "read", behind)
-    async with node() as url, ternmq.connect(url, app="test") as mq:
-        for number in range(5):
-            await mq.send("orders", b"%d" % number)
-        async with asyncio.timeout(20):
-            found = [message.body async for message in mq.read("orders", from_="replica")]
-
-    assert found == [b"0", b"1", b"2", b"3", b"4"]

@@ -12,8 +12,8 @@ from ternmq.client.spool.spool import Spool
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError, TooLarge, Unavailable
 from ternmq.core.units import MIB
-from tests.unit.client.waiting import until
-from tests.unit.outbox.fake import FakeMq
+from tests.unit.outbox.fake_client import FakeMq
+from tests.waiting import until
 
 
 class Broker(FakeMq):

@@ -3,32 +3,32 @@
 from collections import Counter
 from random import Random
 
-from ternmq.client.transport.balancing import STRETCH, Affinity, Balancer, able, at_home
+from ternmq.client.transport.balancing import AFFINITY_BATCHES, Affinity, Balancer, able, at_home
 from ternmq.wire.messages.order_keys import Home
 
 NAMES = ["east", "north", "west"]
 
 
-def counted(chooser: Balancer, weights: dict[str, int], times: int = 3_000) -> Counter[str]:
-    return Counter(chooser.pick(NAMES, weights) for _ in range(times))
+def counted(balancer: Balancer, weights: dict[str, int], times: int = 3_000) -> Counter[str]:
+    return Counter(balancer.pick(NAMES, weights) for _ in range(times))
 
 
 def test_round_robin_gives_everybody_the_same() -> None:
     assert set(counted(Balancer("round_robin", Random(1).random), {"west": 1}).values()) == {1_000}
 
 
-def sent(chooser: Balancer, batches: int, names: list[str] = NAMES) -> list[str]:
+def sent(balancer: Balancer, batches: int, names: list[str] = NAMES) -> list[str]:
     """Where the batches of one call go."""
-    stretch = Affinity()
+    affinity = Affinity()
     return [
-        chooser.stay(stretch, names) or chooser.pick(names, {}, stretch) for _ in range(batches)
+        balancer.stay(affinity, names) or balancer.pick(names, {}, affinity) for _ in range(batches)
     ]
 
 
 def test_a_call_gives_several_batches_in_a_row_to_one_group() -> None:
-    chooser = Balancer("round_robin", Random(1).random)
+    balancer = Balancer("round_robin", Random(1).random)
 
-    calls = [sent(chooser, STRETCH) for _ in NAMES]
+    calls = [sent(balancer, AFFINITY_BATCHES) for _ in NAMES]
 
     assert [len(set(call)) for call in calls] == [1, 1, 1]
     assert {call[0] for call in calls} == set(NAMES)
@@ -36,29 +36,33 @@ def test_a_call_gives_several_batches_in_a_row_to_one_group() -> None:
 
 def test_calls_of_any_lengths_give_everybody_the_same() -> None:
     """Also those where a long and a short one alternate, which turns alone would not see."""
-    for lengths in ([STRETCH + 1], [1, STRETCH], [2 * STRETCH + 1, 3, 1]):
-        chooser = Balancer("round_robin", Random(1).random)
+    for lengths in (
+        [AFFINITY_BATCHES + 1],
+        [1, AFFINITY_BATCHES],
+        [2 * AFFINITY_BATCHES + 1, 3, 1],
+    ):
+        balancer = Balancer("round_robin", Random(1).random)
         got: Counter[str] = Counter()
         for number in range(999):
-            got.update(sent(chooser, lengths[number % len(lengths)]))
-        assert max(got.values()) - min(got.values()) <= STRETCH, lengths
+            got.update(sent(balancer, lengths[number % len(lengths)]))
+        assert max(got.values()) - min(got.values()) <= AFFINITY_BATCHES, lengths
 
 
 def test_a_stretch_ends_where_its_group_can_be_given_nothing() -> None:
-    chooser, stretch = Balancer("round_robin", Random(1).random), Affinity()
-    first = chooser.pick(NAMES, {}, stretch)
+    balancer, affinity = Balancer("round_robin", Random(1).random), Affinity()
+    first = balancer.pick(NAMES, {}, affinity)
     left = [name for name in NAMES if name != first]
 
-    assert chooser.stay(stretch, left) is None
-    assert chooser.pick(left, {}, stretch) in left
+    assert balancer.stay(affinity, left) is None
+    assert balancer.pick(left, {}, affinity) in left
 
 
 def test_a_group_that_was_away_gets_its_share_and_no_more() -> None:
-    chooser = Balancer("round_robin", Random(1).random)
+    balancer = Balancer("round_robin", Random(1).random)
     for _ in range(1_000):
-        chooser.pick(NAMES[:2], {})
+        balancer.pick(NAMES[:2], {})
 
-    assert set(counted(chooser, {}, 30).values()) == {10}
+    assert set(counted(balancer, {}, 30).values()) == {10}
 
 
 def test_random_gives_everybody_about_the_same() -> None:
@@ -90,5 +94,5 @@ def test_a_topic_lives_on_as_many_groups_as_it_asks_for_the_same_for_everybody()
 
 
 def test_a_topic_lives_on_the_groups_it_names_also_while_they_are_away() -> None:
-    assert at_home("orders", NAMES, Home(groups=["west", "south"])) == ["west"]
-    assert at_home("orders", NAMES, Home(groups=["south"])) == ["south"]
+    assert at_home("orders", NAMES, Home(broker_groups=["west", "south"])) == ["west"]
+    assert at_home("orders", NAMES, Home(broker_groups=["south"])) == ["south"]

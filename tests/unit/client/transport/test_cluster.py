@@ -11,7 +11,7 @@ from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 
 def test_waiting_grows_to_two_seconds_and_no_further() -> None:

@@ -42,12 +42,12 @@ class Fake:
         return said
 
 
-def everyone(fake: Fake, missing: dict[str, str] | None = None) -> FanOut:
+def fan_out(fake: Fake, missing: dict[str, str] | None = None) -> FanOut:
     return FanOut(fake, missing)  # type: ignore[arg-type]
 
 
 async def ask(fake: Fake, command: Command = Command.LEDGER, **options: Any) -> dict[str, Any]:
-    return await everyone(fake, **options).ask(command, Empty(), Status)
+    return await fan_out(fake, **options).ask(command, Empty(), Status)
 
 
 async def test_answers_come_by_the_name_of_their_broker_group() -> None:
@@ -102,7 +102,7 @@ async def test_a_refusal_is_raised_as_it_is() -> None:
 
 
 async def test_a_sequence_needs_a_broker_group_where_there_are_several() -> None:
-    one, two = everyone(Fake({"east": 1})), everyone(Fake({"east": 1, "west": 1}))
+    one, two = fan_out(Fake({"east": 1})), fan_out(Fake({"east": 1, "west": 1}))
     seventh = Start(at="sequence", value=7)
 
     assert await one.chosen(seventh) == ["east"]
@@ -118,7 +118,7 @@ async def test_what_one_of_them_has_is_not_denied_while_another_is_silent() -> N
     gone, away = GroupNotFound("not here"), Unavailable("no route")
 
     async def first(**answers: Any) -> Any:
-        fake = everyone(Fake(answers))
+        fake = fan_out(Fake(answers))
         return await fake.first(Command.HALF_END, Empty(), Status, GroupNotFound)
 
     assert await first(east=gone, west=2) == 2

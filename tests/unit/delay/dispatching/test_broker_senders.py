@@ -17,7 +17,7 @@ from ternmq.testing import TurnedClock
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
-from tests.unit.client.waiting import until
+from tests.waiting import until
 
 Told = list[tuple[int, TernError | None]]
 
@@ -31,8 +31,8 @@ async def broker() -> AsyncIterator[FakeBroker]:
 @pytest.fixture
 async def line(broker: FakeBroker, clock: TurnedClock) -> AsyncIterator[BrokerSender]:
     brokers = BrokerSenders(broker.url, clock=clock)
-    await brokers._links.refresh()
-    made = brokers.line("main")
+    await brokers._cluster.refresh()
+    made = brokers.to("main")
     await made.probe()
     yield made
     await brokers.close()
@@ -76,7 +76,7 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_bytes(
     broker.behave(Command.PUBLISH, lose)
     told: Told = []
     send(line, 1, told)
-    await until(lambda: len(told) == 1, 30)
+    await until(lambda: len(told) == 1, seconds=30)
 
     assert told == [(1, None)]
     assert len(broker.published) == 3
@@ -90,7 +90,7 @@ async def test_a_refusal_on_the_first_try_gives_the_rows_back(
     broker.refuse(Command.PUBLISH, Paused("sending is paused"), times=1)
     told: Told = []
     send(line, 1, told)
-    await until(lambda: len(told) == 1, 30)
+    await until(lambda: len(told) == 1, seconds=30)
 
     assert isinstance(told[0][1], Paused)
     assert line.has_room, "the topic rests, not the group"
@@ -102,17 +102,17 @@ async def test_a_group_that_cannot_store_is_left_alone_for_a_while(
     broker.refuse(Command.PUBLISH, DiskFull("no space left"), times=2)
     told: Told = []
     send(line, 1, told)
-    await until(lambda: len(told) == 1, 30)
+    await until(lambda: len(told) == 1, seconds=30)
     assert not line.has_room
     clock.turn(0.6)
     assert line.has_room
     send(line, 2, told)
-    await until(lambda: len(told) == 2, 30)
+    await until(lambda: len(told) == 2, seconds=30)
     clock.turn(0.6)
     assert not line.has_room, "longer each time"
     clock.turn(0.6)
     send(line, 3, told)
-    await until(lambda: len(told) == 3, 30)
+    await until(lambda: len(told) == 3, seconds=30)
 
     assert [number for number, error in told if error is None] == [3]
     assert line.has_room
@@ -138,7 +138,7 @@ async def test_after_a_lost_answer_a_refusal_proves_nothing(
     broker.behave(Command.PUBLISH, trouble)
     told: Told = []
     send(line, 1, told)
-    await until(lambda: len(told) == 1, 30)
+    await until(lambda: len(told) == 1, seconds=30)
 
     assert told == [(1, None)]
     assert tries == 4
@@ -175,7 +175,7 @@ async def test_a_refused_repeat_does_not_stop_its_line(
                 await line.probe()
                 await asyncio.sleep(0.01)
             send(line, number, told)
-    await until(lambda: len(told) == 11, 30)
+    await until(lambda: len(told) == 11, seconds=30)
 
     assert sorted(told) == [(number, None) for number in range(1, 12)]
     assert line.producer != before

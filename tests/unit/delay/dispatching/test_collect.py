@@ -15,8 +15,8 @@ from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.delay.dispatching.collect import _merged
 from ternmq.delay.store.record_cache import RecordCache
-from tests.unit.batch.making import a_batch, rows_of
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.batch.builders import a_batch, rows_of
+from tests.unit.delay.builders import START_MS, Bench
 
 ORIGIN = Origin(topic="order.paid", app="%delay", producer=ProducerId(7, 8))
 
@@ -70,7 +70,7 @@ def test_a_disk_that_cannot_read_costs_the_rows_and_not_the_server(
         raise DiskFailed("input/output error")
 
     monkeypatch.setattr(bench.store.schedule_files, "read", broken)
-    bench.store._kept = RecordCache(bench.store.schedule_files)
+    bench.store._records = RecordCache(bench.store.schedule_files)
     found = bench.collect(work)
 
     assert found.batch is None

@@ -13,18 +13,28 @@ from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import DelayAction, DelayChange
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
 
 
 class Server:
     """The asking side of a delay server around a bench; the test does the rest by hand."""
 
     def __init__(self, bench: Bench) -> None:
-        self.loader = Scheduler(bench.engine, clock=bench.clock, checkpoint_interval_s=1e9)
-        self.finder = DelayFinder(bench.engine, self.loader)
         self.decisions = Decisions(bench.engine, bench.clock)
+        self.scheduler = Scheduler(
+            bench.engine,
+            decide=self.decisions.put,
+            clock=bench.clock,
+            checkpoint_interval_s=1e9,
+        )
+        self.finder = DelayFinder(bench.engine, self.scheduler)
         self.changes = Changes(
-            bench.engine, self.loader, self.decisions, self.finder, clock=bench.clock, max_days=731
+            bench.engine,
+            self.scheduler,
+            self.decisions,
+            self.finder,
+            clock=bench.clock,
+            max_days=731,
         )
 
     async def ask(self, action: DelayAction, message_id: bytes) -> str:
@@ -37,7 +47,7 @@ class Server:
     async def close(self) -> None:
         await self.decisions.close()
         self.finder.close()
-        self.loader.close()
+        self.scheduler.close()
 
 
 @pytest.fixture
@@ -72,7 +82,7 @@ async def test_who_was_told_too_late_is_not_told_otherwise_when_the_broker_refus
     assert work is not None
     intent = bench.intend(work, work.rows)
     assert await server.ask("cancel", one) == "already_dispatched"
-    bench.engine.parked.refused(work.topic_id, bench.clock.monotonic())
+    bench.engine.paused.refused(work.topic_id, bench.clock.monotonic())
     bench.decide(work.hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))
 
     assert await server.ask("cancel", one) == "already_dispatched"
@@ -94,7 +104,7 @@ async def test_a_message_whose_hour_is_cleaned_up_while_it_is_asked_for_is_unkno
     bench.tick(0.2)
     bench.send_out()
     bench.clock.turn(2 * 3600)
-    bench.engine.unload(0)
+    bench.engine.near.unload(0)
     hour = bench.engine.hours[START_MS]
     search = server.finder._in_hour
 
@@ -109,4 +119,4 @@ async def test_a_message_whose_hour_is_cleaned_up_while_it_is_asked_for_is_unkno
 
     assert await server.ask("cancel", one) == "unknown"
     assert not bench.engine.hours
-    assert not bench.engine.requested
+    assert not bench.engine.near.requested

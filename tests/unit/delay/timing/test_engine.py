@@ -10,10 +10,11 @@ from ternmq.batch.view import BatchView
 from ternmq.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.hours.hour import NEVER
-from ternmq.delay.timing.engine import LATE_RATE, TURN_MS, Work
-from ternmq.delay.timing.paused_topics import REST_MAX_S
+from ternmq.delay.timing.engine import LATE_RATE
+from ternmq.delay.timing.paused_topics import PAUSE_MAX_S
+from ternmq.delay.timing.work import TURN_MS, Work
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.delay.making import START_MS, Bench
+from tests.unit.delay.builders import START_MS, Bench
 
 
 def due_order(dues: list[int]) -> list[int]:
@@ -29,7 +30,7 @@ def taken(bench: Bench) -> Work:
 
 def released(bench: Bench, work: Work, intent: Decision, *, topic_rests: bool) -> None:
     if topic_rests:
-        bench.engine.parked.refused(work.topic_id, bench.clock.monotonic())
+        bench.engine.paused.refused(work.topic_id, bench.clock.monotonic())
     bench.decide(work.hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))
 
 
@@ -121,7 +122,7 @@ def test_rows_that_a_broker_refused_are_found_again_after_a_restart() -> None:
     bench.intend(work, work.rows)
     bench.kill()
     bench.prepare()
-    ((hour, intent),) = bench.engine.unresolved
+    ((hour, intent),) = bench.engine.near.unresolved
     bench.checkpoint()
     bench.decide(hour, Decision(kind=DecisionKind.RELEASED, at_ms=0, value=intent.offset))
     bench.checkpoint()
@@ -184,8 +185,8 @@ def test_each_refusal_makes_the_rest_longer_and_a_success_ends_it() -> None:
 
     assert waits == sorted(waits)
     assert waits[0] <= 1.5
-    assert REST_MAX_S <= waits[-1] <= REST_MAX_S + 1
-    bench.engine.parked.taken(1)
+    assert PAUSE_MAX_S <= waits[-1] <= PAUSE_MAX_S + 1
+    bench.engine.paused.taken(1)
     assert bench.send_out() == [START_MS + 100]
 
 
@@ -230,7 +231,7 @@ def test_a_row_that_cannot_be_read_costs_only_itself_and_is_not_forgotten() -> N
     bench.tick(0.2)
     assert bench.send_out() == [START_MS + 101]
     assert bench.ledger() == (2, 1, 1, 0)
-    bench.engine.unload(NEVER - 1)
+    bench.engine.near.unload(NEVER - 1)
     bench.checkpoint()
     assert bench.engine.hours, "kept for somebody to look at"
     flip_a_bit(bench.disk, bench, start, first_size - 20)  # The disk has thought better of it.
@@ -285,7 +286,7 @@ def test_three_outages_in_a_row_leave_nothing_behind_in_any_hour() -> None:
         bench.kill()
         bench.prepare()
         bench.checkpoint()
-    ((hour, intent),) = bench.engine.unresolved
+    ((hour, intent),) = bench.engine.near.unresolved
     bench.decide(hour, Decision(kind=DecisionKind.DONE, at_ms=0, value=intent.offset))
 
     out: list[int] = []

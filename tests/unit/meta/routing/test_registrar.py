@@ -11,7 +11,7 @@ from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.liveness import DEAD_AFTER_MS
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.servers import Register, Route, Withdraw
-from ternmq.wire.messages.standings import Member, MemberJoin, Standing
+from ternmq.wire.messages.standings import BrokerGroupDrain, Member, MemberJoin, Standing
 from tests.unit.meta.conftest import Opener
 
 DELAY = Route(broker_group="later", address="10.0.0.1:7702", kind="delay")
@@ -191,12 +191,12 @@ async def test_servers_of_this_process_are_there_without_heartbeats(
     standing = await grouped(service)
     route = Route(broker_group="main", address=ONE.address)
     async with registrar.present(route, member=ONE.id) as present:
-        present.say(epoch=standing.epoch)
+        present.set_epoch(standing.epoch)
         pass_time(registrar, clock, 60)
         assert roles(routes) == {"h1:1": "master"}
         with pytest.raises(MasterAlive):
             await service.lead("main", TWO.id)
-        present.say(epoch=0)
+        present.set_epoch(0)
         assert roles(routes) == {"h1:1": "replica"}
     assert roles(routes) == {}
     await service.lead("main", TWO.id)
@@ -234,8 +234,10 @@ async def test_a_draining_group_is_told_so_on_its_routes(
     standing = await grouped(service)
     await registrar.register(said(ONE, standing.epoch))
     assert not routes.current().servers[0].draining
-    drained = await service.drain_group("main")
+    drained = await service.change_standing(BrokerGroupDrain(broker_group="main"))
     assert routes.current().servers[0].draining
-    assert await service.drain_group("main") == drained, "it is so already"
-    await service.drain_group("main", draining=False)
+    assert await service.change_standing(BrokerGroupDrain(broker_group="main")) == drained, (
+        "it is so already"
+    )
+    await service.change_standing(BrokerGroupDrain(broker_group="main", draining=False))
     assert not routes.current().servers[0].draining

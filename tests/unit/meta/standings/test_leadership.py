@@ -23,13 +23,13 @@ async def meta(opener: Opener, clock: TurnedClock | None = None) -> AsyncIterato
         yield service
 
 
-async def until(service: MetaDirectory, version: int) -> Standing:
+async def standing_at(service: MetaDirectory, version: int) -> Standing:
     async with asyncio.timeout(10):
         while True:
-            held, since = service.standing("main"), service.version
+            held, since = service.standing("main"), service.news.version
             if held is not None and held.version >= version:
                 return held
-            await service.wait_for_news(since, 10)
+            await service.news.wait(since, 10)
 
 
 def pass_time(service: MetaDirectory, clock: TurnedClock, seconds: float) -> None:
@@ -52,7 +52,7 @@ async def test_a_group_is_joined_led_and_widened_and_others_hear_of_it(opener: O
 
         assert (led.epoch, led.master, led.in_sync, led.version) == (1, ONE.id, [ONE.id], 3)
         assert (wide.in_sync, wide.version) == ([ONE.id, TWO.id], 4)
-        assert await until(here, 4) == await here.read_standing("main") == wide
+        assert await standing_at(here, 4) == await here.read_standing("main") == wide
         assert told[-1] == there.standing("main") == wide
         assert [each.version for each in told] == sorted({each.version for each in told})
     async with meta(opener) as later:

@@ -16,7 +16,7 @@ from ternmq.batch.rows.cut import project
 from ternmq.batch.view import BatchView
 from ternmq.pipeline.source.columns import full_schema, needed
 from ternmq.pipeline.source.rows import RowMaker
-from tests.unit.batch.making import a_batch, encodings, messages
+from tests.unit.batch.builders import a_batch, encodings, messages
 
 SCHEMA = full_schema("messages", properties=True)
 

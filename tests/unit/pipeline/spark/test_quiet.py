@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ternmq.pipeline.spark.quiet import quiet_start
-from tests.integration.processes import wait_until
+from tests.waiting import wait_until
 
 NOISE = """WARNING: Using incubator modules: jdk.incubator.vector
 Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties

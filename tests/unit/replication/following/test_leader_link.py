@@ -22,7 +22,8 @@ from ternmq.wire.messages.replication import (
     Follow,
     Followed,
 )
-from tests.unit.storage.making import Maker, open_store
+from tests.unit.storage.builders import Maker, open_store
+from tests.waiting import until
 
 EPOCH = 1
 
@@ -91,9 +92,8 @@ async def come(intake: ReplicaWriter, master: Master) -> TernError:
     hello: Any = None
     follower = LeaderLink(intake, hello, prepare=keeps_all)
     following = asyncio.ensure_future(follower.run("there:1", lambda: asked))
+    await until(lambda: master.answers or following.done())
     async with asyncio.timeout(10):
-        while not master.answers and not following.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
         if master.on_lost is not None and not following.done():
             master.on_lost(Unavailable("gone"))
         with pytest.raises(TernError) as ended:

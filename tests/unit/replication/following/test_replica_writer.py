@@ -11,6 +11,7 @@ from ternmq.core.errors import DiskFailed
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.storage.log.replica_input import Received
 from ternmq.wire.messages.replication import REPLICATE, REPLICATE_SYNC
+from tests.waiting import until
 
 
 class SlowLog:
@@ -69,13 +70,6 @@ async def running(
 def frame(offset: int, size: int) -> bytearray:
     head = REPLICATE.pack(1, offset, 0, 0, 0, REPLICATE_SYNC)
     return bytearray(head) + bytes(size)
-
-
-async def until(condition: object) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_a_replica_answers_for_what_is_on_its_disk() -> None:

@@ -47,10 +47,11 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
     monkeypatch.setattr(follower_role, "AGAIN_S", 0.001)
     won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
     site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
-    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
-    follower = FollowerRole(site, SimpleNamespace(logs={}), copying)
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, failed=None)
+    holding: Any = SimpleNamespace(logs={}, copying=lambda site, progress: copying)
+    follower = FollowerRole(site, holding)
     assert await follower.run() is won
-    assert site.answers == [] and copying.trouble == "still away"
+    assert site.answers == [] and follower.trouble == "still away"
 
 
 async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_followed(
@@ -63,6 +64,7 @@ async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_f
     site.standing = Standing(
         broker_group="main", version=7, epoch=8, master="", in_sync=[ME.id], members=[ME]
     )
-    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, trouble="", failed=None)
+    copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, failed=None)
+    holding: Any = SimpleNamespace(logs={}, copying=lambda site, progress: copying)
     async with asyncio.timeout(5):
-        assert await FollowerRole(site, SimpleNamespace(logs={}), copying).run() is won
+        assert await FollowerRole(site, holding).run() is won

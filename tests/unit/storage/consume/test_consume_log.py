@@ -7,7 +7,7 @@ import pytest
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.storage.making import (
+from tests.unit.storage.builders import (
     DATA,
     TABLE_0,
     Maker,

@@ -13,7 +13,7 @@ from ternmq.storage.log.append import Append
 from ternmq.storage.messages.search import SearchFor
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.storage.making import DATA, SMALL, Maker, fresh, open_store, reopened
+from tests.unit.storage.builders import DATA, SMALL, Maker, fresh, open_store, reopened
 
 INDEX = DATA / "index"
 PRODUCER = ProducerId(start_ms=77, random=88)

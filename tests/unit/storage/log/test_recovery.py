@@ -9,7 +9,7 @@ from ternmq.storage.log.append import Append
 from ternmq.storage.log.recovery import Gap, Scan, decide
 from ternmq.storage.store import Store
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.storage.making import (
+from tests.unit.storage.builders import (
     DATA,
     MESSAGE_0,
     SMALL,

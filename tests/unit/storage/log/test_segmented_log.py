@@ -5,7 +5,7 @@ import pytest
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.testing.disk import PowerCut, SimulatedDisk
-from tests.unit.storage.making import DATA
+from tests.unit.storage.builders import DATA
 
 
 def make(disk: SimulatedDisk, size: int = 100) -> SegmentedLog:

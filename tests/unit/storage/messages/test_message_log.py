@@ -5,7 +5,8 @@ import pytest
 from ternmq.batch.layout import check_whole, read_stamp
 from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, Unavailable
 from ternmq.storage.config import StorageConfig
-from tests.unit.storage.making import (
+from ternmq.storage.store import Store
+from tests.unit.storage.builders import (
     DATA,
     MESSAGE_0,
     TurnedClock,
@@ -126,8 +127,16 @@ def test_whoever_knows_others_says_what_damage_means() -> None:
     disk, store, maker = fresh()
     maker.put(store)
     size = store.messages.safe_offset
+    disk.restart()
+    store = Store.open(
+        disk,
+        DATA,
+        clock=TurnedClock(),
+        epoch=2,
+        config=StorageConfig(),
+        on_corrupt=lambda error: Unavailable("others have it"),
+    )
     disk.flip(MESSAGE_0, size - 1)
-    store.messages.judge = lambda error: Unavailable("others have it")
     with pytest.raises(Unavailable):
         store.messages.read(0, size)
     assert store.messages.read_nowait(0, size) is None, "for a thread to find out"

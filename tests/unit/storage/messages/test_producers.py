@@ -4,7 +4,7 @@ import pytest
 
 from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.storage.messages.producers import ProducerTable, StoredBatch, durable_start
-from tests.unit.storage.making import DATA, fresh, reopened
+from tests.unit.storage.builders import DATA, fresh, reopened
 
 ANNA, BERT = (1, 10), (2, 20)
 

@@ -19,7 +19,7 @@ from ternmq.storage.pull.record import (
     encode,
 )
 from ternmq.testing.disk import SimulatedDisk
-from tests.unit.storage.making import (
+from tests.unit.storage.builders import (
     DATA,
     PULL_0,
     TurnedClock,

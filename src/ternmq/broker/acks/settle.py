@@ -1,0 +1,165 @@
+"""What acks, retries and rejects do to the rows of a consumer, and what has to follow. Pure.
+
+Every outcome that a consumer reports is applied to the lane of its group at once; what the rest of
+the broker has to do about it (write, move to the dead letters, hand out) is returned as a
+`SettleResult`. The moment and the chance of a retry are handed in. Never writes and never wakes
+anything: `ack.py` does.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ternmq.broker.groups.consumer_group import ConsumerGroup, ConsumerSession
+from ternmq.broker.groups.failure_notes import pack_failure
+from ternmq.broker.groups.groups import LEASE_GROUP_MASK
+from ternmq.broker.groups.lane import NO_REASON, Why
+from ternmq.broker.groups.lane_event import LaneEvent, Piece, Settled
+from ternmq.broker.groups.lease import RetryRule
+from ternmq.core.errors import ProtocolError
+from ternmq.core.retry import AFTER_MAX_MS
+from ternmq.wire.messages.pull import Done
+
+NUMBER_MAX = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRows:
+    """Rows of a group that move to its dead letters, and why."""
+
+    group: ConsumerGroup
+    pieces: list[Piece]
+    reason: str
+    why: Why = NO_REASON
+    """What the consumer said this time; without it, what was said the time before is kept."""
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SettleMoment:
+    """What deciding needs besides the rows; one for all outcomes of a request, so that rows that
+    failed alike stay one range."""
+
+    now: int
+    """Of the clock that only goes forward."""
+    now_ms: Callable[[], int]
+    """The time of day; asked only where a consumer says why."""
+    chance: float
+    given_out: Callable[[int], bool]
+    """Was there ever a lease of this number?"""
+
+
+@dataclass(slots=True)
+class SettleResult:
+    """What became of the rows of a request, and what has to follow."""
+
+    settled: int = 0
+    late: int = 0
+    """Rows that were not this consumer's any more."""
+    moving: list[DeadRows] = field(default_factory=list)
+    """To be copied to the dead letters, then marked."""
+    events: dict[ConsumerGroup, list[LaneEvent]] = field(default_factory=dict)
+    """To be written."""
+    touched: dict[int, ConsumerGroup] = field(default_factory=dict)
+    """Groups, by id, that may have rows to hand out now, or at another moment than before."""
+    freed: list[ConsumerGroup] = field(default_factory=list)
+    """Groups of which something is not in flight any more, while that is waited for."""
+
+    def count(self, group: ConsumerGroup, result: Settled) -> None:
+        self.settled += result.settled
+        self.late += result.late
+        self.events.setdefault(group, []).extend(result.changes)
+        if group.order is not None:
+            self.touched[group.id] = group
+        elif group.full:
+            self.freed.append(group)
+
+
+def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment) -> SettleResult:
+    """Apply what a consumer says about rows that it was handed."""
+    found = SettleResult()
+    rules: dict[tuple[ConsumerGroup, int], RetryRule] = {}
+    for item, acked in _steps(done):
+        group = _group_of(consumer, item.lease)
+        if group is None or group.deleted or not moment.given_out(item.lease):
+            found.late += sum(end - first for first, end in acked) or item.end - item.first
+        elif acked:
+            strict = group.order is not None
+            found.count(group, group.lane.ack_all(item.lease, acked, strict=strict))
+        elif item.kind == "retry":
+            _retry(found, group, item, moment, rules)
+        elif item.kind == "back":
+            found.touched[group.id] = group
+            found.count(group, group.lane.give_back(item.lease, item.first, item.end))
+        else:
+            _reject(found, group, item, moment)
+    return found
+
+
+def _retry(
+    found: SettleResult,
+    group: ConsumerGroup,
+    item: Done,
+    moment: SettleMoment,
+    rules: dict[tuple[ConsumerGroup, int], RetryRule],
+) -> None:
+    """The rows come again; those whose last attempt this was move to the dead letters."""
+    after = min(max(item.after_ms, -1), AFTER_MAX_MS)
+    rule = rules.get((group, after)) or group.retry_rule(after, moment.chance)
+    rules[group, after] = rule
+    why = _why(item, moment)
+    result = group.lane.retry(item.lease, item.first, item.end, rule=rule, now=moment.now, why=why)
+    if result.moving:
+        reason = f"failed {rule.attempts_max} times: {item.reason or 'no reason given'}"
+        found.moving.append(DeadRows(group, list(result.moving), reason, why))
+    found.touched[group.id] = group
+    found.count(group, result)
+
+
+def _reject(found: SettleResult, group: ConsumerGroup, item: Done, moment: SettleMoment) -> None:
+    """The rows move to the dead letters now; they are settled when their copies are safe."""
+    pieces = group.lane.begin_move(item.lease, item.first, item.end)
+    count = sum(end - first for first, end, _ in pieces)
+    found.settled += count
+    found.late += item.end - item.first - count
+    if pieces:
+        found.moving.append(DeadRows(group, pieces, item.reason, _why(item, moment)))
+
+
+def _why(item: Done, moment: SettleMoment) -> Why:
+    """What a consumer said, as it is kept."""
+    if item.error is None:
+        return NO_REASON
+    return Why(pack_failure(*item.error), moment.now_ms())
+
+
+def check_outcomes(done: Sequence[Done]) -> None:
+    """Before anything is done: all of it or none."""
+    for item in done:
+        if not 0 <= item.first < item.end < NUMBER_MAX or not 0 < item.lease < NUMBER_MAX:
+            raise ProtocolError(f"{item.kind} of {item.first}..{item.end}, lease {item.lease}")
+
+
+def _steps(done: Sequence[Done]) -> Iterator[tuple[Done, list[tuple[int, int]]]]:
+    """Outcomes in order; acks of one lease that follow each other are one step, as ranges."""
+    acked: list[tuple[int, int]] = []
+    before: Done | None = None
+    for item in done:
+        if before is not None and (item.kind != "ack" or item.lease != before.lease):
+            yield before, acked
+            acked, before = [], None
+        if item.kind == "ack":
+            acked.append((item.first, item.end))
+            before = item
+        else:
+            yield item, []
+    if before is not None:
+        yield before, acked
+
+
+def _group_of(consumer: ConsumerSession, lease: int) -> ConsumerGroup | None:
+    """The group that a lease belongs to; its number tells, also when the lease is long gone."""
+    mark = lease & LEASE_GROUP_MASK
+    for group in consumer.groups:
+        if group.id & LEASE_GROUP_MASK == mark:
+            return group
+    return None

@@ -1,0 +1,124 @@
+"""What a broker says about itself, leading or following: STATUS, LEDGER, figures for Prometheus.
+
+Worked out when asked for, from memory and the free space of the disk. Never changes anything.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ternmq.broker.delivery.read import ReadHandler
+from ternmq.broker.log.commit import Committer
+from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.operations.admin import AdminCommands
+from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
+from ternmq.core.clock import Clock
+from ternmq.core.config import NodeConfig
+from ternmq.core.process import own_cpu_s, own_memory
+from ternmq.discovery.directory import Directory
+from ternmq.metrics.samples import Samples
+from ternmq.replication.commit_gate import CommitGate
+from ternmq.rpc.address import join_address
+from ternmq.rpc.prometheus import server_figures
+from ternmq.rpc.server import Listener
+from ternmq.storage.files.disk import Disk
+from ternmq.storage.messages.figures import log_figures
+from ternmq.storage.store import Store
+from ternmq.wire.messages.groups import GroupFind, HalfLine, Ledger
+from ternmq.wire.messages.stats import Status, StatusQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """What the status of a leader and that of a follower have in common."""
+
+    config: NodeConfig
+    clock: Clock
+    disk: Disk
+    store: Store
+    listener: Listener
+    member: str
+    """The id by which this server joined its broker group."""
+    started_at_ms: int
+
+    def free(self) -> tuple[int, int]:
+        """Free bytes of the disk, and all of them."""
+        return self.disk.free(self.config.data_dir)
+
+    def status(self, state: str, disk: tuple[int, int], **role: Any) -> Status:
+        """`role`: what only this role has to say."""
+        return Status(
+            node=self.config.broker_group,
+            role="broker",
+            state=state,
+            address=join_address(*self.listener.address),
+            data_dir=str(self.config.data_dir.absolute()),
+            started_at_ms=self.started_at_ms,
+            now_ms=self.clock.now_ms(),
+            disk_free=disk[0],
+            disk_size=disk[1],
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
+            connections=len(self.listener.peers),
+            log_start=self.store.messages.start_offset,
+            log_end=self.store.messages.safe_offset,
+            pid=os.getpid(),
+            member=self.member,
+            **role,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderStatus:
+    """The status of a broker that leads."""
+
+    server: ServerStatus
+    gate: CommitGate
+    committer: Committer
+    directory: Directory
+    admin: AdminCommands
+    read_handler: ReadHandler
+    fetcher: Fetcher
+    scraper: Scraper
+    half_lines: Callable[[], list[HalfLine]]
+    """What is in transactions that have not ended."""
+
+    def status(self, query: StatusQuery) -> Status:
+        disk = self.server.free()
+        return self.server.status(
+            self.trouble(*disk)[1],
+            disk,
+            topics=self.admin.topic_status(query.topics),
+            epoch=self.server.store.epoch,
+            untaken=self.read_handler.untaken(self.directory.topics()),
+        )
+
+    def ledger(self, request: GroupFind) -> Ledger:
+        return self.admin.ledger(request, self.half_lines())
+
+    async def scrape(self, out: Samples) -> None:
+        """Everything that Prometheus is shown of this broker."""
+        status = self.status(StatusQuery())
+        trouble, _ = self.trouble(status.disk_free, status.disk_size)
+        server_figures(out, status, self.server.listener)
+        log_figures(out, status.role, self.server.store.messages)
+        out.add("tern_read_bytes_total", self.fetcher.read_size)
+        out.add("tern_diverged_messages", 0)
+        for alarm in TROUBLES:
+            out.add("tern_broker_alarms", alarm == trouble, alarm)
+        self.scraper.halves(out, self.half_lines())
+        await self.scraper.topics(out)
+        await self.scraper.lanes(out)
+
+    def trouble(self, free: int, size: int) -> tuple[Trouble | None, str]:
+        """Why messages are refused: which alarm it is, and for people; or ok."""
+        store = self.server.store
+        failed = self.committer.failed or store.pulls.failed
+        if failed is not None:
+            return "store_failed", failed.message
+        if free < store.messages.reserved(size):
+            return "disk_full", f"disk almost full: {free} bytes free, messages are refused"
+        if self.gate.refusal is not None:
+            return "read_only", f"read-only: {self.gate.refusal.message}"
+        return None, "ok"

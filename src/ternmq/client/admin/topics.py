@@ -1,0 +1,115 @@
+"""Topics: their settings, rates and limits, and sequences within them.
+
+Topics belong to meta; what is stored of them lies on the brokers, so positions and rates are asked
+of every broker group. Limits of applications stand here too: they hold over all topics.
+"""
+
+from typing import Any
+
+from ternmq.client.admin.calls import AdminCalls
+from ternmq.client.admin.settings import change_of, checked
+from ternmq.client.model.start import make_start
+from ternmq.client.transport.fan_out import named
+from ternmq.core.errors import TopicNotFound
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, REFUSED_PREFIX, plain_name
+from ternmq.wire.messages.groups import (
+    Start,
+)
+from ternmq.wire.messages.hello import Empty
+from ternmq.wire.messages.limits import AppLimit, AppLimits, LimitSet, TopicSet
+from ternmq.wire.messages.read import Seek, Sought
+from ternmq.wire.messages.stats import (
+    AllTopicFigures,
+    TopicFigures,
+    TopicFiguresFind,
+)
+from ternmq.wire.messages.topics import (
+    Topic,
+    TopicCreate,
+    TopicFind,
+    TopicNamed,
+    Topics,
+    TopicSettings,
+)
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record
+
+TOPICS_PAGE = 5_000  # In one answer; a page fits a frame.
+
+
+def topic_missing(topic: str, error: TopicNotFound) -> TopicNotFound:
+    """The error to raise: a hidden topic cannot be created by hand."""
+    if topic.startswith(DEAD_PREFIX):
+        return TopicNotFound(f"group {plain_name(topic)!r} has no dead letters")
+    if topic.startswith(REFUSED_PREFIX):
+        return TopicNotFound(f"nothing of topic {plain_name(topic)!r} was put aside")
+    return error
+
+
+class TopicAdmin(AdminCalls):
+    """Calls about topics."""
+
+    async def create_topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
+        """Make a topic; the one that is there already is returned as it is."""
+        create = TopicCreate(name=name, settings=checked(settings or TopicSettings()))
+        return await self._cluster.ask_meta(Command.TOPIC_CREATE, create, Topic)
+
+    async def topics(self, prefix: str = "") -> list[Topic]:
+        """All topics, by name, or those whose name begins with `prefix`."""
+        found: list[Topic] = []
+        while True:
+            after = found[-1].name if found else ""
+            find = TopicFind(prefix=prefix, after=after, limit=TOPICS_PAGE)
+            page = await self._cluster.ask_meta(Command.TOPIC_LIST, find, Topics)
+            found += page.topics
+            if len(page.topics) < TOPICS_PAGE:
+                return found
+
+    async def topic(self, name: str) -> Topic:
+        """One topic; `TopicNotFound` if there is none of that name."""
+        for topic in await self.topics(prefix=name):
+            if topic.name == name:
+                return topic
+        raise TopicNotFound(f"there is no topic {name!r}; 'tern topic list' shows what there is")
+
+    async def set_topic(self, name: str, **changes: Any) -> Topic:
+        """Change settings: rate, bytes_rate, over_limit, paused, consume_paused, closed, apps,
+        body_size_max, keep_ms, broker_groups, on_groups. A rate of 0 is no limit."""
+        wanted = change_of(TopicSet, changes, name=name)
+        return await self._cluster.ask_meta(Command.TOPIC_SET, wanted, Topic)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages and groups."""
+        await self._cluster.ask_meta(Command.TOPIC_DELETE, TopicNamed(name=name), Record)
+
+    async def topic_figures(self, topic: str) -> list[TopicFigures]:
+        """Rates, refusals and what was put aside, of each broker group."""
+        find = TopicFiguresFind(topics=[topic])
+        answers = await self._fan_out.ask(Command.TOPIC_FIGURES, find, AllTopicFigures)
+        return [named(name, each) for name, answer in answers.items() for each in answer.topics]
+
+    async def set_limit(self, app: str, **changes: Any) -> AppLimit:
+        """Limit an application on all topics together: rate, bytes_rate, consume_rate,
+        consume_bytes_rate. 0 is no limit."""
+        wanted = change_of(LimitSet, changes, app=app)
+        return await self._cluster.ask_meta(Command.LIMIT_SET, wanted, AppLimit)
+
+    async def limits(self) -> list[AppLimit]:
+        """Applications that have a limit."""
+        return (await self._cluster.ask_meta(Command.LIMIT_LIST, Empty(), AppLimits)).limits
+
+    async def seek(self, topic: str, start: Start, broker_group: str = "") -> Sought:
+        """Which sequence a start means now, and the bounds of the topic on one broker group."""
+        group = await self._fan_out.only("a position", broker_group)
+        return (await self._seek(topic, start, [group]))[group]
+
+    async def seek_all(self, topic: str, start: Start) -> dict[str, Sought]:
+        """The same on every broker group, by its name."""
+        return await self._seek(topic, start, await self._fan_out.chosen(make_start(start)))
+
+    async def _seek(self, topic: str, start: Start, groups: list[str]) -> dict[str, Sought]:
+        seek = Seek(topic=topic, start=make_start(start))
+        try:
+            return await self._fan_out.ask(Command.SEEK, seek, Sought, groups)
+        except TopicNotFound as error:
+            raise topic_missing(topic, error) from None

@@ -1,0 +1,89 @@
+"""What a client has in one process: connections, producer, consumers; each made when first used.
+
+A session is told apart by the life of the process it was made in (`transport/fork.py`). A forked
+child abandons the session of its parent, closing sockets and the spool's file without a word to the
+servers, and makes one of its own: own connections, own session id, own producer id. Belongs to one
+event loop.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ternmq.client.config import ClientConfig
+from ternmq.client.consuming.consumer import Consumer
+from ternmq.client.consuming.subscription_plan import SubscriptionPlan
+from ternmq.client.producing.producer import Producer
+from ternmq.client.producing.send_once import OnceSender
+from ternmq.client.transactions.checker import Checker, CheckFunction
+from ternmq.client.transactions.half_sender import HalfSender
+from ternmq.client.transport.cluster import Cluster
+from ternmq.client.transport.fork import life
+from ternmq.core.clock import Clock
+
+if TYPE_CHECKING:
+    from ternmq.client.spool.spooling_producer import SpoolingProducer
+
+
+class ClientSession:
+    """The parts of one client."""
+
+    def __init__(self, url: str, config: ClientConfig, clock: Clock) -> None:
+        self.life = life.number
+        self.cluster = Cluster(url, app=config.app, timeout=config.request_timeout)
+        self.producer: Producer | None = None
+        self.spooling: SpoolingProducer | None = None
+        """The producer, if there is a spool."""
+        self.checker: Checker | None = None
+        self._config = config
+        self._clock = clock
+        self._once: OnceSender | None = None
+        self._halves: HalfSender | None = None
+        self._consumers: list[Consumer] = []
+
+    def make_producer(self) -> Producer:
+        """The producer; made in the event loop's thread."""
+        if self.producer is None:
+            if self._config.spool is None:
+                self.producer = Producer(self.cluster, self._config, self._clock)
+            else:  # Brings the storage along.
+                from ternmq.client.spool.spooling_producer import SpoolingProducer
+
+                self.spooling = SpoolingProducer(self.cluster, self._config, self._clock)
+                self.producer = self.spooling
+        return self.producer
+
+    def once_sender(self) -> OnceSender:
+        if self._once is None:
+            self._once = OnceSender(self.cluster, self._config, self._clock)
+        return self._once
+
+    def half_sender(self) -> HalfSender:
+        if self._halves is None:
+            self._halves = HalfSender(self.cluster, self._config, self._clock)
+        return self._halves
+
+    def check_with(self, function: CheckFunction) -> None:
+        """Answer for the application's transactions with this function from now on."""
+        if self.checker is not None:
+            self.checker.function = function
+        else:
+            self.checker = Checker(self.cluster, self._config, function)
+
+    def make_consumer(self, plan: SubscriptionPlan) -> Consumer:
+        consumer = Consumer(self.cluster, plan)
+        self._consumers = [each for each in self._consumers if not each.closed] + [consumer]
+        return consumer
+
+    async def finish(self) -> None:
+        """Leave all groups and send what was accepted; the connections stay."""
+        if self.checker is not None:
+            await self.checker.close()
+        await asyncio.gather(*(consumer.close() for consumer in self._consumers))
+        if self.producer is not None:
+            await self.producer.close()
+
+    def abandon(self) -> None:
+        """In a forked child: nothing of the parent's may be used."""
+        self.cluster.abandon()
+        if self.spooling is not None:
+            self.spooling.abandon()

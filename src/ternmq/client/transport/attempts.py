@@ -1,0 +1,40 @@
+"""Something that is tried until it works: how long to wait between attempts, and when to give up.
+
+One object counts the failures in a row of one call. `failed` waits before the next attempt, or
+raises the error where another attempt cannot help or the time is over; `wait` only waits, for what
+is tried for as long as the client runs. Not used where the end of the time is an answer and no
+error (`producing/confirm.py`), nor for batches, which wait without a task of their own
+(`producing/sender.py`). Requests that a broker recognises when they come again: `retrying.py`.
+"""
+
+import asyncio
+from math import inf
+
+from ternmq.client.transport.link import back_off
+from ternmq.core.errors import TernError
+
+
+class Attempts:
+    """Failures in a row."""
+
+    __slots__ = ("_give_up_at", "_loop", "failures")
+
+    def __init__(self, within: float = inf) -> None:
+        """`within`: seconds from now after which a failure is final."""
+        self._loop = asyncio.get_running_loop()
+        self._give_up_at = self._loop.time() + within
+        self.failures = 0
+
+    async def failed(self, error: TernError) -> None:
+        """Wait for the next attempt; raises `error` if there shall be none."""
+        if not error.retryable or self._loop.time() > self._give_up_at:
+            raise error
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Wait for the next attempt, whatever went wrong."""
+        self.failures += 1
+        await asyncio.sleep(back_off(self.failures))
+
+    def worked(self) -> None:
+        self.failures = 0

@@ -1,0 +1,121 @@
+"""What a delay server says about itself, leading or following: STATUS, and figures for Prometheus.
+
+Worked out when asked for. Never changes anything, and reads nothing but memory and the free space
+of a disk.
+"""
+
+import os
+from typing import Any
+
+from ternmq.core.process import own_cpu_s, own_memory
+from ternmq.delay.operations.prometheus import delay_figures
+from ternmq.delay.store.store import DelayStore
+from ternmq.delay.timing.engine import Engine
+from ternmq.delay.timing.ticker import ClockWatch
+from ternmq.metrics.histogram import Histogram
+from ternmq.metrics.samples import Samples
+from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.member.member_context import MemberContext
+from ternmq.rpc.address import join_address
+from ternmq.rpc.prometheus import server_figures
+from ternmq.storage.messages.figures import log_figures
+from ternmq.wire.messages.stats import Status
+
+
+class DelayStatus:
+    """What the status of a leader and that of a replica have in common."""
+
+    def __init__(self, site: MemberContext, store: DelayStore) -> None:
+        self._site = site
+        self._messages = store.messages
+        self._started_at_ms = site.clock.now_ms()
+
+    def status(self, state: str, disk: tuple[int, int], **role: Any) -> Status:
+        """`disk`: bytes that are free, and all of them; `role`: what only this role has to say."""
+        config, listener = self._site.config, self._site.listener
+        return Status(
+            node=config.broker_group,
+            role="delay",
+            state=state,
+            address=join_address(*listener.address),
+            data_dir=str(config.data_dir.absolute()),
+            started_at_ms=self._started_at_ms,
+            now_ms=self._site.clock.now_ms(),
+            disk_free=disk[0],
+            disk_size=disk[1],
+            cpu_s=own_cpu_s(),
+            memory=own_memory(),
+            connections=len(listener.peers),
+            log_start=self._messages.start_offset,
+            log_end=self._messages.safe_offset,
+            pid=os.getpid(),
+            member=self._site.me,
+            **role,
+        )
+
+
+class DelayLeaderStatus:
+    """The status of a delay server that leads."""
+
+    def __init__(
+        self,
+        site: MemberContext,
+        engine: Engine,
+        gate: CommitGate,
+        *,
+        epoch: int,
+        watch: ClockWatch,
+        lateness: Histogram,
+    ) -> None:
+        self._common = DelayStatus(site, engine.store)
+        self._site = site
+        self._engine = engine
+        self._gate = gate
+        self._epoch = epoch
+        self._watch = watch
+        self._lateness = lateness
+
+    def status(self) -> Status:
+        store = self._engine.store
+        free, size = store.disk.free(store.paths.wal)
+        return self._common.status(
+            self._state(free),
+            (free, size),
+            clock_jumps=self._watch.jumps,
+            dispatching=self._engine.dispatching(),
+            epoch=self._epoch,
+        )
+
+    def _state(self, free: int) -> str:
+        failed = self._engine.store.failed
+        if failed is not None:
+            return failed.message
+        if free < self._site.config.disk_free_min:
+            return f"disk almost full: {free} bytes free, messages are refused"
+        if self._gate.refusal is not None:
+            return f"read-only: {self._gate.refusal.message}"
+        return "ok"
+
+    async def scrape(self, out: Samples) -> None:
+        """Everything that Prometheus is shown of this server."""
+        status = self.status()
+        server_figures(out, status, self._site.listener)
+        log_figures(out, status.role, self._engine.store.messages)
+        delay_figures(out, self._engine, self._lateness, self._watch.jumps)
+
+
+class DelayReplicaStatus:
+    """The status of a delay server that follows."""
+
+    def __init__(self, site: MemberContext, store: DelayStore) -> None:
+        self._common = DelayStatus(site, store)
+        self._site = site
+
+    def status(self, trouble: str, lag: int) -> Status:
+        """`trouble`: why it does not follow at present; `lag`: see `Status`."""
+        return self._common.status(
+            f"replica: {trouble}" if trouble else "ok",
+            self._site.disk.free(self._site.config.data_dir),
+            epoch=self._site.member.accepted_epoch,
+            lag=lag,
+        )

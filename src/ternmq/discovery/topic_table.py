@@ -1,0 +1,58 @@
+"""All live topics in memory, and the callbacks that follow them.
+
+The directory of a meta server and the directory of a server far from meta both are such a table.
+How a table learns of topics is their own business; looking one up is a dictionary access and never
+waits. Never asks a registry or another server.
+"""
+
+from collections.abc import Callable
+
+from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.discovery.notify import tell_all
+from ternmq.wire.messages.order_keys import Placement
+from ternmq.wire.messages.topics import Topic
+
+
+class TopicTable:
+    """Implements the looking-up half of `discovery.directory.Directory`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._topics: dict[str, Topic] = {}
+        self._deleted_callbacks: list[Callable[[Topic], None]] = []
+        self._changed_callbacks: list[Callable[[Topic], None]] = []
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topics(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
+    def placement(self) -> Placement | None:
+        """Where messages go: the settings of a topic of our own."""
+        topic = self._topics.get(PLACEMENT)
+        return None if topic is None else topic.settings.placement
+
+    def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
+        self._deleted_callbacks.append(callback)
+
+    def on_topic_changed(self, callback: Callable[[Topic], None]) -> None:
+        self._changed_callbacks.append(callback)
+
+    def _tell_changed(self, topic: Topic) -> None:
+        tell_all(self._changed_callbacks, topic, topic=topic.name)
+
+    def _tell_deleted(self, topic: Topic) -> None:
+        tell_all(self._deleted_callbacks, topic, topic=topic.name)
+
+    def _remove(self, topic: Topic) -> bool:
+        """Take it out of memory; False if another topic has its name by now."""
+        held = self._topics.get(topic.name)
+        if held is None or held.id != topic.id:
+            return False
+        del self._topics[topic.name]
+        return True

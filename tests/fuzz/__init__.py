@@ -1,0 +1,1 @@
+"""Hostile input, made by seeds: requests and batches that a real node gets over real sockets."""

@@ -1,0 +1,129 @@
+"""Producers against a real node: receipts, repeats over kill -9, fork, bounds."""
+
+import asyncio
+import multiprocessing
+
+import pytest
+
+import ternmq
+from tests.integration.processes import Node, NodeFactory
+from tests.waiting import until
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded")
+
+
+async def read_bodies(mq: ternmq.Client, topic: str) -> list[bytes]:
+    return [body async for batch in mq.read(topic).batches() for body in batch.bodies]
+
+
+async def test_everything_sent_is_read_back(node: Node) -> None:
+    async with ternmq.connect(node.url, app="shop") as mq:
+        single = await mq.send("orders", b"", key="", tag="vip", properties={"amount": 12})
+        many = await mq.send_many("orders", [b"%d" % at for at in range(20_000)])
+        mq.send_nowait("orders", b"last")
+        await mq.flush()
+        messages = [message async for message in mq.read("orders")]
+
+    assert [message.sequence for message in messages] == list(range(20_002))
+    assert messages[0].key == ""
+    assert messages[0].properties == {"amount": 12}
+    assert messages[1].key is None
+    assert messages[0].id == single.id
+    assert [messages[1 + at].id for at in (0, 7777, 19_999)] == [
+        many[at].id for at in (0, 7777, 19_999)
+    ]
+    assert messages[0].stored_at == single.stored_at
+    assert messages[-1].body == b"last"
+
+
+async def test_sends_go_on_over_a_kill_and_nothing_acknowledged_is_lost(node: Node) -> None:
+    """Every message is stored exactly once: repeats after the restart are recognised."""
+    async with ternmq.connect(node.url, app="shop") as mq:
+        stop = asyncio.Event()
+        receipts: list[ternmq.Receipt] = []
+
+        async def send(name: int) -> None:
+            at = 0
+            while not stop.is_set():
+                receipts.append(await mq.send("orders", b"%d-%d" % (name, at)))
+                at += 1
+
+        senders = [asyncio.create_task(send(name)) for name in range(8)]
+        for _ in range(2):
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(node.kill)
+            await asyncio.to_thread(node.restart)
+        await asyncio.sleep(0.3)
+        stop.set()
+        await asyncio.gather(*senders)
+        messages = [message async for message in mq.read("orders")]
+
+    assert sorted(message.id for message in messages) == sorted(receipt.id for receipt in receipts)
+    by_sequence = {message.sequence: message.id for message in messages}
+    assert all(by_sequence[receipt.sequence] == receipt.id for receipt in receipts)
+    assert len({message.body for message in messages}) == len(messages)
+
+
+async def test_a_long_list_survives_a_kill_in_the_middle(node: Node) -> None:
+    bodies = [b"%d" % at for at in range(300_000)]
+    async with ternmq.connect(node.url, batch_rows_max=1000) as mq:
+        sending = asyncio.create_task(mq.send_many("orders", bodies))
+        await until(lambda: mq.stats().sent >= 20_000, every=0.001)
+        await asyncio.to_thread(node.kill)
+        await asyncio.to_thread(node.restart)
+        receipt = await sending
+
+        assert receipt.failures == []
+        assert await read_bodies(mq, "orders") == bodies
+
+
+async def test_an_unknown_topic_is_an_error_of_its_own(node_factory: NodeFactory) -> None:
+    node = node_factory(auto_create=False)
+    async with ternmq.connect(node.url) as mq:
+        with pytest.raises(ternmq.TopicNotFound, match="orders"):
+            await mq.send("orders", b"x")
+        await mq.admin.create_topic("orders")
+        receipt = await mq.send("orders", b"x")
+
+    assert receipt.sequence == 0
+
+
+async def test_a_body_over_the_limit_of_its_topic_fails_alone(node: Node) -> None:
+    async with ternmq.connect(node.url) as mq:
+        await mq.admin.create_topic("small", ternmq.TopicSettings(body_size_max=10))
+        results = await asyncio.gather(
+            *(mq.send("small", b"x" * size) for size in (1, 11, 10)), return_exceptions=True
+        )
+
+    assert [isinstance(result, ternmq.TooLarge) for result in results] == [False, True, False]
+
+
+async def test_a_body_over_four_mib_is_refused(node: Node) -> None:
+    """J8."""
+    async with ternmq.connect(node.url, compression="none") as mq:
+        with pytest.raises(ternmq.TooLarge, match="4 MiB"):
+            await mq.send("orders", bytes(4 * 1024 * 1024))
+        await mq.send("orders", bytes(4 * 1024 * 1024 - 4096))
+    async with ternmq.connect(node.url) as mq:
+        await mq.send("orders", bytes(20 * 1024 * 1024))  # Zeros compress well.
+        sizes = [len(body) for body in await read_bodies(mq, "orders")]
+
+    assert sizes == [4 * 1024 * 1024 - 4096, 20 * 1024 * 1024]
+
+
+def _send_ten(url: str, name: int) -> list[str]:
+    with ternmq.sync.connect(url, app=f"worker-{name}") as mq:
+        return [mq.send("orders", b"%d-%d" % (name, at)).id for at in range(10)]
+
+
+async def test_forked_workers_send_side_by_side(node: Node) -> None:
+    async with ternmq.connect(node.url) as mq:
+        await mq.send("orders", b"before")
+        with multiprocessing.get_context("fork").Pool(4) as pool:
+            sent = await asyncio.to_thread(
+                pool.starmap, _send_ten, [(node.url, name) for name in range(8)]
+            )
+        messages = [message async for message in mq.read("orders")]
+
+    assert len(messages) == 81
+    assert {message.id for message in messages[1:]} == {each for ids in sent for each in ids}

@@ -1,0 +1,74 @@
+"""Tests lie where their sources do, and whatever boots a node lies with the integration tests."""
+
+import re
+from pathlib import Path
+
+from tests.tidy.source import PACKAGE, ROOT, modules, settled
+
+UNIT = ROOT / "tests" / "unit"
+INTEGRATION = ROOT / "tests" / "integration"
+FOLDER_FILES_MAX = 20
+
+BOOTS_A_NODE = re.compile(r"^from ternmq\.testing(\.node)? import (.*\b)?node\b", re.MULTILINE)
+
+BEHAVIOURS = {
+    "broker/groups/test_lane_reset.py",
+    "client/consuming/test_stop_pulling.py",
+    "client/producing/test_used_up_limits.py",
+    "client/test_contract.py",
+    "delay/store/test_damage.py",
+    "delay/store/test_many_hours.py",
+    "delay/store/test_replica.py",
+    "delay/timing/test_hot_hour.py",
+    "meta/registries/test_registry_standings.py",
+    "replication/leading/test_needed_log.py",
+    "replication/member/test_damage.py",
+    "rpc/test_bad_peers.py",
+    "rpc/test_open_files.py",
+    "storage/test_replica.py",
+    "wire/messages/test_commands.py",
+}
+"""Tests of what several modules do together, beside those modules. The list only shrinks."""
+
+
+def test_every_folder_of_unit_tests_is_a_folder_of_sources() -> None:
+    folders = [path.parent.relative_to(UNIT) for path in UNIT.rglob("*.py")]
+
+    assert not [folder.as_posix() for folder in folders if not (PACKAGE / folder).is_dir()]
+
+
+def test_a_unit_test_has_the_name_of_its_module() -> None:
+    others = [
+        path.relative_to(UNIT).as_posix()
+        for path in UNIT.rglob("test_*.py")
+        if not source_of(path).is_file()
+    ]
+
+    assert not settled(others, allowed=BEHAVIOURS)
+
+
+def test_no_unit_test_boots_a_node() -> None:
+    booting = [
+        module.name
+        for module in modules()
+        if module.path.is_relative_to(UNIT) and BOOTS_A_NODE.search(module.text)
+    ]
+
+    assert not booting
+
+
+def test_integration_tests_are_in_rooms() -> None:
+    assert not list(INTEGRATION.glob("test_*.py"))
+    full = [
+        room.name
+        for room in INTEGRATION.iterdir()
+        if room.is_dir() and len(list(room.glob("*.py"))) > FOLDER_FILES_MAX
+    ]
+
+    assert not full
+
+
+def source_of(test: Path) -> Path:
+    """`tests/unit/storage/log/test_recovery.py` is about `storage/log/recovery.py`."""
+    folder = PACKAGE / test.parent.relative_to(UNIT)
+    return folder / f"{test.stem.removeprefix('test_')}.py"

@@ -1,0 +1,282 @@
+"""Whatever columns a batch claims, with right checksums: refused, or every reader reads it.
+
+One test is generated from the layout itself: every column, with every set of parts that differs by
+one from a right one, of every type, with sizes and contents that are right, wrong and hostile. What
+passes `check_incoming` goes through every reader of the project.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ternmq.batch.arrow import record_batch
+from ternmq.batch.check import check_incoming, describe_stored
+from ternmq.batch.column_rules import COLUMN_RULES
+from ternmq.batch.due import due_times
+from ternmq.batch.encoder import Origin, Piece, assemble
+from ternmq.batch.expiry import expired_rows, may_expire
+from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, ColumnPart, Stamp, Type, stamp
+from ternmq.batch.rows.cut import cut, project, thin
+from ternmq.batch.rows.merge import ChosenRows, merge, take
+from ternmq.batch.rows.pick import PickedView, pick
+from ternmq.batch.selector.selector import Selector
+from ternmq.batch.selector.tags import TagFilter
+from ternmq.batch.view import BatchView
+from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.ids import ProducerId
+from ternmq.delay.store.split_by_hour import split
+from ternmq.pipeline.source.rows import RowMaker
+from ternmq.storage.index.rows import places_of, searchable
+from tests.unit.batch.builders import ORIGIN
+
+ROWS = 3
+DUE_MS = 1_700_000_000_000
+UNKNOWN = 99
+SELECTORS = ("amount > 10 AND key = 'k'", "priority > 3 OR tag = 'vip'", "amount IS NULL")
+
+SPARK = RowMaker(
+    pa.schema(
+        [
+            ("id", pa.utf8()),
+            ("body", pa.binary()),
+            ("key", pa.utf8()),
+            ("tag", pa.utf8()),
+            ("order_key", pa.utf8()),
+            ("properties", pa.map_(pa.utf8(), pa.utf8())),
+            ("born_at", pa.timestamp("us", tz="UTC")),
+            ("app", pa.utf8()),
+            ("client_address", pa.utf8()),
+            ("size", pa.int32()),
+        ]
+    ),
+    topic="x",
+    broker_group="main",
+)
+
+SHAPES = {
+    Type.BINARY: (ColumnPart.OFFSETS, ColumnPart.DATA),
+    Type.UTF8: (ColumnPart.OFFSETS, ColumnPart.DATA),
+    Type.INT64: (ColumnPart.VALUES,),
+    Type.UINT8: (ColumnPart.VALUES,),
+    Type.DICTIONARY: (
+        ColumnPart.VALUES,
+        ColumnPart.DICTIONARY_OFFSETS,
+        ColumnPart.DICTIONARY_DATA,
+    ),
+    Type.MAP: (
+        ColumnPart.OFFSETS,
+        ColumnPart.NAME_OFFSETS,
+        ColumnPart.NAME_DATA,
+        ColumnPart.VALUE_OFFSETS,
+        ColumnPart.VALUE_DATA,
+        ColumnPart.VALUE_TYPES,
+    ),
+}
+
+
+def right(part: ColumnPart, kind: int) -> bytes:
+    """What a well-meaning producer would put into this part of a column of this type."""
+    offsets = np.arange(ROWS + 1, dtype="<i4").tobytes()
+    match part:
+        case ColumnPart.VALIDITY:
+            return b"\x05"
+        case ColumnPart.OFFSETS | ColumnPart.NAME_OFFSETS | ColumnPart.VALUE_OFFSETS:
+            return offsets
+        case ColumnPart.DATA | ColumnPart.NAME_DATA | ColumnPart.VALUE_DATA:
+            return b"123"
+        case ColumnPart.VALUES:
+            width = {Type.INT64: "<i8", Type.UINT8: "u1"}.get(Type(kind), "<i4")
+            return np.zeros(ROWS, width).tobytes()
+        case ColumnPart.DICTIONARY_OFFSETS:
+            return np.array([0, 3], "<i4").tobytes()
+        case ColumnPart.DICTIONARY_DATA:
+            return b"vip"
+        case ColumnPart.CHUNKS:
+            return bytes(16)
+        case ColumnPart.VALUE_TYPES:
+            return bytes(ROWS)
+
+
+HOSTILE = {
+    ColumnPart.VALIDITY: (b"", b"\xff", b"\xff" * 9),
+    ColumnPart.OFFSETS: (b"", b"\0" * 4, np.array([0, 1, 2, 2**31 - 1], "<i4").tobytes()),
+    ColumnPart.DATA: (b"", b"1\xff3", b"1\xc3\xa9", b"\xed\xa0\x80", b"123" * 40),
+    ColumnPart.VALUES: (
+        b"",
+        b"\xff" * ROWS,
+        np.full(ROWS, 7, "<i4").tobytes(),
+        np.full(ROWS, -1, "<i4").tobytes(),
+        np.full(ROWS, 2**62, "<i8").tobytes(),
+        np.full(ROWS, -(2**63), "<i8").tobytes(),
+    ),
+    ColumnPart.CHUNKS: (b"", bytes(16)),
+    ColumnPart.DICTIONARY_OFFSETS: (b"", b"\0" * 4, np.array([0, 2**30], "<i4").tobytes()),
+    ColumnPart.DICTIONARY_DATA: (b"", b"\xff\xfe\xfd", b"v\xc3"),
+    ColumnPart.NAME_OFFSETS: (b"", np.array([0, 3, 3, 3], "<i4").tobytes()),
+    ColumnPart.NAME_DATA: (b"", b"a\xc3\xa9", b"\xff\xff\xff"),
+    ColumnPart.VALUE_OFFSETS: (b"", np.array([0, 0, 0, 3], "<i4").tobytes()),
+    ColumnPart.VALUE_DATA: (b"", b"1-3", b"--1", b"\xc3\xa9x", b"a=="),
+    ColumnPart.VALUE_TYPES: (
+        b"",
+        bytes([1, 1, 1]),
+        bytes([2, 2, 2]),
+        bytes([4] * 3),
+        b"\x05\x06\xff",
+    ),
+}
+
+
+def columns() -> list[int]:
+    return [*(int(column) for column in Column if column is not Column.BODY), UNKNOWN]
+
+
+def part_sets(kind: Type) -> Iterator[tuple[ColumnPart, ...]]:
+    """The right parts of a type, with and without validity; one missing; one too many."""
+    usual = SHAPES[kind]
+    for parts in (usual, (ColumnPart.VALIDITY, *usual)):
+        yield parts
+        for missing in parts:
+            yield tuple(part for part in parts if part is not missing)
+        for extra in ColumnPart:
+            if extra not in parts:
+                yield (*parts, extra)
+
+
+def variants(column: int) -> Iterator[list[Piece]]:
+    """Pieces of one column: each shape with right contents, then each part with hostile ones."""
+    for kind in Type:
+        for parts in part_sets(kind):
+            usual = [Piece(column, part, kind, right(part, kind)) for part in parts]
+            yield usual
+            for at, part in enumerate(parts):
+                for data in HOSTILE[part]:
+                    other = list(usual)
+                    other[at] = Piece(column, part, kind, data)
+                    yield other
+            if len(parts) > 1:  # Parts that do not agree about their type.
+                mixed = Type.UTF8 if kind is not Type.UTF8 else Type.INT64
+                yield [Piece(column, parts[0], mixed, usual[0].data), *usual[1:]]
+    for unknown in (0, 7, 255):
+        yield [Piece(column, ColumnPart.VALUES, unknown, bytes(ROWS))]
+
+
+def a_batch_with(pieces: list[Piece], attributes: int = 0, born_ms: int = DUE_MS) -> bytearray:
+    offsets = np.arange(ROWS + 1, dtype="<i4").tobytes()
+    bodies = [
+        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, offsets),
+        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"abc"),
+    ]
+    due = np.full(ROWS, DUE_MS, "<i8").tobytes()
+    if not any(piece.column == Column.DUE for piece in pieces):
+        bodies.append(Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, due))
+    return assemble([*bodies, *pieces], ROWS, 3, ORIGIN, 7, born_ms, attributes)
+
+
+def stored(batch: bytearray) -> bytearray:
+    at = Stamp(
+        offset=4096,
+        topic_id=3,
+        base_sequence=1_000,
+        epoch=2,
+        stored_at_ms=DUE_MS,
+        received_at_ms=DUE_MS,
+        durable_to=4_000,
+        client_ip=bytes(15) + b"\1",
+    )
+    stamp(batch, at)
+    return batch
+
+
+def read_every_way(batch: bytearray) -> None:
+    """Every reader there is of stored bytes; none may raise."""
+    rows = np.array([0, 2])
+    _read_rows(BatchView(batch))
+    for smaller in (cut(batch, 1, 2).batch, thin(batch, [(0, 1)]), project(batch, {Column.BODY})):
+        _read_rows(BatchView(smaller))
+    picked = pick(batch, [(0, 1), (2, 3)])
+    assert picked is not None
+    assert PickedView(picked, [(0, 1), (2, 3)]).body(2) == b"c"
+    view = BatchView(batch)
+    _read_rows(BatchView(take(view, rows)))
+    origin = Origin(topic="x", app="%delay", producer=ProducerId(1, 2))
+    other = BatchView(stored(a_batch_with([])))
+    sources = [ChosenRows(view, rows), ChosenRows(other, np.array([1])), ChosenRows(view, rows)]
+    merged = merge(sources, origin=origin, first_sequence=0)
+    check_incoming(merged)
+    _read_rows(BatchView(stored(merged)))
+    due_times(view, DUE_MS)
+    split(memoryview(batch), 3_600_000)
+
+
+def _read_rows(view: BatchView) -> None:
+    for row in range(view.count):
+        view.body(row), view.key(row), view.tag(row), view.properties(row), view.order_key(row)
+        view.priority(row), view.expire_at_ms(row), view.message_id(row), view.id_bytes(row)
+        view.origin_app(row), view.born_at_ms(row)
+    view.order_keys(), view.priorities(), view.explicit_ids()
+    if may_expire(bytes(view._data)):
+        expired_rows(view, DUE_MS)
+    for text in SELECTORS:
+        Selector.parse(text).rows(view)
+    tags = TagFilter.parse("vip || other")
+    assert tags is not None
+    tags.rows(view)
+    record_batch(view).validate(full=True)
+    SPARK._made(view).validate(full=True)
+    if searchable(view):
+        places_of(view, 3, view.base_sequence)
+
+
+@pytest.mark.parametrize("column", columns())
+def test_a_column_of_any_shape_is_refused_or_read_by_every_reader(column: int) -> None:
+    passed = refused = 0
+    for pieces, attributes in itertools.product(variants(column), (0, int(Attribute.EXPIRES))):
+        batch = a_batch_with(pieces, attributes)
+        try:
+            check_incoming(batch)
+        except TernError as error:
+            refused += 1
+            assert error.code in ("protocol_error", "too_large", "corrupt"), error
+            continue
+        passed += 1
+        read_every_way(stored(batch))
+
+    assert refused > 100
+    assert passed or column == Column.TRANSACTION
+
+
+@pytest.mark.parametrize("born_ms", [-1, 2**62, DUE_MAX_MS + 1])
+def test_a_batch_made_at_no_date_is_refused(born_ms: int) -> None:
+    with pytest.raises(ProtocolError, match="rows were made"):
+        check_incoming(a_batch_with([], born_ms=born_ms))
+
+
+def test_every_column_has_a_rule() -> None:
+    assert set(COLUMN_RULES) == set(Column) - {Column.TRANSACTION}
+
+
+def test_a_column_nobody_knows_may_have_another_type_in_the_next_batch() -> None:
+    """Both are good alone, and a delay server merges what is due."""
+    texts = [Piece(UNKNOWN, part, Type.UTF8, right(part, Type.UTF8)) for part in SHAPES[Type.UTF8]]
+    numbers = [Piece(UNKNOWN, ColumnPart.VALUES, Type.INT64, bytes(8 * ROWS))]
+    pairs = [Piece(UNKNOWN, part, Type.MAP, right(part, Type.MAP)) for part in SHAPES[Type.MAP]]
+    views = [BatchView(stored(a_batch_with(pieces))) for pieces in (texts, numbers, pairs)]
+    origin = Origin(topic="x", app="%delay", producer=ProducerId(1, 2))
+
+    for order in itertools.permutations(views):
+        sources = [ChosenRows(view, np.arange(ROWS)) for view in order]
+        merged = merge(sources, origin=origin, first_sequence=0)
+        check_incoming(merged)
+        assert BatchView(merged).bodies() == [b"a", b"b", b"c"] * 3
+
+
+def test_what_an_older_release_stored_is_described_and_not_judged() -> None:
+    """A start, or a replica, that refused it would never end (finding C1)."""
+    batch = a_batch_with([Piece(Column.KEY, ColumnPart.DATA, Type.UTF8, b"abc")])
+
+    with pytest.raises(ProtocolError, match="column 2"):
+        check_incoming(batch)
+    assert describe_stored(batch).row_count == ROWS

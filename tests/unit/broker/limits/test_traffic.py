@@ -1,0 +1,44 @@
+"""Rates with a clock that tests turn."""
+
+import pytest
+
+from ternmq.broker.limits.traffic import Meter
+
+
+def test_a_steady_stream_shows_its_rate_over_both_widths() -> None:
+    """R25: messages/s and bytes/s."""
+    meter = Meter(0.0)
+    for tick in range(12_000):
+        meter.add(5, 500, tick / 100)
+
+    assert meter.rates(120.0) == pytest.approx((500, 50_000, 500, 50_000), rel=0.02)
+    assert (meter.rows, meter.size) == (60_000, 6_000_000)
+
+
+def test_a_young_meter_counts_from_its_birth() -> None:
+    meter = Meter(1_000.0)
+    for tick in range(200):
+        meter.add(1, 10, 1_000 + tick / 100)
+
+    assert meter.rates(1_002.0) == pytest.approx((100, 1_000, 100, 1_000), rel=0.02)
+
+
+def test_silence_is_zero_after_the_width() -> None:
+    meter = Meter(0.0)
+    for tick in range(100):
+        meter.add(10, 10, float(tick))
+
+    short, _, long, _ = meter.rates(125.0)
+    assert short == 0
+    assert 0 < long < 10
+    assert meter.rates(1_000.0) == (0, 0, 0, 0)
+
+
+def test_a_burst_leaves_the_short_width_first() -> None:
+    meter = Meter(0.0)
+    meter.add(0, 0, 0.0)
+    meter.add(600, 0, 100.0)
+
+    assert meter.rates(101.0)[0] == pytest.approx(60, rel=0.15)
+    assert meter.rates(121.0)[0] == 0
+    assert meter.rates(121.0)[2] == pytest.approx(10, rel=0.5)
