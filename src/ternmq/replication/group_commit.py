@@ -183,7 +183,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _CommitRound:
-    """One turn of the writer thread; `replication.round_writer.Round`."""
+    """One turn of the writer thread; `replication.round_writer.WriterRound`."""
 
     commit: "GroupCommit"
     writer: RoundWriter
