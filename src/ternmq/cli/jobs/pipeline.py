@@ -84,7 +84,7 @@ def archive(
     as_json: Json = False,
 ) -> None:
     """Write every stored message and every delivery record to Parquet, exactly once."""
-    from ternmq.pipeline.archive.job import ArchiveJob, Archiver, Round, prepared
+    from ternmq.pipeline.archive.job import ArchiveJob, Archiver, ArchiveRound, prepared
 
     if form not in ("parquet", "delta"):
         raise BadRequest(f"--format is parquet or delta, not {form!r}")
@@ -107,7 +107,7 @@ def archive(
         bar = job_bar(spark, "archive", None if follow else archiver.waiting())
         shown = stack.enter_context(bar)
 
-        def told(last: Round) -> None:
+        def told(last: ArchiveRound) -> None:
             done["rounds"] += 1
             done["messages"] += last.messages
             done["deliveries"] += last.delivery_rows

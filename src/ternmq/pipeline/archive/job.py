@@ -61,7 +61,7 @@ class ArchiveJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ArchiveRound:
     """What one round did."""
 
     messages: int
@@ -94,13 +94,15 @@ class Archiver:
         self._state = ArchiveState()
         spark.dataSource.register(ArchiveSource)
 
-    def run_once(self, told: Callable[[Round], None]) -> None:
+    def run_once(self, told: Callable[[ArchiveRound], None]) -> None:
         """Everything that is there now."""
         ends = self._ends()
         while (done := self.round(ends)) is not None:
             told(done)
 
-    def run_forever(self, told: Callable[[Round], None], stopping: Callable[[], bool]) -> None:
+    def run_forever(
+        self, told: Callable[[ArchiveRound], None], stopping: Callable[[], bool]
+    ) -> None:
         """Go on as messages come."""
         while not stopping():
             done = self.round(self._ends())
@@ -109,7 +111,7 @@ class Archiver:
             else:
                 told(done)
 
-    def round(self, ends: dict[ArchivePlace, int]) -> Round | None:
+    def round(self, ends: dict[ArchivePlace, int]) -> ArchiveRound | None:
         """One step towards `ends`; None when there is nothing left to do."""
         started = time.monotonic()
         state = self._state = self._store.load(self._state)
@@ -132,11 +134,11 @@ class Archiver:
             for file in files:
                 self._store.delete(staged_path(file.path))
             self._state = ArchiveState()
-            return Round(0, 0, 0, time.monotonic() - started)
+            return ArchiveRound(0, 0, 0, time.monotonic() - started)
         for file in files:
             self._store.place(file)
         self._mirror(state)
-        return Round(
+        return ArchiveRound(
             messages=sum(file.rows for file in files if file.kind == MESSAGES),
             delivery_rows=sum(file.rows for file in files if file.kind == DELIVERIES),
             files=len(files),
