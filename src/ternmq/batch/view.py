@@ -121,6 +121,11 @@ class BatchView:
         if self._header.crc != producer_crc(self._data):
             raise Corrupt("the batch does not match its checksum")
 
+    @property
+    def data(self) -> memoryview:
+        """All of its bytes, in place."""
+        return self._data
+
     def parts(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:
         """(column, part) -> (offset, size, encoding, type), unknown columns included."""
         return self._parts
