@@ -5,21 +5,18 @@ only what is asked for is kept. What became of the rows is handed in as it was a
 record that cannot be read (`batch.readable`) is listed with what of it can be; it holds up nothing.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from ternmq.batch.layout import Column, ColumnPart
-from ternmq.batch.readable import why_unreadable
+from ternmq.batch.readable import read_or, why_unreadable
 from ternmq.batch.view import BatchView
 from ternmq.delay.hours.decision_book import INTENDED, STATE
 from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
 from ternmq.delay.store.store import DelayStore
 from ternmq.wire.messages.delays import DelayRow
-
-T = TypeVar("T")
 
 
 class ListedRow(NamedTuple):
@@ -142,17 +139,9 @@ def _matching(
 
 
 def _is_it(view: BatchView, row: int, wanted: ListingFilter) -> bool:
-    if wanted.key and _readable(view.key, row, None) != wanted.key:
+    if wanted.key and read_or(view.key, row, None) != wanted.key:
         return False
-    return not wanted.message_id or _readable(view.id_bytes, row, b"") == wanted.message_id
-
-
-def _readable(column: Callable[[int], T], row: int, otherwise: T) -> T:
-    """A value of a row, or `otherwise` where its column cannot be read."""
-    try:
-        return column(row)
-    except Exception:
-        return otherwise
+    return not wanted.message_id or read_or(view.id_bytes, row, b"") == wanted.message_id
 
 
 def _best(kept: np.ndarray, more: np.ndarray, limit: int) -> np.ndarray:
@@ -175,9 +164,9 @@ def _row(store: DelayStore, hour: Hold, place: np.void, reasons: dict[int, str])
     state = int(hour.states[row]) & STATE if row < len(hour.states) else 0
     waiting = "unreadable" if reasons[at] else "pending"
     return DelayRow(
-        id=_readable(view.id_bytes, inside, b""),
+        id=read_or(view.id_bytes, inside, b""),
         topic=view.topic,
-        key=_readable(view.key, inside, None) or "",
+        key=read_or(view.key, inside, None) or "",
         due_at_ms=int(place["due"]),
         accepted_at_ms=view.stamp.received_at_ms,
         size=offsets[inside + 1] - offsets[inside],
