@@ -6,6 +6,7 @@ the poison comes in (findings C1).
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from ternmq.wire.numbers import Command
 from tests.integration.delay.test_delays import arrived, settled
 from tests.integration.poisoned_batches import POISON, open_door, poisoned
 
-SETTINGS = {"delay_tick_ms": 20, "checkpoint_interval_ms": 300}
+SETTINGS: dict[str, Any] = {"delay_tick_ms": 20, "checkpoint_interval_ms": 300}
 WITHOUT_IDS = "id without offsets"
 
 
