@@ -12,12 +12,12 @@ import ternmq
 from ternmq.core.errors import NotInSync
 from ternmq.testing import node
 from ternmq.wire.messages.standings import BrokerGroupKind
+from tests.integration.broker.test_unreadable_batches import consumed, fill
 from tests.integration.broker_pair import BROKER, QUICK
 from tests.integration.delay.test_delays import arrived, settled
 from tests.integration.delay.test_unreadable_records import poison, unreadable
-from tests.integration.delivery.test_unreadable_batches import consumed, fill
 from tests.integration.poisoned_batches import POISON
-from tests.integration.processes import Node, NodeFactory
+from tests.integration.processes import Node, NodeFactory, tern
 from tests.waiting import until
 
 SETTINGS = {**QUICK, **BROKER, "TERN_DELAY_TICK_MS": "20"}
@@ -69,6 +69,9 @@ async def test_a_promoted_delay_replica(node_factory: NodeFactory, tmp_path: Pat
 
         await until(lambda: mq.admin.delays.ledger("later"), ignoring=ternmq.Unavailable)
         await unreadable(mq, "later", BAD)
+        shown = tern("delay", "list", "--unreadable", "--json", url=served.url).json()
+        assert {row["state"] for row in shown} == {"unreadable"}
+        assert len(shown) == BAD
         for row in await mq.admin.delays.rows(topic="later"):
             if row.state == "pending":
                 await mq.admin.delays.change("fire", row)
