@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ternmq.batch.check import check_incoming
+from ternmq.batch.check import check_incoming, describe_stored
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.view import BatchView
 from ternmq.core.ids import ProducerId
@@ -69,15 +69,21 @@ class Bench:
         rows = [Outgoing(body=b"%d" % due + bytes(size), due_at_ms=due) for due in dues]
         origin = Origin(topic=topic, app="shop", producer=ProducerId(START_MS, 1))
         batch = encode_messages(rows, origin=origin, first_sequence=self._sent)
+        check_incoming(batch)
+        self.store_batch(batch, topic)
+        self._sent += len(rows)
+
+    def store_batch(self, batch: bytearray, topic: str = "t") -> None:
+        """As it is, whatever the door would say."""
+        incoming = describe_stored(batch)
         append = Append(
             batch=batch,
             topic_id=TOPICS[topic],
-            count=len(rows),
+            count=incoming.row_count,
             received_at_ms=self.clock.now_ms(),
-            producer=check_incoming(batch).producer,
-            first_sequence=self._sent,
+            producer=incoming.producer,
+            first_sequence=incoming.first_sequence,
         )
-        self._sent += len(rows)
         messages = self.store.wal.messages
         staged = messages.stage([append])
         messages.write(staged)

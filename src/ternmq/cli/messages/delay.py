@@ -323,7 +323,9 @@ def _change(
         if how.dry_run:
             _show_rows(rows, CHANGED_MAX, as_json=how.as_json)
             return
-        chosen = {explicit_id_text(row.id): row for row in rows}
+        chosen = {explicit_id_text(row.id): row for row in rows if row.id}
+        if len(chosen) < len(rows):
+            note(f"{len(rows) - len(chosen)} more cannot be named: their ids cannot be read")
         if chosen:
             confirm(f"{action.capitalize()} {len(chosen)} messages?", yes=how.yes)
     results = use(how.url, lambda mq: _change_all(mq, action, chosen, when))

@@ -11,9 +11,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from ternmq.batch.check import Incoming, check_incoming
+from ternmq.batch.check import Incoming, check_incoming, describe_stored
 from ternmq.batch.due import due_times
-from ternmq.batch.layout import BATCH_SIZE_MAX, STORED_SIZE_MAX, Column, ColumnPart, Stamp
+from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart, Stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -182,8 +182,9 @@ class Acceptor:
         self.rounds.put(self._target, pending)
 
     async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
-        """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return."""
-        incoming = check_incoming(batch, size_max=STORED_SIZE_MAX)
+        """Store a batch that was accepted elsewhere (`stamp`) and is promised; safe on return. If
+        nobody can read it, it is kept here and listed, as others of before (`batch.readable`)."""
+        incoming = describe_stored(batch)
         append = Append(
             batch=batch,
             topic_id=topic.id,

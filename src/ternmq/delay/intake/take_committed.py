@@ -18,6 +18,7 @@ import numpy as np
 
 from ternmq.batch.envelope import Envelope
 from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart
+from ternmq.batch.readable import reason_of
 from ternmq.batch.rows.merge import ChosenRows, adopt
 from ternmq.batch.view import BatchView
 from ternmq.client.reading.range_reader import ENDLESS, RangeReader
@@ -145,7 +146,19 @@ class CommittedTaker:
             if topic is None:
                 log.error("delayed messages are dropped", topic=view.topic, rows=end - begin)
                 continue
-            for batch, upto in _batches(view, np.arange(begin, end), producer):
+            try:
+                batches = _batches(view, np.arange(begin, end), producer)
+            except Exception as problem:  # Of an older release; what is behind it must not wait.
+                log.error(
+                    "delayed messages cannot be taken: their batch cannot be read",
+                    topic=view.topic,
+                    sequence=view.base_sequence + begin,
+                    rows=end - begin,
+                    reason=reason_of(problem),
+                )
+                self._store.taken[producer.start_ms, producer.random] = view.base_sequence + end
+                continue
+            for batch, upto in batches:
                 await self._acceptor.take(batch, topic, view.stamp)
                 self._store.taken[producer.start_ms, producer.random] = upto
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.encoder import Origin, Outgoing
-from ternmq.batch.layout import Encoding
+from ternmq.batch.encoder import Origin, Outgoing, Piece, assemble
+from ternmq.batch.layout import Column, ColumnPart, Encoding, Type
 from ternmq.batch.rows.merge import ChosenRows
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import DiskFailed
 from ternmq.core.ids import ProducerId
 from ternmq.delay.dispatching.collect import _merged
+from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.store.record_cache import RecordCache
 from tests.unit.batch.builders import a_batch, rows_of
 from tests.unit.delay.builders import START_MS, Bench
@@ -76,3 +77,51 @@ def test_a_disk_that_cannot_read_costs_the_rows_and_not_the_server(
     assert found.batch is None
     assert found.unreadable.tolist() == [0]
     assert bench.ledger() == (1, 1, 0, 0)
+
+
+def test_of_records_that_go_out_together_only_the_bad_ones_stay() -> None:
+    """Good, bad, good, bad in one tick: the good ones go out, the rest is pending and counted."""
+    bench = Bench()
+    due = START_MS + 60_000
+    poison = (
+        Piece(Column.KEY, ColumnPart.DATA, Type.UTF8, b"abc"),
+        Piece(Column.EXPLICIT_ID, ColumnPart.DATA, Type.BINARY, b"abc"),
+        Piece(Column.BORN, ColumnPart.VALUES, Type.UINT8, b"a"),
+        Piece(Column.PRIORITY, ColumnPart.VALUES, Type.INT64, bytes(8)),
+    )
+    for number, piece in enumerate(poison):
+        bench.send([due, due])
+        bench.store_batch(one_row(due, piece, number))
+    bench.send([due])
+
+    for _ in range(2):  # A restart meets the same.
+        bench.prepare()
+        bench.tick(61)
+        bench.send_out()
+        assert bench.ledger() == (13, 4, 9, 0)
+        assert bench.engine.aside == 4
+        assert bench.next() is None
+        bench.kill()
+
+    bench.prepare()
+    bench.tick(1)
+    bench.send_out()
+    (hour,) = bench.engine.hours.values()
+    rows = np.array(sorted(hour.aside)[:3], np.uint32)
+    bench.decide(
+        hour.start,
+        Decision(kind=DecisionKind.CANCELLED, at_ms=bench.clock.now_ms(), topic_id=1, rows=rows),
+    )
+    assert bench.ledger() == (13, 1, 9, 3)
+    assert bench.engine.aside == 1
+
+
+def one_row(due: int, piece: Piece, number: int) -> bytearray:
+    pieces = [
+        Piece(Column.BODY, ColumnPart.OFFSETS, Type.BINARY, np.array([0, 1], "<i4").tobytes()),
+        Piece(Column.BODY, ColumnPart.DATA, Type.BINARY, b"7"),
+        Piece(Column.DUE, ColumnPart.VALUES, Type.INT64, np.array([due], "<i8").tobytes()),
+        piece,
+    ]
+    origin = Origin(topic="t", app="old", producer=ProducerId(3, number))
+    return assemble(pieces, 1, 1, origin, 0, START_MS, 0)
