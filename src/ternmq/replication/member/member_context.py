@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig, ReplicaAck
 from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
+from ternmq.replication.config import ReplicaAck, ReplicationConfig
 from ternmq.replication.member.group_record import GroupRecord, has_company
+from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
@@ -28,7 +29,8 @@ class MemberContext:
     """Where a member of a broker group lives."""
 
     kind: BrokerGroupKind
-    config: NodeConfig
+    config: ReplicationConfig
+    place: MemberPlace
     directory: ClusterDirectory
     clock: Clock
     disk: Disk
@@ -70,7 +72,7 @@ class MemberContext:
 
     @property
     def group(self) -> str:
-        return self.config.broker_group
+        return self.place.broker_group
 
     @property
     def from_memory(self) -> bool:

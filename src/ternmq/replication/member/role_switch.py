@@ -7,7 +7,6 @@ the role changes: producers and consumers find the master by the routes and go o
 from typing import Protocol
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, Unavailable
 from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
@@ -43,9 +42,10 @@ class NoRole:
 class RoleSwitch:
     """The handler of a member's listener."""
 
-    def __init__(self, config: NodeConfig, role: ServerRole) -> None:
-        self._config = config
+    def __init__(self, group: str, role: ServerRole, *, heartbeat_ms: int) -> None:
+        self._group = group
         self._said = role
+        self._heartbeat_ms = heartbeat_ms
         self.listener: Listener | None = None
         self._roles: dict[Peer, Role] = {}
         """Under which role each client came."""
@@ -72,10 +72,10 @@ class RoleSwitch:
             protocol=PROTOCOL_VERSION,
             version=VERSION,
             role=self._said,
-            node=self._config.broker_group,
-            broker_group=self._config.broker_group,
+            node=self._group,
+            broker_group=self._group,
             epoch=role.epoch,
-            heartbeat_ms=self._config.heartbeat_ms,
+            heartbeat_ms=self._heartbeat_ms,
             batch_size_max=BATCH_SIZE_MAX,
         )
 

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from ternmq.core.config import ReplicaAck
 from ternmq.core.errors import Conflict, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
+from ternmq.replication.config import ReplicaAck
 from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import AlreadyExists, Conflict, TernError
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples
+from ternmq.replication.config import MemberConfig
 from ternmq.replication.member.group_record import GroupRecord
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
-from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.server import Listener, listening
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
@@ -40,14 +40,10 @@ log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPlace:
-    """Where a server is in its cluster."""
+class MemberCluster:
+    """How a member reaches its cluster."""
 
     directory: ClusterDirectory
-    address: str
-    """By which others find it."""
-    port: int
-    """On which it listens."""
     hello: Hello
     """How it greets other servers."""
 
@@ -73,19 +69,18 @@ class MemberServer:
 
 @asynccontextmanager
 async def serving_member(
-    trade: ServerKind, config: NodeConfig, place: MemberPlace, *, clock: Clock, disk: Disk
+    trade: ServerKind,
+    config: MemberConfig,
+    place: MemberPlace,
+    cluster: MemberCluster,
+    *,
+    clock: Clock,
+    disk: Disk,
 ) -> AsyncIterator[MemberServer]:
     """Be a member while the block runs."""
-    site = await _join(trade, config, place, clock, disk)
-    limits = ServerLimits(
-        connections_max=config.connections_max,
-        inbound_max=config.inbound_max,
-        server_inbound_max=config.inbound_total_max,
-        idle_timeout=max(30.0, 3 * config.heartbeat_ms / 1000),
-    )
-    async with listening(
-        config.host, place.port, site.door, limits=limits, clock=clock
-    ) as listener:
+    site = await _join(trade, config, place, cluster, clock=clock, disk=disk)
+    limits = config.listener.limits
+    async with listening(place.host, place.port, site.door, limits=limits, clock=clock) as listener:
         site.door.listener = listener
         roles = asyncio.create_task(run_roles(site, trade), name="roles")
         try:
@@ -104,18 +99,24 @@ async def serving_member(
 
 
 async def _join(
-    trade: ServerKind, config: NodeConfig, place: MemberPlace, clock: Clock, disk: Disk
+    trade: ServerKind,
+    config: MemberConfig,
+    place: MemberPlace,
+    cluster: MemberCluster,
+    *,
+    clock: Clock,
+    disk: Disk,
 ) -> MemberContext:
-    loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
-    disk.mkdir(config.data_dir)
+    loop, directory = asyncio.get_running_loop(), cluster.directory
+    disk.mkdir(place.data_dir)
     member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
     if await loop.run_in_executor(None, finish_aside, disk, trade.home):
         await loop.run_in_executor(None, member.note_damaged, False)
     record = GroupRecord(member)
-    record.check(trade.home, config.broker_group, trade.kind)
+    record.check(trade.home, place.broker_group, trade.kind)
     forgetful = await loop.run_in_executor(None, trade.forgetful)
-    me = Member(id=member.id, name=address.replace(":", "-"), address=address)
-    empty = Standing(broker_group=config.broker_group, kind=trade.kind)
+    me = Member(id=member.id, name=place.address.replace(":", "-"), address=place.address)
+    empty = Standing(broker_group=place.broker_group, kind=trade.kind)
     standing = await _joined(partial(_ask, trade, directory, record, empty, me, lacks=forgetful))
     if forgetful and not standing.claims:
         standing = await _leave(directory, standing, member.id)
@@ -123,14 +124,15 @@ async def _join(
     await record.note(standing)
     site = MemberContext(
         kind=trade.kind,
-        config=config,
+        config=config.replication,
+        place=place,
         directory=directory,
         clock=clock,
         disk=disk,
         member=member,
         record=record,
-        hello=place.hello,
-        door=RoleSwitch(config, trade.role),
+        hello=cluster.hello,
+        door=RoleSwitch(place.broker_group, trade.role, heartbeat_ms=config.listener.heartbeat_ms),
         standing=standing,
     )
     site.join = partial(_ask, trade, directory, record, empty, me)

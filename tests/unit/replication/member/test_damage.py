@@ -43,7 +43,8 @@ class Steps:
 
 def site(steps: Steps, standing: Standing) -> MemberContext:
     parts: Any = {
-        "config": SimpleNamespace(broker_group="main"),
+        "config": None,
+        "place": SimpleNamespace(broker_group="main"),
         "directory": steps,
         "clock": None,
         "disk": None,
