@@ -205,6 +205,7 @@ class World:
             listener=cast(Any, None),
             url="",
             drainable=SimpleNamespace(standing=Standing(broker_group="b")),
+            commands=cast(Any, SimpleNamespace(follow=None, replicated=None, hand_over=None)),
             cold_below=lambda: None,
         )
         self._parts = BrokerParts(config, store, self.names, self.clock, self.disk, member)

@@ -55,6 +55,7 @@ from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.rpc.stuck_requests import StuckRequests
@@ -86,6 +87,8 @@ class BrokerMember:
     """The meta servers by which it finds other brokers; empty: it finds none."""
     drainable: Drainable
     """Says whether producers have to send to another broker group."""
+    commands: MemberCommands
+    """Answered by its role."""
     cold_below: Callable[[], int | None]
     """The offset below which bytes are left to replicas; None: nothing is."""
 
@@ -380,6 +383,7 @@ class BrokerParts:
             ),
             stopped_keys=self._make_stopped_keys(),
             lookup=MessageLookup(search=search, fetcher=fetcher, directory=self._directory),
+            members=self._member.commands,
             delivery_records=DeliveryRecords(pulls=store.pulls, groups=groups, fetcher=fetcher),
         )
 

@@ -17,7 +17,13 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, FrameRouter, Loops
+from ternmq.replication.member.server_kind import (
+    CopiedLog,
+    FollowProgress,
+    FrameRouter,
+    Loops,
+    MemberCommands,
+)
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
@@ -33,6 +39,7 @@ from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import MESSAGES, PULLS
 from ternmq.wire.messages.standings import BrokerGroupKind
+from ternmq.wire.messages.topics import Topic
 
 
 class BrokerKind:
@@ -119,7 +126,9 @@ class BrokerReplicatedStore:
         )
         return known.epoch
 
-    def serving(self, context: MemberContext, leader: Leader) -> "BrokerLeader":
+    def serving(
+        self, context: MemberContext, leader: Leader, commands: MemberCommands
+    ) -> "BrokerLeader":
         member = BrokerMember(
             id=context.me,
             place=context.place,
@@ -127,13 +136,12 @@ class BrokerReplicatedStore:
             listener=context.listener,
             url=self._url,
             drainable=context,
+            commands=commands,
             cold_below=lambda: _cold_below(self._config, self._store, leader),
         )
         parts = BrokerParts(
             self._config, self._store, context.directory, context.clock, context.disk, member
         )
-        context.topic_deleted = parts.topic_deleted
-        context.topic_changed = parts.admin.topic_changed
         return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
     def copying(self, context: MemberContext, progress: FollowProgress) -> BrokerFollower:
@@ -172,6 +180,12 @@ class BrokerLeader:
 
     def lost(self, peer: Peer) -> None:
         self._parts.lost(peer)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        self._parts.topic_deleted(topic)
+
+    def topic_changed(self, topic: Topic) -> None:
+        self._parts.admin.topic_changed(topic)
 
     async def scrape(self, out: Samples) -> None:
         await self._parts.status.scrape(out)

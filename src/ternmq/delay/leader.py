@@ -27,7 +27,7 @@ from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.delay.timing.ticker import Ticker
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
+from ternmq.replication.member.server_kind import Loops, MemberCommands
 from ternmq.rpc.server import Listener
 from ternmq.wire.messages.hello import DISPATCHER, Notice
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES
@@ -48,6 +48,7 @@ class DelayParts:
         site: MemberContext,
         leading: LeadingStore,
         leader: Leader,
+        commands: MemberCommands,
         config: DelayConfig,
         url: str,
     ) -> None:
@@ -105,9 +106,9 @@ class DelayParts:
             watch=self._ticker.watch,
             lateness=self._dispatcher.lateness,
         )
-        self.router = self._router(site)
+        self.router = self._router(site, commands)
 
-    def _router(self, site: MemberContext) -> DelayRouter:
+    def _router(self, site: MemberContext, commands: MemberCommands) -> DelayRouter:
         changes = Changes(
             self._engine,
             self._scheduler,
@@ -122,6 +123,7 @@ class DelayParts:
             finder=self._finder,
             lender=self.lender,
             status=self.status,
+            members=commands,
         )
 
     def _expect(self, member: str) -> None:

@@ -25,7 +25,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops, MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
@@ -37,6 +37,7 @@ from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen
 from ternmq.wire.messages.standings import BrokerGroupKind
+from ternmq.wire.messages.topics import Topic
 
 KEEP = 2 * GIB
 """Of each log for members that are away; who is away for longer gets the files anew."""
@@ -157,8 +158,10 @@ class DelayReplicatedStore:
         await site.directory.reserve(used)
         return epoch
 
-    def serving(self, site: MemberContext, leader: Leader) -> "DelayLeader":
-        return DelayLeader(site, self._following, leader, self._config, self._url)
+    def serving(
+        self, site: MemberContext, leader: Leader, commands: MemberCommands
+    ) -> "DelayLeader":
+        return DelayLeader(site, self._following, leader, commands, self._config, self._url)
 
     def copying(self, site: MemberContext, progress: FollowProgress) -> DelayFollower:
         return DelayFollower(site, self._following, self._config, progress)
@@ -172,10 +175,12 @@ class DelayLeader:
         site: MemberContext,
         following: FollowingStore,
         leader: Leader,
+        commands: MemberCommands,
         config: DelayConfig,
         url: str,
     ) -> None:
         self._site = site
+        self._commands = commands
         self._config = config
         self._following = following
         self._leader = leader
@@ -195,7 +200,9 @@ class DelayLeader:
         self._note_needed()
         loop = asyncio.get_running_loop()
         leading = await loop.run_in_executor(None, self._following.lead)
-        self._parts = DelayParts(self._site, leading, self._leader, self._config, self._url)
+        self._parts = DelayParts(
+            self._site, leading, self._leader, self._commands, self._config, self._url
+        )
 
     def _note_needed(self) -> None:
         self._following.store.checkpoints.keep_from(self._leader.needed(KEEP))
@@ -212,6 +219,12 @@ class DelayLeader:
     def lost(self, peer: Peer) -> None:
         if self._parts is not None:
             self._parts.lender.lost(peer)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """No part of a delay server acts on it."""
+
+    def topic_changed(self, topic: Topic) -> None:
+        """No part of a delay server acts on it."""
 
     async def scrape(self, out: Samples) -> None:
         await self.parts.status.scrape(out)

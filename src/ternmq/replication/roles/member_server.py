@@ -25,7 +25,7 @@ from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
-from ternmq.rpc.server import Listener, listening
+from ternmq.rpc.server import make_listener, started
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.files.set_aside import finish_aside
@@ -51,10 +51,10 @@ class MemberCluster:
 class MemberServer:
     """A running server, as its owner sees it."""
 
-    def __init__(self, site: MemberContext, listener: Listener) -> None:
+    def __init__(self, site: MemberContext) -> None:
         self._site = site
-        self.listener = listener
-        self.address = listener.address
+        self.listener = site.listener
+        self.address = site.listener.address
         self.member = site.me
 
     async def figures(self, out: Samples) -> None:
@@ -79,17 +79,15 @@ async def serving_member(
 ) -> AsyncIterator[MemberServer]:
     """Be a member while the block runs."""
     site = await _join(trade, config, place, cluster, clock=clock, disk=disk)
-    limits = config.listener.limits
-    async with listening(place.host, place.port, site.door, limits=limits, clock=clock) as listener:
-        site.door.listener = listener
+    async with started(site.listener, place.host, place.port):
         roles = asyncio.create_task(run_roles(site, trade), name="roles")
         try:
             await _first_role(site, roles)
             async with background(roles=partial(_watch, roles), member=partial(_stay_joined, site)):
-                address = join_address(*listener.address)
+                address = join_address(*site.listener.address)
                 event = trade.title + " ready"
                 log.info(event, address=address, epoch=site.epoch)
-                yield MemberServer(site, listener)
+                yield MemberServer(site)
         finally:
             site.stop.set()
             site.changed.set()
@@ -122,6 +120,8 @@ async def _join(
         standing = await _leave(directory, standing, member.id)
         await loop.run_in_executor(None, trade.note_forgetful, False)
     await record.note(standing)
+    listener = config.listener
+    door = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
     site = MemberContext(
         kind=trade.kind,
         config=config.replication,
@@ -132,16 +132,17 @@ async def _join(
         member=member,
         record=record,
         hello=cluster.hello,
-        door=RoleSwitch(place.broker_group, trade.role, heartbeat_ms=config.listener.heartbeat_ms),
+        door=door,
+        listener=make_listener(door, limits=listener.limits, clock=clock),
+        join=partial(_ask, trade, directory, record, empty, me),
         standing=standing,
     )
-    site.join = partial(_ask, trade, directory, record, empty, me)
     directory.on_standing_changed(site.learn)
     heard = directory.standing(site.group, site.kind)
     if heard is not None:  # It may have changed while it was written down.
         site.learn(heard)
-    directory.on_topic_deleted(lambda topic: site.topic_deleted(topic))
-    directory.on_topic_changed(lambda topic: site.topic_changed(topic))
+    directory.on_topic_deleted(site.topic_deleted)
+    directory.on_topic_changed(site.topic_changed)
     return site
 
 
