@@ -158,6 +158,8 @@ def serve(control: socket.socket) -> "dict[str, Any] | None":
                     return None
                 pid = os.fork()
                 if pid == 0:
+                    running.close()
+                    control.close()  # At the end its number would be another file's.
                     become(descriptors)
                     return dict(json.loads(data))
                 control.send(str(pid).encode())
@@ -169,7 +171,8 @@ def serve(control: socket.socket) -> "dict[str, Any] | None":
                 running.unregister(ready.fileobj)
                 os.close(ready.fd)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                os.write(tell, str(code).encode())
+                with suppress(BrokenPipeError):  # Nobody waits for it.
+                    os.write(tell, str(code).encode())
                 os.close(tell)
 
 

@@ -16,9 +16,9 @@ def may_expire(batch: Buffer) -> bool:
 
 
 def expired_rows(view: BatchView, now_ms: int) -> list[tuple[int, int]]:
-    """Ranges of rows whose time is over."""
+    """Ranges of rows whose time is over; none of a batch whose times cannot be read."""
     values = view.buffer(Column.EXPIRE, ColumnPart.VALUES)
-    if values is None:
+    if values is None or len(values) != 8 * view.count:
         return []
     over = np.frombuffer(values, dtype="<i8") <= now_ms
     bits = view.buffer(Column.EXPIRE, ColumnPart.VALIDITY)

@@ -121,6 +121,11 @@ class BatchView:
         if self._header.crc != producer_crc(self._data):
             raise Corrupt("the batch does not match its checksum")
 
+    @property
+    def data(self) -> memoryview:
+        """All of its bytes, in place."""
+        return self._data
+
     def parts(self) -> dict[tuple[int, int], tuple[int, int, int, int]]:
         """(column, part) -> (offset, size, encoding, type), unknown columns included."""
         return self._parts
@@ -170,6 +175,15 @@ class BatchView:
     def order_keys(self) -> list[str | None]:
         return self._text(Column.ORDER_KEY)
 
+    def order_key_bytes(self) -> list[bytes | None]:
+        """The same as they were sent: text as a rule."""
+        kept = self._columns.pop(Column.ORDER_KEY, None)
+        values = self._binary(Column.ORDER_KEY)
+        self._columns.pop(Column.ORDER_KEY)
+        if kept is not None:
+            self._columns[Column.ORDER_KEY] = kept
+        return values
+
     def tag(self, row: int) -> str | None:
         return self._tags()[row]  # type: ignore[no-any-return]
 
@@ -201,6 +215,10 @@ class BatchView:
         explicit = self._binary(Column.EXPLICIT_ID)[row]
         if explicit is not None:
             return bytes(explicit)
+        return self.own_id(row)
+
+    def own_id(self, row: int) -> bytes:
+        """The id that the producer's numbers make, whatever the row says itself."""
         number = self._producer.message_id(self._header.first_sequence + row)
         return number.to_bytes(16, "big")
 
@@ -265,8 +283,9 @@ class BatchView:
     def _text(self, column: int) -> list[Any]:
         kept = self._columns.get(column)
         if kept is None:
-            kept = [None if v is None else _decode(v) for v in self._binary(column)]
-            self._columns[column] = kept
+            values = self._binary(column)
+            del self._columns[column]  # Bytes, which nobody may take for text.
+            kept = self._columns[column] = [None if v is None else _decode(v) for v in values]
         return kept
 
     def _tags(self) -> list[Any]:
@@ -279,10 +298,10 @@ class BatchView:
         if codes is None or data is None or places is None:
             values: list[Any] = [None] * self.count
         else:
-            words = [_decode(w) for w in self._slices(bytes(data), places.cast("i").tolist())]
             try:
+                words = [_decode(w) for w in self._slices(bytes(data), places.cast("i").tolist())]
                 values = [words[code] for code in struct.unpack(f"<{self.count}i", codes)]
-            except (IndexError, struct.error) as error:
+            except (IndexError, TypeError, struct.error) as error:
                 raise Corrupt("a tag is not in its dictionary") from error
             valid = self._valid(Column.TAG)
             if valid is not None:
@@ -298,7 +317,10 @@ class BatchView:
         if packed is None:
             values: list[Any] = [None] * self.count
         else:
-            values = packed.cast(code).tolist()  # type: ignore[call-overload]
+            try:
+                values = packed.cast(code).tolist()  # type: ignore[call-overload]
+            except TypeError as error:
+                raise Corrupt(f"column {column} is of another type: {error}") from error
             if len(values) != self.count:
                 raise Corrupt(f"column {column} has {len(values)} values, not {self.count}")
             valid = self._valid(column)
@@ -325,10 +347,13 @@ class BatchView:
                 )
             )
             ends = self._offsets(Column.PROPERTIES, ColumnPart.OFFSETS, self.count)
-            rows = [
-                {_decode(n): value_from_text(kind, v) for n, v, kind in pairs[first:end]}
-                for first, end in itertools.pairwise(ends)
-            ]
+            try:
+                rows = [
+                    {_decode(n): value_from_text(kind, v) for n, v, kind in pairs[first:end]}
+                    for first, end in itertools.pairwise(ends)
+                ]
+            except (ValueError, TypeError) as error:
+                raise Corrupt(f"a property does not read as its type: {error}") from error
         self._columns[Column.PROPERTIES] = rows
         return rows
 

@@ -31,9 +31,9 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.files import checkpoint, unclean
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
-from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.segmented_log import log_end
 from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import ServerRole

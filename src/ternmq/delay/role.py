@@ -30,9 +30,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.log import leader_epochs
-from ternmq.storage.log.glance import log_end
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.segmented_log import log_end
 from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen

@@ -193,6 +193,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("tern_delay_due_messages", "gauge", (), "Messages that are due and not decided yet."),
     Metric("tern_delay_late_messages", "gauge", (), "Those of them due for more than 2 s."),
     Metric(
+        "tern_delay_unreadable_messages",
+        "gauge",
+        (),
+        "Messages that were due and whose record cannot be read; they stay pending.",
+    ),
+    Metric(
         "tern_delay_lateness_seconds",
         "histogram",
         (),

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from ternmq.core.errors import TernError
 from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.write_plan import WritePlan
 
 _EVERYTHING = 2**63
 
@@ -66,10 +65,3 @@ class Alone:
 
     def watch(self, moved: Callable[[], None]) -> None:
         pass
-
-
-def pass_on(safety: CommitGate, log: int, plan: WritePlan, *, sync: bool) -> None:
-    """Offer what a write of these parts puts on the disk."""
-    for part in plan.parts:
-        if part.buffers:
-            safety.offer(log, part.start, part.buffers, sync=sync)

@@ -29,7 +29,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from ternmq.core.errors import DiskFailed, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job
-from ternmq.replication.commit_gate import CommitGate, pass_on
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.round_writer import IDLE_S, RoundWriter
 from ternmq.storage.log.write_plan import WritePlan
 
@@ -183,7 +183,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _CommitRound:
-    """One turn of the writer thread; `replication.round_writer.Round`."""
+    """One turn of the writer thread; `replication.round_writer.WriterRound`."""
 
     commit: "GroupCommit"
     writer: RoundWriter
@@ -345,7 +345,10 @@ class GroupCommit:
         now.kept = []
 
     def _pass_on(self, leg: _Leg, offered: Offered) -> None:
-        pass_on(self._gate, leg.target.number, offered.plan, sync=offered.sync)
+        for part in offered.plan.parts:
+            if part.buffers:
+                number, sync = leg.target.number, offered.sync
+                self._gate.offer(number, part.start, part.buffers, sync=sync)
 
     # -- on the writer thread
 

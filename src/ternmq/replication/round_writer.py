@@ -27,7 +27,7 @@ Then = Callable[[TernError | None], None]
 """Hears on the loop how a job went."""
 
 
-class Round(Protocol):
+class WriterRound(Protocol):
     """What one turn of the thread puts on the disk."""
 
     def write(self) -> None:
@@ -40,7 +40,7 @@ class Round(Protocol):
 class RoundSource(Protocol):
     """Where rounds come from."""
 
-    def next_round(self) -> Round | None:
+    def next_round(self) -> WriterRound | None:
         """On the loop: everything that can be written now; None: nothing."""
 
     @property
@@ -127,11 +127,11 @@ class RoundWriter:
             self.busy = True
             self._thread.put(partial(self._write, now))
 
-    def _write(self, now: Round) -> None:
+    def _write(self, now: WriterRound) -> None:
         now.write()
         self._loop.call_soon_threadsafe(self._finish, now)
 
-    def _finish(self, now: Round) -> None:
+    def _finish(self, now: WriterRound) -> None:
         try:
             now.finish()
         except Exception as bug:

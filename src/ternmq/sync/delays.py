@@ -33,10 +33,20 @@ class Delays:
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int = 100,
+        unreadable: bool = False,
     ) -> list[DelayRow]:
-        """Messages that wait, by due time, at most `limit`; `end` is not included."""
+        """Messages that wait, by due time, at most `limit`; `end` is not included. `unreadable`:
+        only those that cannot go out because their record cannot be read."""
         return run(
-            self._delays.rows(topic=topic, id=id, key=key, start=start, end=end, limit=limit)
+            self._delays.rows(
+                topic=topic,
+                id=id,
+                key=key,
+                start=start,
+                end=end,
+                limit=limit,
+                unreadable=unreadable,
+            )
         )
 
     def counts(

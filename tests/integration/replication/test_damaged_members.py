@@ -3,6 +3,7 @@ and what is of no use any more is moved aside and copied anew. Real processes; f
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +29,16 @@ def kept(broker: BrokerServer) -> list[Path]:
     return sorted(broker.data_dir.glob("broker.aside-*"))
 
 
-async def filled(pair: Pair) -> None:
+async def filled_pair(
+    nodes: NodeFactory, folder: Path, settings: Mapping[str, str] | None = None
+) -> Pair:
+    """Two brokers in sync that hold NUMBERS."""
+    pair = await asyncio.to_thread(make_pair, nodes, folder, settings=settings)
+    await fill(pair)
+    return pair
+
+
+async def fill(pair: Pair) -> None:
     async with ternmq.connect(pair.url, app="test") as mq:
         for number in NUMBERS:
             await mq.send("orders", number.encode())
@@ -44,8 +54,7 @@ async def damage(broker: BrokerServer) -> None:
 async def test_a_damaged_replica_moves_its_data_aside_and_copies_everything_anew(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
-    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path)
-    await filled(pair)
+    pair = await filled_pair(node_factory, tmp_path)
     replica = await asyncio.to_thread(pair.replica)
     member = await asyncio.to_thread(member_of, pair, replica)
     await damage(replica)
@@ -72,8 +81,7 @@ async def test_a_damaged_replica_moves_its_data_aside_and_copies_everything_anew
 async def test_a_damaged_master_leaves_the_set_and_comes_back_as_a_replica(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
-    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path)
-    await filled(pair)
+    pair = await filled_pair(node_factory, tmp_path)
     master = await asyncio.to_thread(pair.master)
     await damage(master)
     await asyncio.to_thread(pair.wait_served, master)
@@ -91,8 +99,7 @@ async def test_the_only_copy_is_never_moved_and_one_may_forbid_it_anyway(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
     settings = {"TERN_ASIDE_MAX": "0"}
-    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
-    await filled(pair)
+    pair = await filled_pair(node_factory, tmp_path, settings)
     master = await asyncio.to_thread(pair.master)
     replica = await asyncio.to_thread(pair.replica)
     await damage(replica)
@@ -117,8 +124,7 @@ async def test_a_master_whose_disk_fails_leaves_the_set_and_another_one_leads(
     node_factory: NodeFactory, tmp_path: Path
 ) -> None:
     settings = {"TERN_REPLICA_LOST": "continue"}
-    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
-    await filled(pair)
+    pair = await filled_pair(node_factory, tmp_path, settings)
     master = await asyncio.to_thread(pair.master)
     member = await asyncio.to_thread(member_of, pair, master)
     async with ternmq.connect(pair.url, app="test") as mq:
@@ -136,8 +142,7 @@ async def test_with_flush_async_a_member_that_was_killed_leaves_and_catches_up(
 ) -> None:
     """A crash may have taken what it answered for; the other one has it."""
     settings = {"TERN_FLUSH": "async"}
-    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
-    await filled(pair)
+    pair = await filled_pair(node_factory, tmp_path, settings)
     master = await asyncio.to_thread(pair.master)
     master.kill()
     await asyncio.to_thread(master.start)
@@ -158,8 +163,7 @@ async def test_a_replica_that_was_away_for_longer_than_retention_begins_anew(
         "TERN_RETENTION_SIZE": "8MiB",
         "TERN_RETENTION_INTERVAL_MS": "1000",
     }
-    pair = await asyncio.to_thread(make_pair, node_factory, tmp_path, settings=settings)
-    await filled(pair)
+    pair = await filled_pair(node_factory, tmp_path, settings)
     master = await asyncio.to_thread(pair.master)
     replica = await asyncio.to_thread(pair.replica)
     replica.kill()
@@ -179,7 +183,7 @@ async def test_a_replica_that_was_away_for_longer_than_retention_begins_anew(
 
 async def sealed(pair: Pair) -> BrokerServer:
     """A master that has nothing in memory, and NUMBERS in a segment that no start reads again."""
-    await filled(pair)
+    await fill(pair)
     async with ternmq.connect(pair.url, app="test") as mq:
         for _ in range(20):
             await mq.send_many("large", [os.urandom(100_000) for _ in range(10)])

@@ -2,6 +2,13 @@
 
 from pathlib import Path
 
+from ternmq.storage.consume.batch_scan import MessageFormat
+from ternmq.storage.files import checkpoint
+from ternmq.storage.files.checkpoint import Checkpoint
+from ternmq.storage.log import leader_epochs, recovery
+from ternmq.storage.log.leader_epochs import Epochs
+from ternmq.storage.log.segmented_log import SegmentedLog
+from ternmq.storage.pull.record import PullFormat
 from tests.simulation.faults.field import Field, Kinds
 from tests.simulation.world.machine import Machine
 
@@ -41,7 +48,9 @@ class DiskFaults:
     def _flip(self) -> str:
         """One bit of the logs of one member turns over while it is off and another one is in sync;
         once in a run. Found at the start, it must not lead and copies everything anew; in
-        bytes that no start reads it stays, until somebody reads them."""
+        bytes that no start reads it stays, until somebody reads them. Not in bytes of which this
+        member cannot know that they ever were on its disk: there damage is a torn write, see
+        `storage.log.recovery`."""
         groups = [group for group in self._field.replicated() if group[0] in self._field.brokers]
         if self._disks_lost or not groups:
             return "no bit flips"
@@ -49,11 +58,12 @@ class DiskFaults:
         machine.cut_power()
         self._field.later(self._field.some_time(), machine.start)
         path = self._some_log(machine)
-        if path is None:
+        known = 0 if path is None else _known_durable(machine, path)
+        if path is None or known == 0:
             return f"power cut {machine.name}, no bit flips"
         self._disks_lost = True
         self._field.careful_until = self._field.world.now + self._field.shape.dead_s * 2 + 5
-        offset = self._random.randrange(len(machine.disk.read(path)))
+        offset = self._random.randrange(known)
         machine.disk.flip(path, offset, self._random.randrange(8))
         self._field.flips.add((machine.name, path.parent.name, int(path.stem) + offset))
         return f"power cut {machine.name}, and a bit flips in {path.name} at {offset}"
@@ -98,6 +108,30 @@ class DiskFaults:
         registry.away = self._random.choice(("away", "unknown"))
         self._field.later(self._field.some_time(), setattr, registry, "away", "")
         return f"the registry is {registry.away}"
+
+
+def _known_durable(machine: Machine, path: Path) -> int:
+    """How much of a log file a start of this member knows to have been on its disk."""
+    disk, log = machine.disk, path.parent
+    marks, epochs = Checkpoint(), Epochs()
+    if disk.exists(log.parent / "checkpoint"):
+        marks = checkpoint.decode(disk.read(log.parent / "checkpoint"))
+    if disk.exists(log.parent / "epochs"):
+        epochs = leader_epochs.decode(disk.read(log.parent / "epochs"))
+    durable, table = marks.message_durable, epochs.messages
+    form: recovery.LogFormat = MessageFormat()
+    if log.name == "pull":
+        durable, table, form = marks.pull_durable, epochs.pulls, PullFormat()
+    segments = SegmentedLog(disk, log, segment_size=1)
+    found = recovery.scan(
+        segments,
+        start=segments.start,
+        durable=durable,
+        form=recovery.OwnMarks(form, table.is_own),
+        visit=lambda offset, data, problem: None,
+    )
+    segments.close()
+    return max(0, min(found.durable - int(path.stem), len(disk.read(path))))
 
 
 def _restart(machine: Machine) -> None:

@@ -28,6 +28,7 @@ from ternmq.replication.group_commit import (
 )
 from ternmq.storage.files.disk import Buffer
 from ternmq.storage.log.write_plan import WritePlan
+from tests.waiting import until
 
 MESSAGES, DECISIONS = 0, 1
 
@@ -152,12 +153,6 @@ class Log(ListTarget[str]):
 
     def finish(self, load: list[str], staged: str | None, error: TernError | None) -> None:
         self.told += [(item, error) for item in load]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - a thread
-            await asyncio.sleep(0.001)
 
 
 def committing(gate: Others, *logs: Log) -> GroupCommit:

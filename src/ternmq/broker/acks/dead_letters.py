@@ -5,12 +5,9 @@ where it came from, how often it was tried and why it was refused as properties 
 '%'. If the copy cannot be stored the row is ready again: better twice than lost.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from ternmq.batch.encoder import Outgoing
-from ternmq.batch.properties import PropertyValue
 from ternmq.batch.view import BatchView
 from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
@@ -18,16 +15,15 @@ from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.failure_notes import Failed, read_failure
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.log.internal_producer import InternalProducer
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of, properties_of
 from ternmq.broker.topics import TopicNames
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.errors import TernError
 
 REASON_SIZE_MAX = 4096
 ROWS_AT_ONCE = 256
 AGAIN_MS = 5_000
 ERROR_PROPERTIES = ("%error_type", "%error_text", "%error_traceback", "%error_at")
-T = TypeVar("T")
 
 
 class DeadLetterWriter:
@@ -115,37 +111,17 @@ class DeadLetterWriter:
     def _letter(
         self, group: ConsumerGroup, view: BatchView, row: int, attempt: int, reason: str
     ) -> Outgoing:
-        damage: list[str] = []
-
-        def readable(field: Callable[[int], T], otherwise: T) -> T:
-            """A producer may have lied about a field; its message must not come back for ever."""
-            try:
-                return field(row)
-            except Corrupt as error:
-                damage.append(error.message)
-                return otherwise
-
-        properties: dict[str, PropertyValue] = readable(view.properties, {})
-        properties |= {
-            "%topic": properties.get("%topic", group.topic),
-            "%sequence": view.base_sequence + row,
-            "%attempt": attempt,
-            "%reason": reason[:REASON_SIZE_MAX],
-            "%died_at": self._clock.now_ms(),
-        }
-        letter = Outgoing(
-            body=readable(view.body, b""),
-            key=readable(view.key, None),
-            tag=readable(view.tag, None),
-            properties=properties,
-            order_key=readable(view.order_key, None),
-            priority=view.priority(row),
-            born_at_ms=view.born_at_ms(row),
-            explicit_id=view.id_bytes(row),
+        return copy_of(
+            view,
+            row,
+            {
+                "%topic": properties_of(view, row).get("%topic", group.topic),
+                "%sequence": view.base_sequence + row,
+                "%attempt": attempt,
+                "%reason": reason[:REASON_SIZE_MAX],
+                "%died_at": self._clock.now_ms(),
+            },
         )
-        if damage:
-            properties["%damaged"] = "; ".join(damage)
-        return letter
 
 
 def with_error(letter: Outgoing, failed: Failed | None) -> Outgoing:

@@ -2,7 +2,8 @@
 
 Most of a batch is wanted: it goes out as it lies in the log. A part of it: it is cut. A few rows
 from all over it, which is what failed and comes again: they are picked out, or (where the consumer
-can not read that, or bodies are compressed) the bodies of the others are left out.
+can not read that, or bodies are compressed) the bodies of the others are left out. A batch that
+cannot be made smaller, because of a column that nobody can read, goes out whole.
 """
 
 from bisect import bisect_left, bisect_right
@@ -45,12 +46,18 @@ class Envelopes:
 
     def wrap(self, piece: Slice, batch: Buffer) -> list[Buffer]:
         """The envelope and the batch, or what is wanted of it."""
+        try:
+            return self._wrap(piece, batch, smaller=True)
+        except Exception:
+            return self._wrap(piece, batch, smaller=False)
+
+    def _wrap(self, piece: Slice, batch: Buffer, *, smaller: bool) -> list[Buffer]:
         entry, selection, attempts = piece
         if attempts and max(attempts) == 1:
             attempts = []
         flags = self._flags
         first, end = selection[0][0], selection[-1][1]
-        few = _few(piece)
+        few = smaller and _few(piece)
         picked = None
         if few and self._picks and attempts and _size(piece) >= PICK_SIZE_MIN:
             picked = pick(batch, selection) if len(piece.attempts) <= PICK_ROWS_MAX else None
@@ -59,10 +66,10 @@ class Envelopes:
             flags |= PICKED
         elif few and _size(piece) >= (THIN_AGAIN_SIZE_MIN if attempts else THIN_SIZE_MIN):
             batch = thin(batch, selection)
-        elif 4 * (end - first) < 3 * entry.count:
-            smaller = cut(batch, first, end)
-            batch = smaller.batch
-            selection = [(a - smaller.first_row, b - smaller.first_row) for a, b in selection]
+        elif smaller and 4 * (end - first) < 3 * entry.count:
+            part = cut(batch, first, end)
+            batch = part.batch
+            selection = [(a - part.first_row, b - part.first_row) for a, b in selection]
         else:
             flags |= WHOLE
         head = pack_envelope(

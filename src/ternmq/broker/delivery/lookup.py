@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from ternmq.batch.readable import reason_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
@@ -134,12 +135,12 @@ def passing(group: ConsumerGroup, view: BatchView) -> list[tuple[int, int]]:
     assert group.filter is not None
     try:
         return group.filter.rows(view)
-    except Corrupt as error:
+    except Exception as error:
         log.error(
             "a batch cannot be filtered, none of it passes",
             topic=group.topic,
             group=group.name,
             sequence=view.base_sequence,
-            reason=error.message,
+            reason=reason_of(error),
         )
         return []

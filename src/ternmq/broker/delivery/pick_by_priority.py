@@ -3,6 +3,7 @@
 Batches that are not in memory are read by a thread, and the group is fed again (see `lookup`).
 """
 
+from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
@@ -53,5 +54,13 @@ class PriorityPicker:
         if group.filter is not None and view is not None:
             for first, stop in RangeSet(passing(group, view)).gaps(0, entry.count):
                 self._groups.write(group, lane.filter_out(base + first, base + stop))
-        ranks.learn(entry, view.priorities() if view is not None else [])
+        ranks.learn(entry, _priorities(view) if view is not None else [])
         return True
+
+
+def _priorities(view: BatchView) -> list[int]:
+    """None where they cannot be read: all rows count as 0."""
+    try:
+        return view.priorities()
+    except Exception:
+        return []

@@ -6,6 +6,7 @@ back everybody: that is an alarm, logged once and shown by `tern group show` unt
 
 from collections.abc import Callable, Collection
 
+from ternmq.batch.readable import order_keys_of
 from ternmq.broker.delivery.handout import Slice
 from ternmq.broker.delivery.lookup import Lookup, passing
 from ternmq.broker.groups.consumer_group import ConsumerGroup
@@ -120,5 +121,5 @@ class OrderedPicker:
             for first, stop in kept.gaps(0, entry.count):
                 base = entry.base_sequence
                 self._groups.write(group, lane.filter_out(base + first, base + stop))
-        order.learn(entry, view.order_keys(), lane)
+        order.learn(entry, order_keys_of(view), lane)
         return True

@@ -45,6 +45,7 @@ from ternmq.core.errors import Corrupt, GroupNotFound, OverLimit, TernError, Una
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.core.units import MIB
+from ternmq.rpc.bug_log import BUGS
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
 from ternmq.wire.messages.pull import DELIVERED, LeftOut, Pull
@@ -54,6 +55,7 @@ log = get_logger()
 
 _PULL = int(Command.PULL)
 NOTHING = DELIVERED.pack(0, 0, 0)
+NOT_ANSWERED = "messages could not be handed out: a bug of the broker, whose log says more"
 SIZE_MAX = 3 * MIB  # With one more batch of 4 MiB an answer still fits into a frame.
 ROWS_MAX = 50_000  # One record of the pull log names so many single rows.
 WAIT_MAX_MS = 30_000
@@ -183,6 +185,20 @@ class PullHandler:
     # -- choosing rows
 
     def _serve(self, waiting: WaitingPull) -> bool:
+        """Is this pull answered, or going to be? Whatever happens it does not stay unanswered,
+        and the pulls behind it get their turn."""
+        try:
+            return self._serve_rows(waiting)
+        except Exception as bug:
+            self._failed_by(bug, waiting)
+            return True
+
+    def _failed_by(self, bug: Exception, waiting: WaitingPull) -> None:
+        BUGS.report(bug, command="PULL")
+        self._finish(waiting)
+        waiting.consumer.peer.fail(_PULL, waiting.correlation, Unavailable(NOT_ANSWERED))
+
+    def _serve_rows(self, waiting: WaitingPull) -> bool:
         consumer = waiting.consumer
         admission = admit(consumer)
         if admission is PoisonIsolation.NOTHING:
@@ -249,7 +265,7 @@ class PullHandler:
 
     def _answer(self, waiting: WaitingPull, handouts: list[Handout]) -> None:
         if any(handout.group.order is not None for handout in handouts):
-            self._spawn(self._answer_known(waiting, handouts))
+            self._spawn(waiting, self._answer_known(waiting, handouts))
         else:
             self._answer_read(waiting, handouts)
 
@@ -268,7 +284,7 @@ class PullHandler:
         if below is not None and not _plain(handouts):
             below = None
         if below is not None and entries and entries[0].offset < below:
-            self._spawn(self._answer_cold(waiting, handouts))
+            self._spawn(waiting, self._answer_cold(waiting, handouts))
             return
         batches = None
         failed_before = any(handout.failure_notes for handout in handouts)
@@ -284,12 +300,18 @@ class PullHandler:
             self._send(waiting, handouts, batches)
             return
         if below is not None:
-            self._spawn(self._answer_cold(waiting, handouts))
+            self._spawn(waiting, self._answer_cold(waiting, handouts))
         else:
-            self._spawn(self._answer_later(waiting, handouts, entries))
+            self._spawn(waiting, self._answer_later(waiting, handouts, entries))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+    def _spawn(self, waiting: WaitingPull, work: Coroutine[Any, Any, None]) -> None:
+        async def answered() -> None:
+            try:
+                await work
+            except Exception as bug:
+                self._failed_by(bug, waiting)
+
+        task = self._loop.create_task(answered())
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 

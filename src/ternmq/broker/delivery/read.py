@@ -15,7 +15,7 @@ from ternmq.batch.layout import Buffer
 from ternmq.batch.rows.cut import project
 from ternmq.broker.delivery.envelopes import Envelopes
 from ternmq.broker.delivery.handout import Slice
-from ternmq.broker.delivery.pull import SIZE_MAX
+from ternmq.broker.delivery.pull import NOT_ANSWERED, SIZE_MAX
 from ternmq.broker.delivery.seek import seek
 from ternmq.broker.groups.consumer_group import client_state
 from ternmq.broker.log.fetch import Fetcher
@@ -23,6 +23,7 @@ from ternmq.broker.topics import TopicNames, from_delay_server
 from ternmq.core.errors import Corrupt, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import LATER_PREFIX
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
@@ -165,12 +166,14 @@ class ReadHandler:
             )
             slices = choose(entries, at, stop, *limits)
             readable, batches = await self._read(slices)
+            self._send(pending, readable, batches, following(slices, stop))
         except TernError as error:
             pending.peer.fail(_READ, pending.correlation, error)
-            return
+        except Exception as bug:  # A task: nobody else would answer.
+            BUGS.report(bug, command="READ")
+            pending.peer.fail(_READ, pending.correlation, Unavailable(NOT_ANSWERED))
         finally:
             pending.peer.release(limits[1])
-        self._send(pending, readable, batches, following(slices, stop))
 
     async def _read(self, slices: list[Slice]) -> tuple[list[Slice], list[Buffer]]:
         """What can be read; damaged batches are passed over like removed ones, and said so."""
@@ -213,7 +216,10 @@ def _stop_waiting(peer: Peer, timer: asyncio.TimerHandle) -> None:
 
 def _projected(piece: Slice, batch: Buffer, pending: PendingRead) -> list[Buffer]:
     """The envelope and what is wanted of the batch: columns, and all rows of it."""
-    smaller = project(batch, pending.columns)
+    try:
+        smaller: Buffer = project(batch, pending.columns)
+    except Exception:  # A column that nobody can read: all of it, as it lies there.
+        smaller = batch
     head = pack_envelope(
         lease=0,
         lane=pending.topic_id,

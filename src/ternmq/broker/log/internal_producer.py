@@ -6,12 +6,14 @@ of a call share the next sync.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
-from ternmq.batch.layout import STORED_SIZE_MAX
+from ternmq.batch.layout import DUE_MAX_MS, STORED_SIZE_MAX
 from ternmq.batch.properties import PropertyValue
+from ternmq.batch.readable import read_or, reason_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
@@ -26,6 +28,8 @@ from ternmq.wire.messages.topics import Topic
 APP = "%broker"
 ROWS_TOGETHER = 256
 SIZE_TOGETHER = 1024 * 1024  # Of bodies; the notes of so many rows leave a batch well in bounds.
+
+T = TypeVar("T")
 
 
 class InternalProducer:
@@ -115,17 +119,37 @@ class InternalProducer:
 
 
 def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> Outgoing:
-    """The same message, by its id, with some more said about it. It does not expire again."""
-    return Outgoing(
-        body=view.body(row),
-        key=view.key(row),
-        tag=view.tag(row),
-        properties=view.properties(row) | properties,
-        order_key=view.order_key(row),
-        priority=view.priority(row),
-        born_at_ms=view.born_at_ms(row),
-        explicit_id=view.id_bytes(row),
+    """The same message, by its id, with some more said about it. It does not expire again. What
+    nobody can read of it is left out and named in `%damaged`: it must not come back for ever."""
+    damage: list[str] = []
+
+    def readable(field: Callable[[int], T], otherwise: T) -> T:
+        try:
+            return field(row)
+        except Exception as error:
+            damage.append(reason_of(error))
+            return otherwise
+
+    none: dict[str, PropertyValue] = {}
+    said = readable(view.properties, none) | properties
+    copy = Outgoing(
+        body=readable(view.body, b""),
+        key=readable(view.key, None),
+        tag=readable(view.tag, None),
+        properties=said,
+        order_key=readable(view.order_key, None),
+        priority=readable(view.priority, 0),
+        born_at_ms=min(max(readable(view.born_at_ms, 0), 0), DUE_MAX_MS),
+        explicit_id=readable(view.id_bytes, b"") or view.own_id(row),
     )
+    if damage:
+        said["%damaged"] = "; ".join(damage)
+    return copy
+
+
+def properties_of(view: BatchView, row: int) -> dict[str, PropertyValue]:
+    """None where they cannot be read."""
+    return read_or(view.properties, row, {})
 
 
 def split(messages: Sequence[Outgoing]) -> list[tuple[int, int]]:

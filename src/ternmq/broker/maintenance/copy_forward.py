@@ -15,7 +15,7 @@ from ternmq.broker.groups.key_order import KeyOrder
 from ternmq.broker.groups.lane import Piece
 from ternmq.broker.groups.lane_event import LaneEvent
 from ternmq.broker.log.commit import Committer
-from ternmq.broker.log.internal_producer import InternalProducer, copy_of
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of, properties_of
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.core.log import get_logger
@@ -132,7 +132,7 @@ class CopyForward:
             base = entry.base_sequence
             stop = min(end, base + entry.count)
             for row in range(at - base, stop - base):
-                topic = view.properties(row).get("%topic", group.topic)
+                topic = properties_of(view, row).get("%topic", group.topic)
                 messages.append(copy_of(view, row, {"%topic": topic}))
             at = stop
         return messages

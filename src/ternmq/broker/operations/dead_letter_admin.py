@@ -17,7 +17,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.acks.dead_letters import ERROR_PROPERTIES
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.groups.consumer_group import ConsumerGroup
-from ternmq.broker.log.internal_producer import InternalProducer, copy_of
+from ternmq.broker.log.internal_producer import InternalProducer, copy_of, properties_of
 from ternmq.broker.operations.review_queue import ReviewQueue
 from ternmq.broker.topics import TopicNames
 from ternmq.core.errors import TopicNotFound
@@ -79,7 +79,7 @@ class DeadLetterCommands:
     async def _resend_one(self, group: str, reviewed: ConsumerGroup, sequence: int) -> None:
         entry, view = await self._internal_producer.look(reviewed.topic_id, sequence)
         row = sequence - entry.base_sequence
-        name = str(view.properties(row).get("%topic", ""))
+        name = str(properties_of(view, row).get("%topic", ""))
         original = self._topics.find(name)
         if original is None:
             raise TopicNotFound(f"topic {name!r}, where it came from, does not exist any more")
@@ -133,7 +133,7 @@ class RefusedCommands:
 
 def _copy(view: BatchView, row: int) -> Outgoing:
     """The message as it was before it died; it says that it was sent again."""
-    resent = view.properties(row).get("%resent", 0)
+    resent = properties_of(view, row).get("%resent", 0)
     copy = copy_of(view, row, {"%resent": (resent if isinstance(resent, int) else 0) + 1})
     properties = copy.properties or {}
     copy.properties = {

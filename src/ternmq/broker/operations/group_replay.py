@@ -15,6 +15,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from ternmq.batch.encoder import Outgoing
+from ternmq.batch.readable import reason_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.delivery.consumers import Consumers
 from ternmq.broker.delivery.handout import clipped
@@ -23,7 +24,7 @@ from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of, split
 from ternmq.broker.topics import TopicNames
-from ternmq.core.errors import BadRequest, Corrupt, OverLimit
+from ternmq.core.errors import BadRequest, Corrupt, OverLimit, TernError
 from ternmq.core.ids import (
     MESSAGE_SEQUENCE_MAX,
     RANDOM_BITS,
@@ -196,8 +197,10 @@ class GroupReplays:
                 for first, stop in chosen
                 for row in range(first, stop)
             ]
-        except Corrupt as error:
-            log.error("messages cannot be replayed", sequence=base, reason=error.message)
+        except Exception as error:
+            if isinstance(error, TernError) and not isinstance(error, Corrupt):
+                raise  # Not lost: another server has them, or a disk does not answer.
+            log.error("messages cannot be replayed", sequence=base, reason=reason_of(error))
             step.unreadable += rows
             return
         step.found += copies

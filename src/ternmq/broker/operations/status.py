@@ -23,7 +23,7 @@ from ternmq.rpc.address import join_address
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
-from ternmq.storage.messages.figures import log_figures
+from ternmq.storage.messages.message_log import log_figures
 from ternmq.storage.store import Store
 from ternmq.wire.messages.groups import GroupFind, HalfLine, Ledger
 from ternmq.wire.messages.stats import Status, StatusQuery

@@ -6,6 +6,7 @@ it go on, or skips the failed message, which becomes a dead letter. Which key a 
 the row itself, so this works without any consumer, also right after a restart.
 """
 
+from ternmq.batch.readable import order_keys_of
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
@@ -96,7 +97,7 @@ class StoppedKeys:
     async def _key(self, group: ConsumerGroup, sequence: int) -> str | None:
         try:
             entry, view = await self._internal_producer.look(group.topic_id, sequence)
-            return view.order_key(sequence - entry.base_sequence)
+            return order_keys_of(view)[sequence - entry.base_sequence]
         except TernError:
             return None  # Gone or damaged: resumed only together with all others.
 

@@ -5,6 +5,7 @@ of it is kept on disk, so it is the same after a restart and after a promotion.
 """
 
 from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.readable import order_keys_of
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.slots import slot_of
@@ -41,4 +42,4 @@ class OpenTransactionSlots:
 def _slots(view: BatchView) -> frozenset[int]:
     if view.buffer(Column.ORDER_KEY, ColumnPart.OFFSETS) is None:
         return frozenset()
-    return frozenset(slot_of(view.topic, key) for key in view.order_keys() if key is not None)
+    return frozenset(slot_of(view.topic, key) for key in order_keys_of(view) if key is not None)

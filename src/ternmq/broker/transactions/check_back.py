@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ternmq.batch.readable import read_or
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.transactions.half_batches import HalfBatches
@@ -186,9 +187,9 @@ class CheckBack:
             rows=one.rows,
             attempt=one.checks,
             opened_at_ms=one.opened_at_ms,
-            message_id=view.message_id(0),
-            key=view.key(0),
-            properties=view.properties(0),
+            message_id=read_or(view.message_id, 0, ""),
+            key=read_or(view.key, 0, None),
+            properties=read_or(view.properties, 0, {}),
         )
         peer.push(Command.CHECK, pack(question))
 

@@ -7,7 +7,7 @@ changed gets an honest result; one that could not be changed as asked makes the 
 import asyncio
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -72,6 +72,7 @@ class DelayChoice:
     topic: str
     start: datetime | None
     end: datetime | None
+    unreadable: bool = False
 
     @property
     def empty(self) -> bool:
@@ -152,12 +153,15 @@ def list_waiting(
     since: From = None,
     to: To = None,
     hour: Hour = None,
+    unreadable: Annotated[
+        bool, typer.Option("--unreadable", help="Only those whose record cannot be read.")
+    ] = False,
     limit: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
     """List messages that wait, the next to be due first."""
-    choice = _choice(None, key, topic, since, to, hour)
+    choice = replace(_choice(None, key, topic, since, to, hour), unreadable=unreadable)
     _show_rows(use(url, lambda mq: _rows(mq, choice, limit + 1)), limit, as_json=as_json)
 
 
@@ -299,6 +303,7 @@ async def _rows(mq: "Client", choice: DelayChoice, limit: int) -> list[DelayRow]
             start=choice.start,
             end=choice.end,
             limit=limit,
+            unreadable=choice.unreadable,
         )
     return rows
 

@@ -114,7 +114,7 @@ class BrokerMembers:
             raise Unavailable(
                 f"{chosen.name} is not running as far as meta knows; start it, then promote it"
             )
-        if await self._status(chosen.address) is None:
+        if not await self._answers(chosen):
             # It may have died a moment ago; as master it would take the others out of the set.
             raise Unavailable(
                 f"{chosen.name} does not answer at {chosen.address}: nothing was changed. Start "
@@ -166,7 +166,7 @@ class BrokerMembers:
         in_sync = [each for each in others if each.id in standing.in_sync]
         running = [each for each in in_sync if each.address in self._addresses()]
         for each in running:
-            if await self._status(each.address) is not None:
+            if await self._answers(each):
                 return each
         if running:
             return running[0]
@@ -197,6 +197,11 @@ class BrokerMembers:
                     "yet; its log says why"
                 )
             await asyncio.sleep(LOOK_S)
+
+    async def _answers(self, member: Member) -> bool:
+        """The member itself: with a new disk a server is another one, at the same address."""
+        status = await self._status(member.address)
+        return status is not None and status.member in ("", member.id)
 
     async def _status(self, address: str) -> Status | None:
         """On a connection and session of its own: a replica has no link, and a consumer's session

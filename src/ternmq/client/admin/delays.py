@@ -106,14 +106,17 @@ class Delays:
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int = 100,
+        unreadable: bool = False,
     ) -> list[DelayRow]:
-        """Messages that wait, by due time, at most `limit`; `end` is not included."""
+        """Messages that wait, by due time, at most `limit`; `end` is not included. `unreadable`:
+        only those that cannot go out because their record cannot be read."""
         find = DelayFind(
             topic=topic,
             id=id_bytes(id) if id else b"",
             key=key,
             from_ms=0 if start is None else time_ms(start),
             to_ms=0 if end is None else time_ms(end),
+            unreadable=unreadable,
         )
         found: list[DelayRow] = []
         for group in await self._everybody():
@@ -133,6 +136,7 @@ class Delays:
                 to_ms=find.to_ms,
                 after=after,
                 limit=min(PAGE_ROWS, limit - len(found)),
+                unreadable=find.unreadable,
             )
             answer = await self._cluster.ask(link, Command.DELAY_FIND, page, DelayRows)
             found += answer.rows

@@ -7,6 +7,7 @@ by one is summed up in one line when the second is over, or when the handler loo
 
 import asyncio
 
+from ternmq.batch.readable import read_or
 from ternmq.client.app.subscriber import Subscriber
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.core.log import LogBudget, get_logger
@@ -63,7 +64,7 @@ class FailureLog:
             "handler failed",
             topic=unit.topic,
             group=self._subscriber.group,
-            id=first.id,
+            id=read_or(lambda _: first.id, 0, "unreadable"),
             attempt=first.attempt,
             messages=len(unit) if isinstance(unit, MessageBatch) else 1,
             reason=reason,

@@ -4,6 +4,10 @@ Rows of one record are one piece of work for numpy, whatever their order. A batc
 bodies reach `BODIES_SIZE`, so that it fits a frame; what is left over waits for the next one. Rows
 whose record cannot be read are told apart: they cost only themselves. So are rows with order keys
 that lie on another broker group than the one that the batch is for.
+
+The bytes of a record may be sound and its columns still not: older releases took what no broker
+takes now (`batch.readable`). So a batch is looked at before it goes out. If it cannot be made, or
+no broker would take it, each record is tried by itself, and those that fail are left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +17,15 @@ import numpy as np
 
 from ternmq.batch.encoder import Origin
 from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.readable import reason_of, why_unreadable
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.view import BatchView
-from ternmq.core.errors import Corrupt, DiskFailed
+from ternmq.core.errors import Corrupt
 from ternmq.core.ids import ProducerId
-from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
 from ternmq.delay.timing.work import RowPlace
 from ternmq.wire.messages.hello import DISPATCHER
-
-log = get_logger()
 
 BODIES_SIZE = 2 * MIB
 
@@ -59,7 +61,7 @@ def collect(
 ) -> Collected:
     """One batch, about `size_max` bytes of bodies; None takes all rows whatever their size."""
     chosen: list[ChosenRows] = []
-    taken: list[np.ndarray] = []
+    taken: list[RowPlace] = []
     left: list[np.ndarray] = []
     unreadable: list[np.ndarray] = []
     elsewhere: list[np.ndarray] = []
@@ -70,28 +72,18 @@ def collect(
             left.append(place.rows)
             continue
         try:
-            view = store.record(place.hour, place.offset, place.size)
-        except (Corrupt, DiskFailed) as problem:
-            log.error(
-                "messages cannot be dispatched: their bytes cannot be read",
-                hour=place.hour,
-                rows=len(place.rows),
-                reason=problem.message,
-            )
+            view, here, wanted = _read(store, place, destination, wanted)
+            rows = place.rows[here].astype(np.int64) - place.first_row
+            ends = np.cumsum(_body_sizes(view, rows))
+        except Exception as problem:
+            store.unreadable.note(place.hour, place.offset, len(place.rows), reason_of(problem))
             unreadable.append(place.rows)
             continue
-        if destination is not None and view.buffer(Column.ORDER_KEY, ColumnPart.DATA) is not None:
-            here, wanted = _sorted_out(view, place, destination, wanted)
-            if not here.all():
-                elsewhere.append(place.rows[~here])
-                place = place._replace(rows=place.rows[here])
-            if not len(place.rows):
+        if len(rows) < len(place.rows):
+            elsewhere.append(place.rows[~here])
+            place = place._replace(rows=place.rows[here])
+            if not len(rows):
                 continue
-        rows = place.rows.astype(np.int64) - place.first_row
-        packed = view.buffer(Column.BODY, ColumnPart.OFFSETS)
-        assert packed is not None
-        offsets = np.frombuffer(packed, "<i4")
-        ends = np.cumsum(offsets[rows + 1].astype(np.int64) - offsets[rows])
         fits = int(np.searchsorted(ends, room, side="right"))
         fits = max(fits, 0 if chosen else 1)
         if fits < len(rows):
@@ -101,12 +93,82 @@ def collect(
             room -= int(ends[-1])
         if fits:
             chosen.append(ChosenRows(view, rows))
-            taken.append(place.rows[:fits])
+            taken.append(place._replace(rows=place.rows[:fits]))
     batch = None
     if chosen:
         origin = Origin(topic=chosen[0].view.topic, app=DISPATCHER, producer=producer)
-        batch = _merged(chosen, origin, first_sequence)
-    return Collected(batch, _join(taken), _join(left), _join(unreadable), _join(elsewhere), wanted)
+        try:
+            # One of an earlier life goes out as it did then.
+            make = _merged if size_max is None else _checked
+            batch = make(chosen, origin, first_sequence)
+        except Exception:
+            good = _sound(store, chosen, taken, origin)
+            unreadable += [each.rows for each, sound in zip(taken, good, strict=True) if not sound]
+            chosen = [each for each, sound in zip(chosen, good, strict=True) if sound]
+            taken = [each for each, sound in zip(taken, good, strict=True) if sound]
+            batch, count = _as_far(chosen, origin, first_sequence)
+            left = [each.rows for each in taken[count:]] + left
+            taken = taken[:count]
+    went = _join([each.rows for each in taken])
+    return Collected(batch, went, _join(left), _join(unreadable), _join(elsewhere), wanted)
+
+
+def _read(
+    store: DelayStore, place: RowPlace, destination: Destination | None, wanted: str | None
+) -> tuple[BatchView, np.ndarray, str | None]:
+    """A record, which of its rows may go to this group, and where one of the others wants to go."""
+    view = store.record(place.hour, place.offset, place.size)
+    if destination is None or view.buffer(Column.ORDER_KEY, ColumnPart.DATA) is None:
+        return view, np.ones(len(place.rows), bool), wanted
+    return view, *_sorted_out(view, place, destination, wanted)
+
+
+def _body_sizes(view: BatchView, rows: np.ndarray) -> np.ndarray:
+    packed = view.buffer(Column.BODY, ColumnPart.OFFSETS)
+    if packed is None:
+        raise Corrupt("the batch has no bodies")
+    offsets = np.frombuffer(packed, "<i4").astype(np.int64)
+    sizes: np.ndarray = offsets[rows + 1] - offsets[rows]
+    return sizes
+
+
+def _checked(chosen: Sequence[ChosenRows], origin: Origin, first_sequence: int) -> bytearray:
+    """The batch as a broker takes it; raises where it cannot be made, or would be refused."""
+    batch = _merged(chosen, origin, first_sequence)
+    reason = why_unreadable(BatchView(batch))
+    if reason:
+        raise Corrupt(reason)
+    return batch
+
+
+def _sound(
+    store: DelayStore, chosen: Sequence[ChosenRows], places: Sequence[RowPlace], origin: Origin
+) -> list[bool]:
+    """Which records can go out; the others are noted. Only when something is wrong: it is slow."""
+    good: list[bool] = []
+    for each, place in zip(chosen, places, strict=True):
+        try:
+            reason = why_unreadable(each.view)
+            if not reason:
+                _checked([each], origin, 0)
+        except Exception as problem:
+            reason = reason_of(problem)
+        if reason:
+            store.unreadable.note(place.hour, place.offset, len(place.rows), reason)
+        good.append(not reason)
+    return good
+
+
+def _as_far(
+    chosen: Sequence[ChosenRows], origin: Origin, first_sequence: int
+) -> tuple[bytearray | None, int]:
+    """A batch of what remains, and of how many records: of one, should they not fit together."""
+    if not chosen:
+        return None, 0
+    try:
+        return _checked(chosen, origin, first_sequence), len(chosen)
+    except Exception:
+        return _checked(chosen[:1], origin, first_sequence), 1
 
 
 def _sorted_out(

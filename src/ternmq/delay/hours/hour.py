@@ -39,8 +39,8 @@ class Hour:
     """Bytes that cannot be read; their rows stay pending for somebody to look at."""
     waiting: int = 0
     """Rows on their way between the wheel and a synced intent."""
-    aside: int = 0
-    """Rows that are due and could not be read; tried again after a restart."""
+    aside: set[int] = field(default_factory=set)
+    """Rows that are due and could not be read: pending, and tried again after a restart."""
     index: HourIndex | None = None
     book: DecisionBook | None = None
     loading: bool = False

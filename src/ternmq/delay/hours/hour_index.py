@@ -3,7 +3,8 @@
 Per record (a batch): offset, first row, topic, producer and first message number, in packed arrays;
 28 bytes. Per row nothing, except for rows whose ids do not follow from their batch (merged ones):
 a 64-bit hash and the row, 12 bytes, in sorted blocks, so that no question has to sort an hour.
-`find` gives candidates; the reader of the record compares ids.
+`find` gives candidates; the reader of the record compares ids. A record whose ids cannot be read is
+in here as any other: its rows are due, and whoever collects them puts them aside.
 """
 
 from array import array
@@ -17,6 +18,7 @@ from ternmq.batch.due import due_times
 from ternmq.batch.layout import Attribute, Column, ColumnPart
 from ternmq.batch.rows.merge import ids_of
 from ternmq.batch.view import BatchView
+from ternmq.core.errors import Corrupt
 from ternmq.core.ids import RANDOM_BITS, SEQUENCE_BITS
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -43,12 +45,6 @@ def entry_of(data: memoryview | bytes | bytearray) -> IndexedRows:
     """Read what the index wants of a placed piece."""
     view = BatchView(data)
     stamped = view.stamp
-    hashes = None
-    if (
-        view.attributes & Attribute.MERGED
-        or view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is not None
-    ):
-        hashes = hash_ids(*ids_of(view, np.arange(view.count)))
     return IndexedRows(
         stamped.offset,
         view.size,
@@ -58,9 +54,28 @@ def entry_of(data: memoryview | bytes | bytearray) -> IndexedRows:
         stamped.epoch,
         (view.producer.start_ms, view.producer.random),
         view.first_sequence,
-        np.array(due_times(view, stamped.received_at_ms)),
-        hashes,
+        np.array(times_of(view)),
+        _hashes_of(view),
     )
+
+
+def times_of(view: BatchView) -> np.ndarray:
+    """When its rows are due; at once where no reader can tell, so that they are noticed."""
+    try:
+        return due_times(view, view.stamp.received_at_ms)
+    except Corrupt:
+        return np.full(view.count, view.stamp.stored_at_ms, np.int64)
+
+
+def _hashes_of(view: BatchView) -> np.ndarray | None:
+    """Of ids that rows have of their own; none where they cannot be read (`batch.readable`)."""
+    own = view.buffer(Column.EXPLICIT_ID, ColumnPart.DATA) is not None
+    if not own and not view.attributes & Attribute.MERGED:
+        return None
+    try:
+        return hash_ids(*ids_of(view, np.arange(view.count)))
+    except Exception:  # Whoever wants to send these rows, or an id of them, says so.
+        return None
 
 
 def by_due(entries: Sequence[IndexedRows]) -> tuple[np.ndarray, np.ndarray]:

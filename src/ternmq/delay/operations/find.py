@@ -14,15 +14,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ternmq.batch.due import due_times
 from ternmq.core.errors import BadRequest, Corrupt, TernError
 from ternmq.delay.hours.hour import Hour
+from ternmq.delay.hours.hour_index import times_of
 from ternmq.delay.operations.listing import (
     Hold,
     ListedRow,
     ListingFilter,
     Searched,
     first_rows,
+    readable_ids,
     search,
 )
 from ternmq.delay.timing.engine import Engine
@@ -99,15 +100,18 @@ class DelayFinder:
                 message_id,
             )
         found: list[ListedRow] = []
+        damaged = hour.damaged
         for row in index.find(message_id):
             record = int(index.records_of(np.array([row], np.uint32))[0])
             offset, size, first_row = index.place(record)
             view = await self._on_thread(self._engine.store.record, hour.start, offset, size)
             inside = row - first_row  # May lie behind its end, where the next record is damaged.
-            if inside < view.count and view.id_bytes(inside) == message_id:
-                due_ms = int(due_times(view, view.stamp.received_at_ms)[inside])
-                found.append(ListedRow(row, due_ms, view.topic_id))
-        return Searched(found, hour.damaged)
+            ids = readable_ids(view, [inside]) if inside < view.count else []
+            if ids is None:
+                damaged += size
+            elif ids == [message_id]:
+                found.append(ListedRow(row, int(times_of(view)[inside]), view.topic_id))
+        return Searched(found, damaged)
 
     # Lists
 
@@ -122,6 +126,7 @@ class DelayFinder:
             from_ms=query.from_ms,
             to_ms=query.to_ms or 2**62,
             limit=limit + 1,
+            unreadable=query.unreadable,
         )
         if wanted.topic_id < 0:
             return DelayRows(rows=[])

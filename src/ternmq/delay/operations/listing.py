@@ -1,7 +1,8 @@
 """Reads an hour's schedule log: rows by id, or the first pending rows by due time.
 
 Blocks and runs on a thread of its own; a large hour is read through some megabytes at a time and
-only what is asked for is kept. What became of the rows is handed in as it was at the beginning.
+only what is asked for is kept. What became of the rows is handed in as it was at the beginning. A
+record that cannot be read (`batch.readable`) is listed with what of it can be; it holds up nothing.
 """
 
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.readable import read_or, why_unreadable
 from ternmq.batch.view import BatchView
 from ternmq.delay.hours.decision_book import INTENDED, STATE
 from ternmq.delay.hours.hour_index import HourIndex, IndexedRows
@@ -55,6 +57,8 @@ class ListingFilter:
     """(due, row) of the last one that was seen."""
     limit: int = 100
     message_id: bytes = field(default=b"")
+    unreadable: bool = False
+    """Only rows that cannot go out because their record cannot be read."""
 
 
 def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Searched:
@@ -68,14 +72,24 @@ def search(store: DelayStore, start: int, length: int, message_id: bytes) -> Sea
             index.add(entry)
             if rows := index.find(message_id):
                 view = store.record(start, entry.offset, entry.size)
+                ids = readable_ids(view, [row - entry.first_row for row in rows])
+                damaged += view.size if ids is None else 0
                 found += [
                     ListedRow(row, int(entry.due_ms[row - entry.first_row]), entry.topic_id)
-                    for row in rows
-                    if view.id_bytes(row - entry.first_row) == message_id
+                    for row, its_id in zip(rows, ids or (), strict=ids is not None)
+                    if its_id == message_id
                 ]
         at = step.upto
         damaged += step.damaged
     return Searched(found, damaged)
+
+
+def readable_ids(view: BatchView, rows: list[int]) -> list[bytes] | None:
+    """The ids of some rows of a record; None if nobody can tell."""
+    try:
+        return [view.id_bytes(row) for row in rows]
+    except Exception:
+        return None
 
 
 def first_rows(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[tuple[int, DelayRow]]:
@@ -87,7 +101,8 @@ def first_rows(store: DelayStore, hour: Hold, wanted: ListingFilter) -> list[tup
         for entry in step.entries:
             best = _best(best, _matching(store, hour, entry, wanted), wanted.limit)
         at = step.upto
-    return [(int(place["row"]), _row(store, hour, place)) for place in best]
+    reasons: dict[int, str] = {}
+    return [(int(place["row"]), _row(store, hour, place, reasons)) for place in best]
 
 
 _PLACE = np.dtype(
@@ -112,8 +127,9 @@ def _matching(
     states[: len(known)] = known & STATE
     keep = (states <= INTENDED) & (due_ms >= wanted.from_ms) & (due_ms < wanted.to_ms)
     keep &= (due_ms > wanted.after[0]) | ((due_ms == wanted.after[0]) & (rows > wanted.after[1]))
-    if (wanted.key or wanted.message_id) and bool(keep.any()):
+    if (wanted.key or wanted.message_id or wanted.unreadable) and bool(keep.any()):
         view = store.record(hour.start, entry.offset, entry.size)
+        keep &= not wanted.unreadable or bool(why_unreadable(view))
         for at in np.flatnonzero(keep).tolist():
             keep[at] = _is_it(view, at, wanted)
     places = np.zeros(int(keep.sum()), _PLACE)
@@ -123,9 +139,9 @@ def _matching(
 
 
 def _is_it(view: BatchView, row: int, wanted: ListingFilter) -> bool:
-    if wanted.key and view.key(row) != wanted.key:
+    if wanted.key and read_or(view.key, row, None) != wanted.key:
         return False
-    return not wanted.message_id or view.id_bytes(row) == wanted.message_id
+    return not wanted.message_id or read_or(view.id_bytes, row, b"") == wanted.message_id
 
 
 def _best(kept: np.ndarray, more: np.ndarray, limit: int) -> np.ndarray:
@@ -135,20 +151,24 @@ def _best(kept: np.ndarray, more: np.ndarray, limit: int) -> np.ndarray:
     return both[np.lexsort((both["row"], both["due"]))[:limit]]
 
 
-def _row(store: DelayStore, hour: Hold, place: np.void) -> DelayRow:
-    row = int(place["row"])
-    view = store.record(hour.start, int(place["at"]), int(place["size"]))
+def _row(store: DelayStore, hour: Hold, place: np.void, reasons: dict[int, str]) -> DelayRow:
+    """`reasons`: why records cannot be read, by offset; each is looked at once."""
+    row, at = int(place["row"]), int(place["at"])
+    view = store.record(hour.start, at, int(place["size"]))
+    if at not in reasons:
+        reasons[at] = why_unreadable(view)
     inside = row - int(place["first"])
     packed = view.buffer(Column.BODY, ColumnPart.OFFSETS)
     assert packed is not None
     offsets = packed.cast("i")
     state = int(hour.states[row]) & STATE if row < len(hour.states) else 0
+    waiting = "unreadable" if reasons[at] else "pending"
     return DelayRow(
-        id=view.id_bytes(inside),
+        id=read_or(view.id_bytes, inside, b""),
         topic=view.topic,
-        key=view.key(inside) or "",
+        key=read_or(view.key, inside, None) or "",
         due_at_ms=int(place["due"]),
         accepted_at_ms=view.stamp.received_at_ms,
         size=offsets[inside + 1] - offsets[inside],
-        state="dispatching" if state == INTENDED else "pending",
+        state="dispatching" if state == INTENDED else waiting,
     )

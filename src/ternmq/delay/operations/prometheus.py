@@ -16,5 +16,6 @@ def delay_figures(out: Samples, engine: Engine, lateness: Histogram, clock_jumps
         out.add("tern_delay_messages", line.cancelled, label, "cancelled")
     out.add("tern_delay_due_messages", engine.ready.rows)
     out.add("tern_delay_late_messages", engine.ready.late_rows)
+    out.add("tern_delay_unreadable_messages", engine.aside)
     out.histogram("tern_delay_lateness_seconds", lateness)
     out.add("tern_delay_clock_jumps_total", clock_jumps)

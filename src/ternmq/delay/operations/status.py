@@ -18,7 +18,7 @@ from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.rpc.address import join_address
 from ternmq.rpc.prometheus import server_figures
-from ternmq.storage.messages.figures import log_figures
+from ternmq.storage.messages.message_log import log_figures
 from ternmq.wire.messages.stats import Status
 
 

@@ -4,7 +4,8 @@ A row belongs to the hour of its due time, or of the moment it was stored if tha
 that has passed never gets a row again. Both times are in the stored bytes, so scheduling the same
 batch again gives the same pieces. A batch whose rows all belong to one hour stays as it is. One
 that is spread over an hour is sorted by due time and cut into smaller pieces, so that a tick reads
-what it needs and not everything else.
+what it needs and not everything else. A batch that cannot be cut (`batch.readable`) stays whole, in
+the earliest hour of its rows, on every member alike.
 
 A piece in a schedule log is a batch like any other; its stamp says
 
@@ -18,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ternmq.batch.due import due_times
 from ternmq.batch.layout import Stamp, stamp
 from ternmq.batch.rows.merge import take
 from ternmq.batch.view import BatchView
 from ternmq.core.units import KIB
+from ternmq.delay.hours.hour_index import times_of
 
 PIECE_SIZE = 32 * KIB  # A tick reads whole pieces, of many batches a few rows each.
 PIECE_SPAN_MS = 10_000  # Rows due so close to each other stay together, however many they are.
@@ -49,12 +50,20 @@ def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Ho
     """The pieces of a stored batch, by hour."""
     view = BatchView(batch)
     stamped = view.stamp
-    due_ms = due_times(view, stamped.received_at_ms)
+    due_ms = times_of(view)
     hours = hour_of(due_ms, stamped.stored_at_ms, hour_ms, floor_ms)
     first = int(hours[0])
     size = max(view.size, view.body_size)  # What reading it costs, also when it is compressed.
     if bool((hours == first).all()) and not _too_wide(size, due_ms):
         return [HourPiece(first, bytearray(batch), view.count, stamped.topic_id, due_ms)]
+    try:
+        return _cut(view, due_ms, hours, size)
+    except Exception:  # Dispatching meets the same and says why.
+        whole = bytearray(batch)
+        return [HourPiece(int(hours.min()), whole, view.count, stamped.topic_id, due_ms)]
+
+
+def _cut(view: BatchView, due_ms: np.ndarray, hours: np.ndarray, size: int) -> list[HourPiece]:
     pieces: list[HourPiece] = []
     order = np.lexsort((due_ms, hours))
     sorted_hours = hours[order]
@@ -68,7 +77,7 @@ def split(batch: bytes | memoryview, hour_ms: int, floor_ms: int = 0) -> list[Ho
                     int(sorted_hours[start]),
                     take(view, wanted),
                     len(wanted),
-                    stamped.topic_id,
+                    view.topic_id,
                     due_ms[wanted],
                 )
             )

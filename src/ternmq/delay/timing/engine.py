@@ -162,8 +162,16 @@ class Engine:
 
     def set_aside(self, work: Work, rows: np.ndarray) -> None:
         """These rows cannot be read: they stay pending and are tried again after a restart."""
-        self.hours[work.hour].waiting -= len(rows)
-        self.hours[work.hour].aside += len(rows)
+        hour = self.hours[work.hour]
+        assert hour.book is not None
+        hour.book.free(rows)
+        hour.waiting -= len(rows)
+        hour.aside.update(rows.tolist())
+
+    @property
+    def aside(self) -> int:
+        """Rows that were due and could not be read."""
+        return sum(len(hour.aside) for hour in self.hours.values())
 
     # What was decided
 
@@ -188,6 +196,8 @@ class Engine:
                 self._released(hour, intent, now_ms)
             elif decision.kind is DecisionKind.INTENT:
                 hour.waiting -= len(decision.rows)
+            elif decision.kind is DecisionKind.CANCELLED and hour.aside:
+                hour.aside.difference_update(decision.rows.tolist())
 
     def _released(self, hour: Hour, intent: Decision, now_ms: int) -> None:
         """A broker did not want these rows."""

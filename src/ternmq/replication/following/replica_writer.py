@@ -222,7 +222,7 @@ class _Group(NamedTuple):
 
 @dataclass(slots=True)
 class _ReplicaRound:
-    """One turn of the writer thread; `replication.round_writer.Round`."""
+    """One turn of the writer thread; `replication.round_writer.WriterRound`."""
 
     replica: ReplicaWriter
     writer: RoundWriter

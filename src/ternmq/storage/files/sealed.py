@@ -5,7 +5,8 @@
      4     4  crc       CRC-32C of the body
      8     .  body
 
-Little-endian. What the body means, its version first of all, is each format's own. Pure bytes.
+Little-endian. What the body means, its version first of all, is each format's own. Touches no
+file.
 """
 
 import struct

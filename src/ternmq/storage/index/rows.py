@@ -145,11 +145,18 @@ def searchable(view: BatchView) -> bool:
 
 
 def places_of(view: BatchView, topic_id: int, base_sequence: int) -> tuple[Rows, Rows]:
-    """(ids, keys) of one batch stored at this place."""
+    """(ids, keys) of one batch stored at this place; none of a column that cannot be read."""
     return (
-        _places(view, Column.EXPLICIT_ID, topic_id, base_sequence),
-        _places(view, Column.KEY, topic_id, base_sequence),
+        _readable(view, Column.EXPLICIT_ID, topic_id, base_sequence),
+        _readable(view, Column.KEY, topic_id, base_sequence),
     )
+
+
+def _readable(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:
+    try:
+        return _places(view, column, topic_id, base_sequence)
+    except (ValueError, IndexError, TypeError):
+        return np.empty(0, PLACE)  # Of an older release; nobody can ask for such a value.
 
 
 def _places(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:

@@ -39,6 +39,7 @@ from ternmq.core.errors import Corrupt, DiskFull, TernError
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.metrics.histogram import Histogram
+from ternmq.metrics.samples import Samples
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.batch_scan import Collector, MessageFormat
 from ternmq.storage.consume.entry import RECORD, WITHOUT_SEQUENCE
@@ -373,3 +374,10 @@ def _bad(offset: int, size: int) -> Corrupt:
         offset=offset,
         size=size,
     )
+
+
+def log_figures(out: Samples, role: str, messages: MessageLog) -> None:
+    """For Prometheus: the size of the log, and how long writing and syncing it takes."""
+    out.add("tern_server_log_bytes", messages.safe_offset - messages.start_offset, role)
+    out.histogram("tern_server_append_seconds", messages.append_seconds, role)
+    out.histogram("tern_server_sync_seconds", messages.sync_seconds, role)

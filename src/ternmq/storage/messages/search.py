@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from ternmq.batch.readable import read_or
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt, Unavailable
 from ternmq.storage.consume.consume_log import ConsumeLog
@@ -92,7 +93,7 @@ class Search:
             seen = looker.look(topic_id, sequence)
             if seen is not None:
                 entry, view = seen
-                if view.id_bytes(sequence - entry.base_sequence) == ids[number]:
+                if read_or(view.id_bytes, sequence - entry.base_sequence, b"") == ids[number]:
                     known[number] = FoundMessage(
                         topic_id, sequence, entry.offset, entry.stored_at_ms
                     )
@@ -112,9 +113,9 @@ class Search:
             if not wanted.start_ms <= entry.stored_at_ms < wanted.end_ms:
                 continue
             row = sequence - entry.base_sequence
-            if wanted.message_id is not None and view.id_bytes(row) != wanted.message_id:
+            if wanted.message_id not in (None, read_or(view.id_bytes, row, None)):
                 continue
-            if wanted.key is not None and view.key(row) != wanted.key:
+            if wanted.key not in (None, read_or(view.key, row, None)):
                 continue
             found.add(FoundMessage(topic_id, sequence, entry.offset, entry.stored_at_ms))
             if len(found) >= min(wanted.limit, FOUND_MAX):

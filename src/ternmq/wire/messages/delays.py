@@ -15,7 +15,7 @@ DelayAction = Literal["cancel", "reschedule", "fire"]
 DelayResult = Literal["cancelled", "rescheduled", "fired", "already_dispatched", "unknown"]
 
 
-DelayState = Literal["pending", "dispatching"]
+DelayState = Literal["pending", "dispatching", "unreadable"]
 
 
 class DelayChange(Record, frozen=True):
@@ -50,6 +50,8 @@ class DelayFind(Record, frozen=True):
     after: bytes = b""
     """`next` of the page before."""
     limit: Number = 100
+    unreadable: bool = False
+    """Only messages whose record cannot be read, and which therefore cannot go out."""
 
 
 class DelayRow(Record, frozen=True):
@@ -61,6 +63,7 @@ class DelayRow(Record, frozen=True):
     size: Number
     """Bytes of the body."""
     state: str = "pending"
+    """A `DelayState`. Of an unreadable message the id and the key may be empty."""
 
 
 class DelayRows(Record, frozen=True):

@@ -215,6 +215,16 @@ async def test_a_member_that_does_not_answer_is_not_promoted_although_it_counts_
         assert held is not None and held.master == one.id and two.id in held.in_sync
 
 
+async def test_a_server_with_a_new_disk_is_not_promoted_as_who_it_was(tmp_path: Path) -> None:
+    """It has the address of the member, and nothing of its data; the group would have no leader."""
+    async with cluster(tmp_path) as (at, mq, (one, two, _)):
+        before, two.id = two.id, "another member"
+        with pytest.raises(ternmq.Unavailable, match="two does not answer at"):
+            await mq.admin.promote("main", force=True)
+        held = at.service.standing("main")
+        assert held is not None and held.master == one.id and before in held.in_sync
+
+
 async def test_a_handover_is_asked_of_the_master_and_over_when_the_other_one_serves(
     tmp_path: Path,
 ) -> None:
