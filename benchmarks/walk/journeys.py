@@ -19,9 +19,9 @@ import ternmq.testing
 from benchmarks.walk.trace import Trace, Tree
 from benchmarks.walk.tracer import Tracer
 from ternmq.core.clock import SystemClock
-from ternmq.core.config import build
 from ternmq.core.errors import BadConfig
 from ternmq.node.broker_process import serving_broker_alone
+from ternmq.node.config import build
 from ternmq.node.meta_process import serving_meta_alone
 
 QUIET_S = 1.2

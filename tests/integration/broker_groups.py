@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ternmq import connect
 from ternmq.core.clock import SystemClock
-from ternmq.core.config import build
 from ternmq.node.broker_process import serving_broker_alone
+from ternmq.node.config import build
 from ternmq.node.meta_process import serving_meta_alone
 from tests.integration.processes import free_ports
 

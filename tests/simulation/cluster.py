@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from ternmq.broker import role
-from ternmq.core.config import NodeConfig, build
 from ternmq.meta.registries.registry import Registry
 from ternmq.node.broker_process import serving_broker_alone
+from ternmq.node.config import NodeConfig, build
 from ternmq.node.delay_process import serving_delay_alone
 from ternmq.node.meta_process import serving_meta_alone
 from ternmq.storage.config import StorageConfig

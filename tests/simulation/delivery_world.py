@@ -16,14 +16,16 @@ from ternmq.batch.encoder import Origin, Outgoing, encode_messages
 from ternmq.batch.envelope import read_envelopes
 from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.leader import BrokerMember, BrokerParts
-from ternmq.broker.role import open_store
-from ternmq.core.config import build
+from ternmq.broker.role import storage_config
 from ternmq.core.errors import TernError
 from ternmq.core.ids import ProducerId
 from ternmq.discovery.directory import InUse
 from ternmq.meta.placement import changed
+from ternmq.node.addresses import broker_place
+from ternmq.node.config import build
 from ternmq.replication.commit_gate import Alone
 from ternmq.rpc.address import packed_endpoints
+from ternmq.storage.store import Store
 from ternmq.testing import SimulatedDisk, TurnedClock
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
@@ -188,16 +190,25 @@ class World:
 
     async def open(self) -> None:
         epoch = await self.names.new_epoch("b")
-        store = open_store(self.config, epoch, self.clock, self.disk)
+        config, place = self.config.broker, broker_place(self.config)
+        store = Store.open(
+            self.disk,
+            place.data_dir / "broker",
+            clock=self.clock,
+            epoch=epoch,
+            config=storage_config(config),
+        )
         member = BrokerMember(
             id="",
+            place=place,
             gate=Alone(),
             listener=cast(Any, None),
             url="",
             drainable=SimpleNamespace(standing=Standing(broker_group="b")),
+            commands=cast(Any, SimpleNamespace(follow=None, replicated=None, hand_over=None)),
             cold_below=lambda: None,
         )
-        self._parts = BrokerParts(self.config, store, self.names, self.clock, self.disk, member)
+        self._parts = BrokerParts(config, store, self.names, self.clock, self.disk, member)
         self.names.on_topic_deleted(self.parts.topic_deleted)
         self.names.on_topic_changed(self.parts.admin.topic_changed)
         await self.parts.start(frozenset())

@@ -48,7 +48,7 @@ def lets_anybody_lead(patch: Patch) -> None:
     async def ask(replica: FollowerRole) -> Standing | None:
         site = replica._site
         try:
-            return await site.directory.lead(site.config.broker_group, site.me)
+            return await site.directory.lead(site.group, site.me)
         except TernError:
             return None
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ternmq.cli import main
-from ternmq.core.config import NodeConfig, build, parse_file
 from ternmq.discovery.url import parse_url
 from ternmq.node.addresses import broker_route, delay_route, meta_address
+from ternmq.node.config import NodeConfig, build, parse_file
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(DEPLOY.glob("*.toml"))
@@ -43,7 +43,7 @@ def test_there_are_three_meta_servers_two_broker_groups_and_a_delay_server_of_tw
 def test_everybody_is_told_the_meta_servers_that_there_are_and_they_share_a_registry() -> None:
     metas = [meta_address(config) for config in of_role("meta")]
 
-    assert len({config.registry for config in of_role("meta")}) == 1
+    assert len({config.meta.registry for config in of_role("meta")}) == 1
     for config in [*of_role("broker"), *of_role("delay")]:
         assert parse_url(config.url) == metas
 

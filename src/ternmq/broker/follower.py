@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from ternmq.broker.config import BrokerConfig
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.operations.status import ServerStatus
@@ -40,9 +41,16 @@ class BrokerFollower:
 
     epoch = 0
 
-    def __init__(self, context: MemberContext, store: Store, progress: FollowProgress) -> None:
+    def __init__(
+        self,
+        context: MemberContext,
+        store: Store,
+        config: BrokerConfig,
+        progress: FollowProgress,
+    ) -> None:
         self._context = context
         self._progress = progress
+        self._checkpoint_interval_s = config.checkpoint_interval_ms / 1000
         self._store = store
         self._fetcher = Fetcher(store.messages)
         self._topics = TopicNames(context.directory, auto_create=False, body_size_max=1)
@@ -54,7 +62,7 @@ class BrokerFollower:
         )
         self._pending_requests = PendingRequests()
         self._server = ServerStatus(
-            config=context.config,
+            place=context.place,
             clock=context.clock,
             disk=context.disk,
             store=store,
@@ -77,7 +85,7 @@ class BrokerFollower:
             peer.answer(frame.command, frame.correlation, pack(self.status(query)))
         else:
             error = NotMaster(
-                f"this server is a replica of broker group {self._context.config.broker_group!r}: "
+                f"this server is a replica of broker group {self._context.group!r}: "
                 "it answers reads only; ask for routes again"
             )
             if frame.command in (Command.FOLLOW, Command.HANDOVER):
@@ -104,7 +112,7 @@ class BrokerFollower:
         )
 
     def _well(self) -> str:
-        kept = asides(self._context.disk, self._context.config.data_dir / "broker")
+        kept = asides(self._context.disk, self._context.place.data_dir / "broker")
         return f"ok, kept aside: {', '.join(kept)}" if kept else "ok"
 
     def _topic_status(self, name: str) -> TopicStatus:
@@ -148,7 +156,7 @@ class BrokerFollower:
 
     async def _run_checkpoints(self, intake: ReplicaWriter) -> None:
         while True:
-            await asyncio.sleep(self._context.config.checkpoint_interval_ms / 1000)
+            await asyncio.sleep(self._checkpoint_interval_s)
             try:
                 await intake.alone(self._store.checkpoint)
                 start = intake.starts[MESSAGES]

@@ -8,9 +8,11 @@ waiting pulls and gives leases back; `close` writes what waits. The store is ope
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ternmq.broker.acks.ack import AckHandler
 from ternmq.broker.acks.dead_letters import DeadLetterWriter
+from ternmq.broker.config import BrokerConfig
 from ternmq.broker.consumer_commands import ConsumerCommands
 from ternmq.broker.delivery.consume_limits import ConsumeLimits
 from ternmq.broker.delivery.consumers import Consumers, LeaseTimes
@@ -48,11 +50,12 @@ from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.broker.visibility import LeaderVisibility
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import TopicNotFound
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.rpc.stuck_requests import StuckRequests
@@ -77,17 +80,20 @@ class BrokerMember:
     """The place of a broker in its broker group, as far as its parts need it."""
 
     id: str
+    place: MemberPlace
     gate: CommitGate
     listener: Listener
     url: str
     """The meta servers by which it finds other brokers; empty: it finds none."""
     drainable: Drainable
     """Says whether producers have to send to another broker group."""
+    commands: MemberCommands
+    """Answered by its role."""
     cold_below: Callable[[], int | None]
     """The offset below which bytes are left to replicas; None: nothing is."""
 
 
-def retention_plan(config: NodeConfig) -> RetentionPlan:
+def retention_plan(config: BrokerConfig, directory: Path) -> RetentionPlan:
     rules = RetentionRules(
         age_ms=config.retention_ms,
         size=config.retention_size,
@@ -100,11 +106,11 @@ def retention_plan(config: NodeConfig) -> RetentionPlan:
         keep_unread=config.retention_keep_unread,
         dead_letter_keep_ms=config.dead_letter_keep_ms,
         interval_s=config.retention_interval_ms / 1000,
-        directory=config.data_dir,
+        directory=directory,
     )
 
 
-def half_settings(config: NodeConfig) -> HalfSettings:
+def half_settings(config: BrokerConfig) -> HalfSettings:
     return HalfSettings(
         first_check_ms=config.half_first_check_ms,
         check_interval_ms=config.half_check_interval_ms,
@@ -119,7 +125,7 @@ class BrokerParts:
 
     def __init__(
         self,
-        config: NodeConfig,
+        config: BrokerConfig,
         store: Store,
         directory: Directory,
         clock: Clock,
@@ -213,7 +219,7 @@ class BrokerParts:
             directory=self._directory,
             groups=self.groups,
             consume=self.store.consume,
-            peer_brokers=PeerBrokers(self._config.broker_group, self._member.url),
+            peer_brokers=PeerBrokers(self._member.place.broker_group, self._member.url),
             feed=self.pull_handler.feed,
             progress_durable=self.committer.outlives,
             open_transactions=OpenTransactionSlots(self.store.halves, self.fetcher),
@@ -304,7 +310,7 @@ class BrokerParts:
     def _make_status(self) -> LeaderStatus:
         return LeaderStatus(
             server=ServerStatus(
-                config=self._config,
+                place=self._member.place,
                 clock=self._clock,
                 disk=self._disk,
                 store=self.store,
@@ -377,6 +383,7 @@ class BrokerParts:
             ),
             stopped_keys=self._make_stopped_keys(),
             lookup=MessageLookup(search=search, fetcher=fetcher, directory=self._directory),
+            members=self._member.commands,
             delivery_records=DeliveryRecords(pulls=store.pulls, groups=groups, fetcher=fetcher),
         )
 
@@ -393,7 +400,7 @@ class BrokerParts:
 
     def _make_retention(self) -> Retention:
         return Retention(
-            retention_plan(self._config),
+            retention_plan(self._config, self._member.place.data_dir),
             RetainedLog(
                 store=self.store,
                 disk=self._disk,

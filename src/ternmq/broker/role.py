@@ -6,17 +6,24 @@ server.
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
+from ternmq.broker.config import BrokerConfig, ColdReads
 from ternmq.broker.follower import BrokerFollower
 from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.core.clock import Clock
-from ternmq.core.config import ColdReads, NodeConfig
 from ternmq.core.errors import Corrupt
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, FrameRouter, Loops
+from ternmq.replication.member.server_kind import (
+    CopiedLog,
+    FollowProgress,
+    FrameRouter,
+    Loops,
+    MemberCommands,
+)
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
@@ -32,6 +39,7 @@ from ternmq.storage.store import Store
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import MESSAGES, PULLS
 from ternmq.wire.messages.standings import BrokerGroupKind
+from ternmq.wire.messages.topics import Topic
 
 
 class BrokerKind:
@@ -41,13 +49,15 @@ class BrokerKind:
     role: ServerRole = "broker"
     title = "broker"
 
-    def __init__(self, config: NodeConfig, *, clock: Clock, disk: Disk, url: str) -> None:
+    def __init__(
+        self, config: BrokerConfig, home: Path, *, clock: Clock, disk: Disk, url: str
+    ) -> None:
         """By the meta servers at `url` it finds other brokers."""
         self._config = config
         self._clock = clock
         self._disk = disk
         self._url = url
-        self.home = config.data_dir / "broker"
+        self.home = home
 
     def data_epoch(self) -> int:
         return data_epoch(self._disk, Paths(self.home))
@@ -63,8 +73,16 @@ class BrokerKind:
         unclean.note(self._disk, Paths(self.home), forgetful=forgetful)
 
     def open(self, epoch: int, *, suffix: bool, on_corrupt: OnCorrupt) -> "BrokerReplicatedStore":
-        store = open_store(self._config, epoch, self._clock, self._disk, suffix, on_corrupt)
-        return BrokerReplicatedStore(store, self._url)
+        store = Store.open(
+            self._disk,
+            self.home,
+            clock=self._clock,
+            epoch=epoch,
+            config=storage_config(self._config),
+            suffix=suffix,
+            on_corrupt=on_corrupt,
+        )
+        return BrokerReplicatedStore(store, self._config, self._url)
 
     async def begin_anew(self, context: MemberContext, base: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -74,8 +92,9 @@ class BrokerKind:
 class BrokerReplicatedStore:
     """An open broker store: a `ReplicatedStore` of replication."""
 
-    def __init__(self, store: Store, url: str) -> None:
+    def __init__(self, store: Store, config: BrokerConfig, url: str) -> None:
         self._store = store
+        self._config = config
         self._url = url
         self._unnamed: frozenset[int] = frozenset()
         self._follower: BrokerFollower | None = None
@@ -107,24 +126,26 @@ class BrokerReplicatedStore:
         )
         return known.epoch
 
-    def serving(self, context: MemberContext, leader: Leader) -> "BrokerLeader":
+    def serving(
+        self, context: MemberContext, leader: Leader, commands: MemberCommands
+    ) -> "BrokerLeader":
         member = BrokerMember(
             id=context.me,
+            place=context.place,
             gate=leader,
             listener=context.listener,
             url=self._url,
             drainable=context,
-            cold_below=lambda: _cold_below(context.config, self._store, leader),
+            commands=commands,
+            cold_below=lambda: _cold_below(self._config, self._store, leader),
         )
         parts = BrokerParts(
-            context.config, self._store, context.directory, context.clock, context.disk, member
+            self._config, self._store, context.directory, context.clock, context.disk, member
         )
-        context.topic_deleted = parts.topic_deleted
-        context.topic_changed = parts.admin.topic_changed
         return BrokerLeader(parts, self._unnamed, promoted=context.promoted)
 
     def copying(self, context: MemberContext, progress: FollowProgress) -> BrokerFollower:
-        self._follower = BrokerFollower(context, self._store, progress)
+        self._follower = BrokerFollower(context, self._store, self._config, progress)
         return self._follower
 
 
@@ -160,6 +181,12 @@ class BrokerLeader:
     def lost(self, peer: Peer) -> None:
         self._parts.lost(peer)
 
+    def topic_deleted(self, topic: Topic) -> None:
+        self._parts.topic_deleted(topic)
+
+    def topic_changed(self, topic: Topic) -> None:
+        self._parts.admin.topic_changed(topic)
+
     async def scrape(self, out: Samples) -> None:
         await self._parts.status.scrape(out)
 
@@ -170,17 +197,9 @@ class BrokerLeader:
         await self._parts.close()
 
 
-def open_store(
-    config: NodeConfig,
-    epoch: int,
-    clock: Clock,
-    disk: Disk,
-    suffix: bool = False,
-    on_corrupt: OnCorrupt | None = None,
-) -> Store:
-    """Open and recover the data directory; blocking. With `suffix` only what is known to be safe
-    is visible."""
-    settings = StorageConfig(
+def storage_config(config: BrokerConfig) -> StorageConfig:
+    """How the store of such a broker keeps its data."""
+    return StorageConfig(
         flush=config.flush.value,
         flush_interval_ms=config.flush_interval_ms,
         flush_bytes=config.flush_bytes,
@@ -189,18 +208,9 @@ def open_store(
         full_percent=config.disk_full_percent,
         pull_keep=config.delivery_records_keep,
     )
-    return Store.open(
-        disk,
-        config.data_dir / "broker",
-        clock=clock,
-        epoch=epoch,
-        config=settings,
-        suffix=suffix,
-        on_corrupt=on_corrupt,
-    )
 
 
-def _cold_below(config: NodeConfig, store: Store, leader: Leader) -> int | None:
+def _cold_below(config: BrokerConfig, store: Store, leader: Leader) -> int | None:
     """Up to where replicas give the bytes; None: they do not, or there is none in step."""
     if config.cold_reads is ColdReads.MASTER or leader.alone:
         return None

@@ -27,6 +27,7 @@ from ternmq.broker.transactions.check_back import CheckBack
 from ternmq.broker.transactions.half_batches import HalfBatches
 from ternmq.broker.transactions.unfenced import Unfenced
 from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
+from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.stuck_requests import StuckRequests
@@ -45,8 +46,6 @@ _WHILE_STOPPING = frozenset(
 )
 """What is taken while the broker stops: consumers finish, nothing begins."""
 _MAY_BE_ONE_WAY = _WHILE_STOPPING
-_OF_THE_ROLE = frozenset({Command.FOLLOW, Command.REPLICATED, Command.HANDOVER})
-"""Answered by `replication/roles/leader_role.py`, which adds them when it begins to serve."""
 
 Handle = Callable[[Peer, Frame], None]
 R = TypeVar("R", bound=Record)
@@ -74,6 +73,7 @@ class BrokerHandlers:
     stopped_keys: StoppedKeys
     lookup: MessageLookup
     delivery_records: DeliveryRecords
+    members: MemberCommands
 
 
 class BrokerRouter:
@@ -132,19 +132,17 @@ class BrokerRouter:
             Command.GROUP_FIGURES: later(groups.GroupFind, to.stats.groups),
             Command.FIND: later(Find, to.lookup.find),
             Command.READ_DELIVERIES: later(read.DeliveriesRead, to.delivery_records.read),
-            # Other brokers.
+            # Members of this broker group, and other brokers.
+            Command.FOLLOW: to.members.follow,
+            Command.REPLICATED: to.members.replicated,
+            Command.HANDOVER: to.members.hand_over,
             Command.SLOTS_OPEN: later(order_keys.SlotsFind, to.slots.open),
         }
 
     @property
     def commands(self) -> frozenset[int]:
         """What is answered here while the broker leads."""
-        return frozenset(self._table) | _OF_THE_ROLE
-
-    def add(self, command: Command, handle: Handle) -> None:
-        """A command that the role of this server answers."""
-        assert command in _OF_THE_ROLE, f"{command.name} belongs into the table"
-        self._table[command] = handle
+        return frozenset(self._table)
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command

@@ -7,32 +7,30 @@ Nothing but composition: what a broker is (`role`) put into what members of brok
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ternmq.broker.config import BrokerConfig
 from ternmq.broker.role import BrokerKind
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
-from ternmq.replication.roles.member_server import MemberPlace, MemberServer, serving_member
+from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.wire.messages.hello import BROKER
 
 
 @asynccontextmanager
 async def serve(
-    config: NodeConfig,
+    config: BrokerConfig,
+    place: MemberPlace,
     *,
     directory: ClusterDirectory,
-    address: str,
     clock: Clock,
     disk: Disk | None = None,
     url: str = "",
 ) -> AsyncIterator[MemberServer]:
-    """Run a broker while the block runs; `address` is where others find it, by the meta servers at
-    `url` it finds others."""
+    """Run a broker while the block runs; by the meta servers at `url` it finds others."""
     disk = disk or RealDisk()
-    kind = BrokerKind(config, clock=clock, disk=disk, url=url)
-    place = MemberPlace(
-        directory=directory, address=address, port=config.broker_port, hello=server_hello(BROKER)
-    )
-    async with serving_member(kind, config, place, clock=clock, disk=disk) as broker:
+    kind = BrokerKind(config, place.data_dir / "broker", clock=clock, disk=disk, url=url)
+    cluster = MemberCluster(directory=directory, hello=server_hello(BROKER))
+    async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as broker:
         yield broker

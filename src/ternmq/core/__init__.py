@@ -1,1 +1,1 @@
-"""What every package uses: ids, units, clock, ranges, errors, config, log. No network, no disk."""
+"""What all packages use: ids, units, clock, ranges, errors, settings, log. No network, no disk."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, NotMaster, TernError
 from ternmq.core.log import get_logger
+from ternmq.delay.config import DelayConfig
 from ternmq.delay.operations.status import DelayReplicaStatus
 from ternmq.delay.store.hour_owners import FollowingStore
 from ternmq.metrics.samples import Samples
@@ -46,7 +47,11 @@ class DelayFollower:
     epoch = 0
 
     def __init__(
-        self, site: MemberContext, following: FollowingStore, progress: FollowProgress
+        self,
+        site: MemberContext,
+        following: FollowingStore,
+        config: DelayConfig,
+        progress: FollowProgress,
     ) -> None:
         self._site = site
         self._progress = progress
@@ -54,7 +59,7 @@ class DelayFollower:
         self._standby = Standby(
             following,
             clock=site.clock,
-            checkpoint_interval_s=site.config.checkpoint_interval_ms / 1000,
+            checkpoint_interval_s=config.checkpoint_interval_ms / 1000,
         )
         self._status = DelayReplicaStatus(site, following.store)
 

@@ -11,6 +11,7 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import TernError
 from ternmq.core.log import get_logger
 from ternmq.delay.bootstrap_transfer import BootstrapLender
+from ternmq.delay.config import DelayConfig
 from ternmq.delay.dispatching.broker_senders import BrokerSenders
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.dispatching.dispatch import Dispatcher
@@ -26,7 +27,7 @@ from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.delay.timing.ticker import Ticker
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import Loops
+from ternmq.replication.member.server_kind import Loops, MemberCommands
 from ternmq.rpc.server import Listener
 from ternmq.wire.messages.hello import DISPATCHER, Notice
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES
@@ -43,13 +44,19 @@ class DelayParts:
     """The parts of one delay server, wired."""
 
     def __init__(
-        self, site: MemberContext, leading: LeadingStore, leader: Leader, url: str
+        self,
+        site: MemberContext,
+        leading: LeadingStore,
+        leader: Leader,
+        commands: MemberCommands,
+        config: DelayConfig,
+        url: str,
     ) -> None:
         """By the meta servers at `url` it finds brokers."""
-        config, clock, store = site.config, site.clock, leading.store
+        clock, store = site.clock, leading.store
         self._store = store
+        self._config = config
         self._leader = leader
-        self._workers = config.delay_workers
         # What came after the last checkpoint before a crash is known by number only.
         store.names.update({topic.id: topic.name for topic in site.directory.topics()})
         self._engine = Engine(
@@ -72,7 +79,7 @@ class DelayParts:
             safety=leader,
         )
         self._taker = CommittedTaker(
-            config.broker_group,
+            site.group,
             cluster=Cluster(url, app=DISPATCHER, timeout=TAKE_TIMEOUT_S),
             directory=site.directory,
             acceptor=self._acceptor,
@@ -99,16 +106,16 @@ class DelayParts:
             watch=self._ticker.watch,
             lateness=self._dispatcher.lateness,
         )
-        self.router = self._router(site)
+        self.router = self._router(site, commands)
 
-    def _router(self, site: MemberContext) -> DelayRouter:
+    def _router(self, site: MemberContext, commands: MemberCommands) -> DelayRouter:
         changes = Changes(
             self._engine,
             self._scheduler,
             self._decisions,
             self._finder,
             clock=site.clock,
-            max_days=site.config.delay_max_days,
+            max_days=self._config.delay_max_days,
         )
         return DelayRouter(
             acceptor=self._acceptor,
@@ -116,6 +123,7 @@ class DelayParts:
             finder=self._finder,
             lender=self.lender,
             status=self.status,
+            members=commands,
         )
 
     def _expect(self, member: str) -> None:
@@ -127,7 +135,9 @@ class DelayParts:
 
     def loops(self) -> Loops:
         """What runs while clients are served."""
-        workers = {f"worker{number}": self._dispatcher.run for number in range(self._workers)}
+        workers = {
+            f"worker{number}": self._dispatcher.run for number in range(self._config.delay_workers)
+        }
         return {
             "scheduler": self._scheduler.run,
             "ticker": self._ticker.run,

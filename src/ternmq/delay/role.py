@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import Corrupt, DiskFailed
 from ternmq.core.log import get_logger
 from ternmq.core.units import GIB
 from ternmq.delay.bootstrap_transfer import fetch
+from ternmq.delay.config import DelayConfig
 from ternmq.delay.follower import DelayFollower
 from ternmq.delay.formats.paths import DelayPaths
 from ternmq.delay.leader import DelayParts
@@ -25,7 +25,7 @@ from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
-from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops
+from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops, MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
@@ -37,6 +37,7 @@ from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.replication import DECISIONS, MESSAGES, BaseOpen
 from ternmq.wire.messages.standings import BrokerGroupKind
+from ternmq.wire.messages.topics import Topic
 
 KEEP = 2 * GIB
 """Of each log for members that are away; who is away for longer gets the files anew."""
@@ -54,13 +55,15 @@ class DelayKind:
     role: ServerRole = "delay"
     title = "delay server"
 
-    def __init__(self, config: NodeConfig, *, clock: Clock, disk: Disk, url: str) -> None:
+    def __init__(
+        self, config: DelayConfig, home: Path, *, clock: Clock, disk: Disk, url: str
+    ) -> None:
         """By the meta servers at `url` it finds brokers."""
         self._config = config
         self._clock = clock
         self._disk = disk
         self._url = url
-        self.home = config.data_dir / "delay"
+        self.home = home
         wal = Path(config.delay_wal_dir) if config.delay_wal_dir else None
         self._paths = DelayPaths(self.home, wal)
 
@@ -93,7 +96,7 @@ class DelayKind:
             min_free=config.disk_free_min,
             suffix=suffix,
         )
-        return DelayReplicatedStore(following, self._url)
+        return DelayReplicatedStore(following, config, self._url)
 
     async def begin_anew(self, site: MemberContext, base: bytes) -> None:
         standing = site.standing
@@ -123,8 +126,9 @@ class DelayKind:
 class DelayReplicatedStore:
     """An open delay store: `replication.member.server_kind.ReplicatedStore`."""
 
-    def __init__(self, following: FollowingStore, url: str) -> None:
+    def __init__(self, following: FollowingStore, config: DelayConfig, url: str) -> None:
         self._following = following
+        self._config = config
         self._store = store = following.store
         self._url = url
         self.logs: Mapping[int, CopiedLog] = {
@@ -154,20 +158,30 @@ class DelayReplicatedStore:
         await site.directory.reserve(used)
         return epoch
 
-    def serving(self, site: MemberContext, leader: Leader) -> "DelayLeader":
-        return DelayLeader(site, self._following, leader, self._url)
+    def serving(
+        self, site: MemberContext, leader: Leader, commands: MemberCommands
+    ) -> "DelayLeader":
+        return DelayLeader(site, self._following, leader, commands, self._config, self._url)
 
     def copying(self, site: MemberContext, progress: FollowProgress) -> DelayFollower:
-        return DelayFollower(site, self._following, progress)
+        return DelayFollower(site, self._following, self._config, progress)
 
 
 class DelayLeader:
     """A delay server that leads: `replication.member.server_kind.LeaderService`."""
 
     def __init__(
-        self, site: MemberContext, following: FollowingStore, leader: Leader, url: str
+        self,
+        site: MemberContext,
+        following: FollowingStore,
+        leader: Leader,
+        commands: MemberCommands,
+        config: DelayConfig,
+        url: str,
     ) -> None:
         self._site = site
+        self._commands = commands
+        self._config = config
         self._following = following
         self._leader = leader
         self._url = url
@@ -186,7 +200,9 @@ class DelayLeader:
         self._note_needed()
         loop = asyncio.get_running_loop()
         leading = await loop.run_in_executor(None, self._following.lead)
-        self._parts = DelayParts(self._site, leading, self._leader, self._url)
+        self._parts = DelayParts(
+            self._site, leading, self._leader, self._commands, self._config, self._url
+        )
 
     def _note_needed(self) -> None:
         self._following.store.checkpoints.keep_from(self._leader.needed(KEEP))
@@ -203,6 +219,12 @@ class DelayLeader:
     def lost(self, peer: Peer) -> None:
         if self._parts is not None:
             self._parts.lender.lost(peer)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """No part of a delay server acts on it."""
+
+    def topic_changed(self, topic: Topic) -> None:
+        """No part of a delay server acts on it."""
 
     async def scrape(self, out: Samples) -> None:
         await self.parts.status.scrape(out)

@@ -13,6 +13,7 @@ from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.operations.status import DelayLeaderStatus
+from ternmq.replication.member.server_kind import MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
@@ -28,9 +29,6 @@ _ONE_WAY = frozenset({Command.REPLICATED})
 _WHILE_STOPPING = frozenset({Command.REPLICATED})
 """A server that stops still waits for its replicas, which say that they have what it wrote."""
 
-_OF_THE_ROLE = frozenset({Command.FOLLOW, Command.REPLICATED, Command.HANDOVER})
-"""Answered by `replication.roles.leader_role`, which adds them when it begins to serve."""
-
 
 class DelayRouter:
     """The commands of a delay server that leads."""
@@ -43,6 +41,7 @@ class DelayRouter:
         finder: DelayFinder,
         lender: BootstrapLender,
         status: DelayLeaderStatus,
+        members: MemberCommands,
     ) -> None:
         self._status = status
         self._pending = PendingRequests()
@@ -52,6 +51,9 @@ class DelayRouter:
             Command.STATUS: self._answer_status,
             Command.BASE_OPEN: lender.open,
             Command.BASE_READ: lender.read,
+            Command.FOLLOW: members.follow,
+            Command.REPLICATED: members.replicated,
+            Command.HANDOVER: members.hand_over,
         }
         self._slow: dict[int, tuple[type[Record], Slow]] = {
             Command.DELAY_CHANGE: (DelayChange, changes.change),
@@ -60,15 +62,10 @@ class DelayRouter:
             Command.DELAY_LEDGER: (DelayLedgerQuery, finder.ledger),
         }
 
-    def add(self, command: Command, hot: Hot) -> None:
-        """A command that the role of this server answers."""
-        assert command in _OF_THE_ROLE, f"{command.name} belongs into the table"
-        self._hot[command] = hot
-
     @property
     def commands(self) -> frozenset[int]:
         """What is answered here while the delay server leads."""
-        return frozenset(self._hot) | frozenset(self._slow) | _OF_THE_ROLE
+        return frozenset(self._hot) | frozenset(self._slow)
 
     def route(self, peer: Peer, frame: Frame) -> None:
         command = frame.command

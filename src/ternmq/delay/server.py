@@ -8,31 +8,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
+from ternmq.delay.config import DelayConfig
 from ternmq.delay.role import DelayKind
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.server_hello import server_hello
-from ternmq.replication.roles.member_server import MemberPlace, MemberServer, serving_member
+from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.roles.member_server import MemberCluster, MemberServer, serving_member
 from ternmq.storage.files.disk import Disk, RealDisk
 from ternmq.wire.messages.hello import DISPATCHER
 
 
 @asynccontextmanager
 async def serving_delay(
-    config: NodeConfig,
+    config: DelayConfig,
+    place: MemberPlace,
     *,
     directory: ClusterDirectory,
-    address: str,
     clock: Clock,
     disk: Disk | None = None,
     url: str,
 ) -> AsyncIterator[MemberServer]:
-    """Run a delay server while the block runs; `address` is where others find it, by the meta
-    servers at `url` it finds brokers."""
+    """Run a delay server while the block runs; by the meta servers at `url` it finds brokers."""
     disk = disk or RealDisk()
-    kind = DelayKind(config, clock=clock, disk=disk, url=url)
-    place = MemberPlace(
-        directory=directory, address=address, port=config.delay_port, hello=server_hello(DISPATCHER)
-    )
-    async with serving_member(kind, config, place, clock=clock, disk=disk) as delay:
+    kind = DelayKind(config, place.data_dir / "delay", clock=clock, disk=disk, url=url)
+    cluster = MemberCluster(directory=directory, hello=server_hello(DISPATCHER))
+    async with serving_member(kind, config, place, cluster, clock=clock, disk=disk) as delay:
         yield delay

@@ -36,12 +36,13 @@ from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.discovery.standing_table import StandingRequest, StandingTable
 from ternmq.discovery.topic_table import TopicTable
 from ternmq.meta.batching import Batching
+from ternmq.meta.config import DEAD_AFTER_MS
 from ternmq.meta.place import place
 from ternmq.meta.registries.registry import Change, GroupRow, NewGroup, News, NewTopic, Registry
 from ternmq.meta.registries.registry_worker import RegistryWorker
 from ternmq.meta.registry_news import RegistryNews
 from ternmq.meta.standings.leadership import Leadership
-from ternmq.meta.standings.liveness import DEAD_AFTER_MS, Liveness
+from ternmq.meta.standings.liveness import Liveness
 from ternmq.meta.standings.standings import epoch_key
 from ternmq.wire.messages.order_keys import PlaceChange, Placed
 from ternmq.wire.messages.servers import Route

@@ -20,12 +20,12 @@ from ternmq.core.ids import check_name
 from ternmq.core.lifecycle import background
 from ternmq.core.units import KIB
 from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_server, is_server
-from ternmq.meta.standings.liveness import HEARTBEAT_MS
 from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.rpc.server import Listener, Peer, listening

@@ -2,8 +2,9 @@
 
 import socket
 
-from ternmq.core.config import NodeConfig
 from ternmq.discovery.url import format_url
+from ternmq.node.config import NodeConfig
+from ternmq.replication.member.member_place import MemberPlace
 from ternmq.rpc.address import join_address
 from ternmq.wire.messages.servers import Route
 
@@ -22,14 +23,31 @@ def meta_address(config: NodeConfig) -> str:
 
 def broker_route(config: NodeConfig) -> Route:
     """What clients are told about the broker of this config."""
-    address = _advertised(config, config.broker_port)
-    return Route(broker_group=config.broker_group, address=address)
+    return Route(broker_group=config.broker_group, address=broker_place(config).address)
 
 
 def delay_route(config: NodeConfig) -> Route:
     """What clients are told about the delay server of this config."""
-    address = _advertised(config, config.delay_port)
+    address = delay_place(config).address
     return Route(broker_group=config.broker_group, address=address, kind="delay")
+
+
+def broker_place(config: NodeConfig) -> MemberPlace:
+    return _place(config, config.broker_port)
+
+
+def delay_place(config: NodeConfig) -> MemberPlace:
+    return _place(config, config.delay_port)
+
+
+def _place(config: NodeConfig, port: int) -> MemberPlace:
+    return MemberPlace(
+        broker_group=config.broker_group,
+        data_dir=config.data_dir,
+        host=config.host,
+        port=port,
+        address=_advertised(config, port),
+    )
 
 
 def advertised_host(config: NodeConfig) -> str:

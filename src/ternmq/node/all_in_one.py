@@ -7,13 +7,14 @@ before it stops. Who may use the data directory is decided elsewhere (the cli's 
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from ternmq.broker.server import serve
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.delay.server import serving_delay
 from ternmq.metrics.samples import Source
-from ternmq.node.addresses import broker_route, delay_route, node_url
+from ternmq.node.addresses import broker_place, broker_route, delay_place, delay_route, node_url
+from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import Serve
 from ternmq.node.meta_role import serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
@@ -27,22 +28,17 @@ async def serving_node(
 ) -> AsyncIterator[str]:
     """Run every role that there is; yields the url that clients use."""
     url = node_url(config)
-    servers: list[tuple[Route, Serve]] = [(broker_route(config), serve)]
+    broker = partial(serve, config.broker, broker_place(config))
+    servers: list[tuple[Route, Serve]] = [(broker_route(config), broker)]
     if config.delay_server:
-        servers.append((delay_route(config), serving_delay))
+        delay = partial(serving_delay, config.delay, delay_place(config))
+        servers.append((delay_route(config), delay))
     async with AsyncExitStack() as stack:
         meta = await stack.enter_async_context(serving_meta_role(config, clock=clock))
         figures: list[Source] = [meta.figures]
         for route, serving in servers:
             server = await stack.enter_async_context(
-                serving(
-                    config,
-                    directory=meta.directory,
-                    address=route.address,
-                    clock=clock,
-                    disk=disk,
-                    url=url,
-                )
+                serving(directory=meta.directory, clock=clock, disk=disk, url=url)
             )
             figures.append(server.figures)
             present = await stack.enter_async_context(

@@ -5,11 +5,12 @@ away.
 """
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from ternmq.broker.server import serve
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
-from ternmq.node.addresses import broker_route
+from ternmq.node.addresses import broker_place, broker_route
+from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import serving_member_alone
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.hello import BROKER
@@ -20,5 +21,11 @@ def serving_broker_alone(
 ) -> AbstractAsyncContextManager[str]:
     """Run one; yields its address once a meta server tells clients about it."""
     return serving_member_alone(
-        config, url, broker_route(config), app=BROKER, serve=serve, clock=clock, disk=disk
+        config,
+        url,
+        broker_route(config),
+        app=BROKER,
+        serve=partial(serve, config.broker, broker_place(config)),
+        clock=clock,
+        disk=disk,
     )

@@ -4,11 +4,12 @@ Brokers may come and go meanwhile; what is due waits for them.
 """
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.delay.server import serving_delay
-from ternmq.node.addresses import delay_route
+from ternmq.node.addresses import delay_place, delay_route
+from ternmq.node.config import NodeConfig
 from ternmq.node.member_process import serving_member_alone
 from ternmq.storage.files.disk import Disk
 from ternmq.wire.messages.hello import DISPATCHER
@@ -23,7 +24,7 @@ def serving_delay_alone(
         url,
         delay_route(config),
         app=DISPATCHER,
-        serve=serving_delay,
+        serve=partial(serving_delay, config.delay, delay_place(config)),
         clock=clock,
         disk=disk,
     )

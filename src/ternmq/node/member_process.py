@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Protocol
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.discovery.registration import registered
 from ternmq.node.cluster_join import joined
+from ternmq.node.config import NodeConfig
 from ternmq.node.metrics_server import serving_metrics
 from ternmq.replication.roles.member_server import MemberServer
 from ternmq.storage.files.disk import Disk
@@ -20,17 +20,10 @@ from ternmq.wire.messages.servers import Route
 
 
 class Serve(Protocol):
-    """Runs a server of one kind while a block runs."""
+    """Runs a server of one kind, at its place, while a block runs."""
 
     def __call__(
-        self,
-        config: NodeConfig,
-        *,
-        directory: ClusterDirectory,
-        address: str,
-        clock: Clock,
-        disk: Disk | None,
-        url: str,
+        self, *, directory: ClusterDirectory, clock: Clock, disk: Disk | None, url: str
     ) -> AbstractAsyncContextManager[MemberServer]: ...
 
 
@@ -49,14 +42,7 @@ async def serving_member_alone(
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(joined(url, app))
         server = await stack.enter_async_context(
-            serve(
-                config,
-                directory=cluster.directory,
-                address=route.address,
-                clock=clock,
-                disk=disk,
-                url=url,
-            )
+            serve(directory=cluster.directory, clock=clock, disk=disk, url=url)
         )
         heartbeats = await stack.enter_async_context(
             registered(cluster.addresses, cluster.hello, route, member=server.member)

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.node.addresses import node_url
+from ternmq.node.config import NodeConfig
 from ternmq.node.meta_role import OpenRegistry, serving_meta_role
 from ternmq.node.metrics_server import serving_metrics
 

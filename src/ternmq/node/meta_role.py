@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.process import VERSION
@@ -22,11 +21,9 @@ from ternmq.meta.seen_standings import SeenStandings
 from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
-from ternmq.rpc.limits import ServerLimits
+from ternmq.node.config import NodeConfig
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
-
-IDLE_SECONDS_MIN = 30.0
 
 OpenRegistry = Callable[[], Registry]
 
@@ -54,7 +51,7 @@ async def serving_meta_role(
         serving_directory(
             open_registry or registry_opener(config),
             clock=clock,
-            dead_after_ms=config.server_dead_after_ms,
+            dead_after_ms=config.meta.server_dead_after_ms,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
     ):
@@ -65,18 +62,12 @@ async def serving_meta_role(
             address=meta_address(config),
             data_dir=config.data_dir,
             started_at_ms=clock.now_ms(),
-            heartbeat_ms=config.heartbeat_ms,
-            server_heartbeat_ms=config.server_heartbeat_ms,
+            heartbeat_ms=config.meta.listener.heartbeat_ms,
+            server_heartbeat_ms=config.meta.server_heartbeat_ms,
         )
         handler = MetaHandler(directory, routes, identity=identity, clock=clock)
-        limits = ServerLimits(
-            connections_max=config.connections_max,
-            inbound_max=config.inbound_max,
-            server_inbound_max=config.inbound_total_max,
-            idle_timeout=max(IDLE_SECONDS_MIN, 3 * config.heartbeat_ms / 1000),
-        )
         async with serving_meta(
-            config.host, config.meta_port, handler, limits=limits, clock=clock
+            config.host, config.meta_port, handler, limits=config.meta.listener.limits, clock=clock
         ) as listener:
             yield Meta(directory=directory, routes=routes, handler=handler, listener=listener)
 
@@ -104,8 +95,8 @@ def first_version(clock: Clock) -> int:
 
 def registry_opener(config: NodeConfig) -> OpenRegistry:
     """The registry that the settings name; by default a file in the data directory."""
-    if config.registry:
-        return lambda: url.open_registry(config.registry)
+    if config.meta.registry:
+        return lambda: url.open_registry(config.meta.registry)
     path = _registry_path(config)
     return lambda: SqlRegistry.open_sqlite(path)
 

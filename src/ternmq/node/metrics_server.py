@@ -27,7 +27,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
@@ -36,6 +35,7 @@ from ternmq.core.process import VERSION
 from ternmq.metrics.histogram import Histogram
 from ternmq.metrics.samples import Samples, Source
 from ternmq.metrics.table import METRICS
+from ternmq.node.config import NodeConfig
 from ternmq.rpc.server import cannot_listen
 
 log = get_logger()

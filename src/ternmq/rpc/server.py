@@ -22,7 +22,15 @@ from ternmq.rpc.limits import ServerLimits
 from ternmq.rpc.memory import keep_freed_memory
 from ternmq.rpc.peer import Handler, Peer
 
-__all__ = ["Handler", "Listener", "Peer", "ServerLimits", "listening"]
+__all__ = [
+    "Handler",
+    "Listener",
+    "Peer",
+    "ServerLimits",
+    "listening",
+    "make_listener",
+    "started",
+]
 
 log = get_logger()
 
@@ -66,6 +74,7 @@ class Listener:
     async def start(self, host: str, port: int) -> None:
         """Bind and listen; raises `BadConfig` if the address cannot be had."""
         pool, handler = self._pool, self._handler
+        pool.now = self._clock.monotonic()  # It may have been made a while ago.
         try:
             self._server = await self._loop.create_server(
                 lambda: Peer(pool, handler), host, port, backlog=BACKLOG, reuse_address=True
@@ -134,15 +143,27 @@ async def listening(
     host: str, port: int, handler: Handler, *, limits: ServerLimits, clock: Clock
 ) -> AsyncIterator[Listener]:
     """Serve while the block runs; port 0 takes a free one, see `Listener.address`."""
+    listener = make_listener(handler, limits=limits, clock=clock)
+    async with started(listener, host, port):
+        yield listener
+
+
+@asynccontextmanager
+async def started(listener: Listener, host: str, port: int) -> AsyncIterator[None]:
+    """Let it listen while the block runs."""
+    await listener.start(host, port)
+    try:
+        yield
+    finally:
+        await listener.stop()
+
+
+def make_listener(handler: Handler, *, limits: ServerLimits, clock: Clock) -> Listener:
+    """One that does not listen yet."""
     keep_freed_memory()
     pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic())
     pool.connections_max = _connections_possible(limits.connections_max)
-    listener = Listener(pool, handler, clock, asyncio.get_running_loop())
-    await listener.start(host, port)
-    try:
-        yield listener
-    finally:
-        await listener.stop()
+    return Listener(pool, handler, clock, asyncio.get_running_loop())
 
 
 def _connections_possible(wanted: int) -> int:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.config import build
 from ternmq.core.errors import BadConfig
 from ternmq.node.all_in_one import serving_node
+from ternmq.node.config import build
 from ternmq.storage.files.disk import Disk
 
 TRIES = 20
@@ -28,7 +28,7 @@ async def node(
     disk: Disk | None = None,
     **settings: Any,
 ) -> AsyncIterator[str]:
-    """Run a node while the block runs; yields its url. Settings: see `NodeConfig`."""
+    """Run a node while the block runs; yields its url. Settings: see docs/configuration.md."""
     with tempfile.TemporaryDirectory(prefix="tern-testing-") as temporary:
         directory = data_dir or Path(temporary)
         for attempt in range(TRIES):

@@ -60,11 +60,15 @@ def test_every_command_that_the_protocol_asks_of_a_broker_is_in_the_table() -> N
     assert {Command(number) for number in router.commands} == documented() - OF_THE_CONNECTION
 
 
-def test_nothing_is_added_that_belongs_into_the_table() -> None:
-    router, _ = a_router()
+def test_what_other_members_ask_goes_to_the_role() -> None:
+    router, parts = a_router()
+    peer = cast(Any, Part())
 
-    with pytest.raises(AssertionError):
-        router.add(Command.PULL, lambda peer, frame: None)
+    router.route(peer, a_frame(Command.FOLLOW))
+    router.route(peer, a_frame(Command.REPLICATED, flags=Flag.ONE_WAY))
+    router.route(peer, a_frame(Command.HANDOVER))
+
+    assert [name for name, _ in parts.members.asked] == ["follow", "replicated", "hand_over"]
 
 
 def test_a_command_goes_to_its_part() -> None:

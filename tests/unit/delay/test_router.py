@@ -28,7 +28,9 @@ class Part:
 
 def router() -> tuple[DelayRouter, Part]:
     part: Any = Part()
-    made = DelayRouter(acceptor=part, changes=part, finder=part, lender=part, status=part)
+    made = DelayRouter(
+        acceptor=part, changes=part, finder=part, lender=part, status=part, members=part
+    )
     return made, part
 
 
@@ -63,17 +65,15 @@ def test_a_command_goes_to_its_part() -> None:
     assert part.called == ["publish", "open", "read"]
 
 
-def test_the_role_may_add_its_own_commands_only() -> None:
-    made, _ = router()
+def test_what_other_members_ask_goes_to_the_role() -> None:
+    made, part = router()
     peer: Any = None
-    answered: list[int] = []
-    made.add(Command.REPLICATED, lambda _, sent: answered.append(sent.command))
 
+    made.route(peer, frame(Command.FOLLOW))
     made.route(peer, frame(Command.REPLICATED, flags=Flag.ONE_WAY))
+    made.route(peer, frame(Command.HANDOVER))
 
-    assert answered == [Command.REPLICATED]
-    with pytest.raises(AssertionError, match="table"):
-        made.add(Command.PULL, lambda _, sent: None)
+    assert part.called == ["follow", "replicated", "hand_over"]
 
 
 def test_what_is_not_for_a_delay_server_is_refused() -> None:
@@ -89,13 +89,10 @@ def test_what_is_not_for_a_delay_server_is_refused() -> None:
 def test_a_server_that_stops_hears_its_replicas_and_nobody_else() -> None:
     made, part = router()
     peer: Any = None
-    heard: list[int] = []
-    made.add(Command.REPLICATED, lambda _, sent: heard.append(sent.command))
     made.stop()
 
     made.route(peer, frame(Command.REPLICATED, flags=Flag.ONE_WAY))
     with pytest.raises(Unavailable, match="stopping"):
         made.route(peer, frame(Command.PUBLISH))
 
-    assert heard == [Command.REPLICATED]
-    assert not part.called
+    assert part.called == ["replicated"]

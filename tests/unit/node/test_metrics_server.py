@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 
 from ternmq.core.clock import SystemClock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import BadConfig
 from ternmq.metrics.samples import Samples
 from ternmq.node import metrics_server
+from ternmq.node.config import NodeConfig
 from ternmq.node.metrics_server import serving_metrics
 from tests.unit.node.metrics_page import free_port, get, series, value
 

@@ -14,11 +14,11 @@ from ternmq.broker.log.fetch import Fetcher
 from ternmq.broker.operations.admin import AdminCommands
 from ternmq.broker.operations.prometheus import TROUBLES, Scraper, Trouble
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.process import own_cpu_s, own_memory
 from ternmq.discovery.directory import Directory
 from ternmq.metrics.samples import Samples
 from ternmq.replication.commit_gate import CommitGate
+from ternmq.replication.member.member_place import MemberPlace
 from ternmq.rpc.address import join_address
 from ternmq.rpc.prometheus import server_figures
 from ternmq.rpc.server import Listener
@@ -33,7 +33,7 @@ from ternmq.wire.messages.stats import Status, StatusQuery
 class ServerStatus:
     """What the status of a leader and that of a follower have in common."""
 
-    config: NodeConfig
+    place: MemberPlace
     clock: Clock
     disk: Disk
     store: Store
@@ -44,16 +44,16 @@ class ServerStatus:
 
     def free(self) -> tuple[int, int]:
         """Free bytes of the disk, and all of them."""
-        return self.disk.free(self.config.data_dir)
+        return self.disk.free(self.place.data_dir)
 
     def status(self, state: str, disk: tuple[int, int], **role: Any) -> Status:
         """`role`: what only this role has to say."""
         return Status(
-            node=self.config.broker_group,
+            node=self.place.broker_group,
             role="broker",
             state=state,
             address=join_address(*self.listener.address),
-            data_dir=str(self.config.data_dir.absolute()),
+            data_dir=str(self.place.data_dir.absolute()),
             started_at_ms=self.started_at_ms,
             now_ms=self.clock.now_ms(),
             disk_free=disk[0],

@@ -22,10 +22,10 @@ from ternmq.cli.processes.stopping import Stopper
 from ternmq.cli.terminal.logs import configure
 from ternmq.cli.terminal.output import note, say
 from ternmq.core.clock import SystemClock
-from ternmq.core.config import PORT_BASE, NodeConfig
 from ternmq.core.log import get_logger
 from ternmq.node.addresses import node_url
 from ternmq.node.all_in_one import serving_node
+from ternmq.node.config import PORT_BASE, NodeConfig
 
 # The event loop and the writer thread share the interpreter. Python's turns of 5 ms would add up
 # to that much to every group commit.
@@ -61,7 +61,7 @@ class ServerProcess:
         facts = [(role, f"{config.host}:{port}") for role, port in self.ports.items()]
         facts += [("metrics", metrics)] if config.metrics_port else []
         facts += [("meta", self.url)] if self.url else []
-        flush = f" (flush {config.flush})" if self.flushes else ""
+        flush = f" (flush {config.broker.flush})" if self.flushes else ""
         facts.append(("data", f"{config.data_dir}{flush}"))
         facts += zip(("try", ""), self.hints, strict=False)
         title = f" {self.title}" if self.title else ""

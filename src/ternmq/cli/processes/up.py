@@ -12,7 +12,7 @@ from ternmq.core.errors import BadConfig
 
 
 class FlushFlag(StrEnum):
-    """The values of --flush; the meaning is in `core.config.Flush`."""
+    """The values of --flush; the meaning is in `broker.config.Flush`."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -66,7 +66,7 @@ def up(
 def read_config(file: Path | None, flags: dict[str, Any]) -> Any:
     """File, then environment, then flags."""
     from ternmq.cli.terminal.output import note
-    from ternmq.core.config import build, from_environment, parse_file, suspects
+    from ternmq.node.config import build, from_environment, parse_file, suspects
 
     found: dict[str, Any] = {}
     if file is not None:

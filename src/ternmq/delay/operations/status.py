@@ -32,13 +32,13 @@ class DelayStatus:
 
     def status(self, state: str, disk: tuple[int, int], **role: Any) -> Status:
         """`disk`: bytes that are free, and all of them; `role`: what only this role has to say."""
-        config, listener = self._site.config, self._site.listener
+        place, listener = self._site.place, self._site.listener
         return Status(
-            node=config.broker_group,
+            node=place.broker_group,
             role="delay",
             state=state,
             address=join_address(*listener.address),
-            data_dir=str(config.data_dir.absolute()),
+            data_dir=str(place.data_dir.absolute()),
             started_at_ms=self._started_at_ms,
             now_ms=self._site.clock.now_ms(),
             disk_free=disk[0],
@@ -79,18 +79,19 @@ class DelayLeaderStatus:
         store = self._engine.store
         free, size = store.disk.free(store.paths.wal)
         return self._common.status(
-            self._state(free),
+            self._state(free, size),
             (free, size),
             clock_jumps=self._watch.jumps,
             dispatching=self._engine.dispatching(),
             epoch=self._epoch,
         )
 
-    def _state(self, free: int) -> str:
-        failed = self._engine.store.failed
+    def _state(self, free: int, size: int) -> str:
+        store = self._engine.store
+        failed = store.failed
         if failed is not None:
             return failed.message
-        if free < self._site.config.disk_free_min:
+        if free < store.messages.reserved(size):
             return f"disk almost full: {free} bytes free, messages are refused"
         if self._gate.refusal is not None:
             return f"read-only: {self._gate.refusal.message}"
@@ -115,7 +116,7 @@ class DelayReplicaStatus:
         """`trouble`: why it does not follow at present; `lag`: see `Status`."""
         return self._common.status(
             f"replica: {trouble}" if trouble else "ok",
-            self._site.disk.free(self._site.config.data_dir),
+            self._site.disk.free(self._site.place.data_dir),
             epoch=self._site.member.accepted_epoch,
             lag=lag,
         )

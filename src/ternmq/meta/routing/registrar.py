@@ -21,10 +21,11 @@ from ternmq.core.errors import AlreadyExists, TernError
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.hidden_topics import later_topic
+from ternmq.meta.config import HEARTBEAT_MS
 from ternmq.meta.directory import MetaDirectory
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.standings.claims import last_known
-from ternmq.meta.standings.liveness import ALWAYS, HEARTBEAT_MS
+from ternmq.meta.standings.liveness import ALWAYS
 from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.servers import Register, Registered, Route, Withdraw
 from ternmq.wire.messages.standings import MemberJoin, Standing

@@ -6,9 +6,8 @@ until that time has passed. Never decides about data: a wrong guess costs a chan
 """
 
 from ternmq.core.clock import Clock
+from ternmq.meta.config import DEAD_AFTER_MS
 
-HEARTBEAT_MS = 3_000
-DEAD_AFTER_MS = 10_000
 ALWAYS = float("inf")
 TOLD_S = 1.0
 """What another meta server tells may be off by so much: it waited for the registry."""

@@ -23,8 +23,8 @@ characters.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ternmq.core.config import ReplicaLost
 from ternmq.core.units import MIB
+from ternmq.replication.config import ReplicaLost
 
 BEHIND_MAX = 64 * MIB
 """Of a log, for a member of the set of a master that does not wait."""

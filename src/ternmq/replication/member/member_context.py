@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig, ReplicaAck
 from ternmq.core.errors import Corrupt, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples, Source
+from ternmq.replication.config import ReplicaAck, ReplicationConfig
 from ternmq.replication.member.group_record import GroupRecord, has_company
-from ternmq.replication.member.role_switch import RoleSwitch
+from ternmq.replication.member.member_events import NOBODY, MemberEvents
+from ternmq.replication.member.member_place import MemberPlace
+from ternmq.replication.member.role_switch import Role, RoleSwitch
 from ternmq.rpc.server import Listener
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
@@ -28,7 +30,8 @@ class MemberContext:
     """Where a member of a broker group lives."""
 
     kind: BrokerGroupKind
-    config: NodeConfig
+    config: ReplicationConfig
+    place: MemberPlace
     directory: ClusterDirectory
     clock: Clock
     disk: Disk
@@ -36,32 +39,28 @@ class MemberContext:
     record: GroupRecord
     hello: Hello
     door: RoleSwitch
+    listener: Listener
+    join: Callable[[], Awaitable[Standing]]
+    """Once more, with what this disk says."""
     standing: Standing
     """As it was heard last."""
-    heard: Callable[[Standing], None] = lambda standing: None
-    """Who is told of it besides: the role of now."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the standing is another; whoever waits clears it."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """The first role has begun."""
-    topic_deleted: Callable[[Topic], None] = lambda topic: None
-    topic_changed: Callable[[Topic], None] = lambda topic: None
-    """What the role of now does about topics."""
     promoted: bool = False
     """It leads in the place of another member."""
     epoch: int = 0
     """That is led here and served; 0: none."""
     watchers: list[Callable[[int], None]] = field(default_factory=list)
     """Told of it."""
-    join: Callable[[], Awaitable[Standing]] = field(init=False)
-    """Once more, with what this disk says."""
-    hurt: Callable[[str], bool] = lambda reason: True
-    """What the role of now does about damage; False: nobody could take over at present."""
     damaged: bool = False
     """Bytes that were safe do not match their checksum, as somebody found who read them."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _figures: Source | None = None
+    _events: MemberEvents = NOBODY
+    """The role of now, which is told of them."""
     _noting: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property
@@ -70,7 +69,7 @@ class MemberContext:
 
     @property
     def group(self) -> str:
-        return self.config.broker_group
+        return self.place.broker_group
 
     @property
     def from_memory(self) -> bool:
@@ -86,7 +85,7 @@ class MemberContext:
             self.standing = standing
             self.changed.set()
             if standing.epoch > self.member.accepted_epoch:
-                self.heard(standing)
+                self._events.heard(standing)
             noting = asyncio.ensure_future(self._hear(standing))
             self._noting.add(noting)
             noting.add_done_callback(self._noting.discard)
@@ -97,12 +96,7 @@ class MemberContext:
         except TernError as error:
             log.error("how the group stands is not noted", reason=error.message)
         else:
-            self.heard(standing)
-
-    @property
-    def listener(self) -> Listener:
-        assert self.door.listener is not None, "roles begin when the server listens"
-        return self.door.listener
+            self._events.heard(standing)
 
     async def lead(self, member: str = "", *, force: bool = False) -> Standing:
         """Ask that a member (else this one) leads at a new epoch."""
@@ -120,7 +114,7 @@ class MemberContext:
         )
 
     def _found(self, reason: str) -> None:
-        if not self.damaged and self.hurt(reason):
+        if not self.damaged and self._events.hurt(reason):
             log.error("stored messages are damaged here, others have them", reason=reason)
             self.damaged = True
             self.changed.set()
@@ -163,6 +157,25 @@ class MemberContext:
         except TernError as error:
             log.error("still in the in-sync set", reason=error.message)
 
+    def enter(self, role: Role, events: MemberEvents = NOBODY) -> None:
+        """This role answers clients, and is told of what happens, until it leaves."""
+        self.door.enter(role, self.listener.peers)
+        self._events = events
+
+    def leave(self) -> None:
+        """No role answers; where the server stops its listener closes the clients."""
+        self.door.leave(() if self.stop.is_set() else self.listener.peers)
+
+    def tell_nobody(self) -> None:
+        """No role acts on what happens, until the next one enters."""
+        self._events = NOBODY
+
+    def topic_deleted(self, topic: Topic) -> None:
+        self._events.topic_deleted(topic)
+
+    def topic_changed(self, topic: Topic) -> None:
+        self._events.topic_changed(topic)
+
     def begun(self, figures: Source, *, epoch: int = 0) -> None:
         """A role serves from here on; `epoch` of a master."""
         self._figures = figures
@@ -170,9 +183,8 @@ class MemberContext:
         self.ready.set()
 
     def ended(self) -> None:
-        """No role has figures, or wants to hear of topics, until the next begins."""
+        """No role has figures until the next begins."""
         self._figures = None
-        self.topic_deleted = self.topic_changed = lambda topic: None
         self.say(0)
 
     def say(self, epoch: int) -> None:

@@ -4,14 +4,13 @@ A role is master or replica, and in between none. Whoever came under another rol
 the role changes: producers and consumers find the master by the routes and go on there.
 """
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import NotMaster, Unavailable
 from ternmq.core.process import VERSION
 from ternmq.rpc.peer import Peer
-from ternmq.rpc.server import Listener
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, ServerRole, Welcome
 
@@ -43,26 +42,25 @@ class NoRole:
 class RoleSwitch:
     """The handler of a member's listener."""
 
-    def __init__(self, config: NodeConfig, role: ServerRole) -> None:
-        self._config = config
+    def __init__(self, group: str, role: ServerRole, *, heartbeat_ms: int) -> None:
+        self._group = group
         self._said = role
-        self.listener: Listener | None = None
+        self._heartbeat_ms = heartbeat_ms
         self._roles: dict[Peer, Role] = {}
         """Under which role each client came."""
         self._enter(NoRole())
 
-    def enter(self, role: Role) -> None:
+    def enter(self, role: Role, peers: Iterable[Peer]) -> None:
         """Whoever is here belongs to this role from now on: they had none before."""
         self._enter(role)
-        for peer in self._peers():
+        for peer in peers:
             if peer.hello is not None:
                 self._roles[peer] = role
 
-    def leave(self, *, stopping: bool) -> None:
-        """The role is over: those who came under it have to look who leads now; where the server
-        stops its listener closes them."""
+    def leave(self, peers: Iterable[Peer]) -> None:
+        """The role is over: those who came under it have to look who leads now."""
         self._enter(NoRole())
-        for peer in [] if stopping else self._peers():
+        for peer in list(peers):
             peer.close(NotMaster("this server no longer has its role; ask for routes again"))
 
     def _enter(self, role: Role) -> None:
@@ -72,15 +70,12 @@ class RoleSwitch:
             protocol=PROTOCOL_VERSION,
             version=VERSION,
             role=self._said,
-            node=self._config.broker_group,
-            broker_group=self._config.broker_group,
+            node=self._group,
+            broker_group=self._group,
             epoch=role.epoch,
-            heartbeat_ms=self._config.heartbeat_ms,
+            heartbeat_ms=self._heartbeat_ms,
             batch_size_max=BATCH_SIZE_MAX,
         )
-
-    def _peers(self) -> list[Peer]:
-        return list(self.listener.peers) if self.listener is not None else []
 
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         self._roles[peer] = self.role

@@ -6,6 +6,7 @@ these protocols: which files they have (`ReplicatedStore`), what they do for cli
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from ternmq.storage.messages.message_log import OnCorrupt
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import ServerRole
 from ternmq.wire.messages.standings import BrokerGroupKind
-from ternmq.wire.numbers import Command
+from ternmq.wire.messages.topics import Topic
 
 Loops = Mapping[str, Callable[[], Awaitable[None]]]
 
@@ -32,10 +33,17 @@ class CopiedLog(LogSource, ReplicaTarget, Protocol):
     """A log that a master has and its replicas copy."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCommands:
+    """What other members ask of a master; its role answers."""
+
+    follow: Callable[[Peer, Frame], None]
+    replicated: Callable[[Peer, Frame], None]
+    hand_over: Callable[[Peer, Frame], None]
+
+
 class FrameRouter(Protocol):
     """From a frame to the part that handles it."""
-
-    def add(self, command: Command, hot: Callable[[Peer, Frame], None]) -> None: ...
 
     def route(self, peer: Peer, frame: Frame) -> None: ...
 
@@ -54,6 +62,10 @@ class LeaderService(Protocol):
 
     def lost(self, peer: Peer) -> None:
         """A client is gone."""
+
+    def topic_deleted(self, topic: Topic) -> None: ...
+
+    def topic_changed(self, topic: Topic) -> None: ...
 
     async def scrape(self, out: Samples) -> None: ...
 
@@ -123,8 +135,10 @@ class ReplicatedStore(Protocol):
     async def reserve(self, site: MemberContext) -> int:
         """Numbers in the data are never given out again; returns the last epoch in it."""
 
-    def serving(self, site: MemberContext, leader: Leader) -> LeaderService:
-        """The parts of a master; all that is in the logs counts."""
+    def serving(
+        self, site: MemberContext, leader: Leader, commands: MemberCommands
+    ) -> LeaderService:
+        """The parts of a master, which hand `commands` to its role; all in the logs counts."""
 
     def copying(self, site: MemberContext, progress: FollowProgress) -> FollowerService:
         """The parts of a replica; how it follows is asked of `progress`."""

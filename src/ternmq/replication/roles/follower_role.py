@@ -260,7 +260,7 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
             await loop.run_in_executor(None, trade.note_forgetful, True)
         replica = FollowerRole(site, holding)
         try:
-            site.door.enter(replica.role)
+            site.enter(replica.role)
             site.begun(replica.role.scrape)
             damaged = await site.leave_if_damaged(holding.report)
             leads = None if damaged else await replica.run()
@@ -271,7 +271,7 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
             return leads, replica.base, False
         finally:
             site.ended()
-            site.door.leave(stopping=site.stop.is_set())
+            site.leave()
             await replica.close()
     finally:
         await loop.run_in_executor(None, holding.close)

@@ -13,16 +13,18 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from ternmq.core.config import ReplicaAck
 from ternmq.core.errors import Conflict, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
+from ternmq.replication.config import ReplicaAck
 from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.member_events import MemberEvents
 from ternmq.replication.member.server_kind import (
     FrameRouter,
     LeaderService,
+    MemberCommands,
     ReplicatedStore,
     ServerKind,
 )
@@ -31,6 +33,7 @@ from ternmq.rpc.pending_requests import PendingRequests
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.replication import Follow
 from ternmq.wire.messages.standings import HandedOver, Handover, Standing, standing_of
+from ternmq.wire.messages.topics import Topic
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import unpack
 
@@ -54,7 +57,7 @@ class PastEpochs:
         return self._holding.base()
 
 
-class LeaderRole:
+class LeaderRole(MemberEvents):
     """Answers replicas from the beginning, clients once they are served."""
 
     def __init__(self, site: MemberContext, leader: Leader) -> None:
@@ -64,12 +67,23 @@ class LeaderRole:
         self._answering = PendingRequests()
         self._serving: LeaderService | None = None
         self._router: FrameRouter | None = None
+        self._of_topics: LeaderService | None = None
+        """Is told of topics, from before it starts until it is closed."""
+        self.commands = MemberCommands(
+            follow=self._follow, replicated=leader.replicated, hand_over=self._hand_over
+        )
+
+    def begin(self, serving: LeaderService) -> None:
+        """The parts of a master are made; they need not answer yet."""
+        self._of_topics = serving
 
     def serve(self, serving: LeaderService) -> None:
+        """They answer clients from here on."""
         self._serving, self._router = serving, serving.router
-        self._router.add(Command.FOLLOW, self._follow)
-        self._router.add(Command.REPLICATED, self._leader.replicated)
-        self._router.add(Command.HANDOVER, self._hand_over)
+
+    def end(self) -> None:
+        """They are about to be closed."""
+        self._of_topics = None
 
     def route(self, peer: Peer, frame: Frame) -> None:
         if self._router is not None:
@@ -88,6 +102,20 @@ class LeaderRole:
     def _hand_over(self, peer: Peer, frame: Frame) -> None:
         request = unpack(frame.payload, Handover)
         self._answering.begin(peer, frame, hand_over(self._site, self._leader, request))
+
+    def heard(self, standing: Standing) -> None:
+        self._leader.learn(standing)
+
+    def hurt(self, reason: str) -> bool:
+        return self._leader.step_down(reason)
+
+    def topic_deleted(self, topic: Topic) -> None:
+        if self._of_topics is not None:
+            self._of_topics.topic_deleted(topic)
+
+    def topic_changed(self, topic: Topic) -> None:
+        if self._of_topics is not None:
+            self._of_topics.topic_changed(topic)
 
     async def finish(self) -> None:
         """Wait until those who asked for a change have their answer."""
@@ -113,21 +141,21 @@ async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> No
         await loop.run_in_executor(None, holding.begin_epoch, standing.epoch)
         leader = _leader(site, holding, standing)
         role = LeaderRole(site, leader)
-        site.door.enter(role)
-        site.heard, site.hurt = leader.learn, leader.step_down
+        site.enter(role, role)
         await site.record.note(site.standing)
         leader.learn(site.standing)
         async with background(replicas=leader.run):
             if await _settled(site, holding, leader):
-                await _serve(site, trade, role, leader, holding.serving(site, leader))
+                serving = holding.serving(site, leader, role.commands)
+                await _serve(site, trade, role, leader, serving)
             leader.end()
         if site.damaged:
             await site.leave_if_damaged(holding.report)
         elif leader.disk_failed:
             await site.leave_set()
     finally:
-        site.heard, site.hurt = lambda standing: None, lambda reason: True
-        site.door.leave(stopping=site.stop.is_set())
+        site.tell_nobody()
+        site.leave()
         await loop.run_in_executor(None, holding.close)
 
 
@@ -198,6 +226,7 @@ async def _settled(site: MemberContext, holding: ReplicatedStore, leader: Leader
 async def _serve(
     site: MemberContext, trade: ServerKind, role: LeaderRole, leader: Leader, serving: LeaderService
 ) -> None:
+    role.begin(serving)
     try:
         await serving.start()
         role.serve(serving)
@@ -211,8 +240,9 @@ async def _serve(
     finally:
         leader.end()
         await role.finish()
+        role.end()
         site.ended()
-        site.door.leave(stopping=site.stop.is_set())
+        site.leave()
         await serving.close()
 
 

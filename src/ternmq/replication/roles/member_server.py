@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from ternmq.core.clock import Clock
-from ternmq.core.config import NodeConfig
 from ternmq.core.errors import AlreadyExists, Conflict, TernError
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import ClusterDirectory
 from ternmq.metrics.samples import Samples
+from ternmq.replication.config import MemberConfig
 from ternmq.replication.member.group_record import GroupRecord
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.member_place import MemberPlace
 from ternmq.replication.member.role_switch import RoleSwitch
 from ternmq.replication.member.server_kind import ServerKind
 from ternmq.replication.roles.role_loop import run_roles
 from ternmq.rpc.address import join_address
-from ternmq.rpc.limits import ServerLimits
-from ternmq.rpc.server import Listener, listening
+from ternmq.rpc.server import make_listener, started
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.member import MemberFile
 from ternmq.storage.files.set_aside import finish_aside
@@ -40,14 +40,10 @@ log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPlace:
-    """Where a server is in its cluster."""
+class MemberCluster:
+    """How a member reaches its cluster."""
 
     directory: ClusterDirectory
-    address: str
-    """By which others find it."""
-    port: int
-    """On which it listens."""
     hello: Hello
     """How it greets other servers."""
 
@@ -55,10 +51,10 @@ class MemberPlace:
 class MemberServer:
     """A running server, as its owner sees it."""
 
-    def __init__(self, site: MemberContext, listener: Listener) -> None:
+    def __init__(self, site: MemberContext) -> None:
         self._site = site
-        self.listener = listener
-        self.address = listener.address
+        self.listener = site.listener
+        self.address = site.listener.address
         self.member = site.me
 
     async def figures(self, out: Samples) -> None:
@@ -73,28 +69,25 @@ class MemberServer:
 
 @asynccontextmanager
 async def serving_member(
-    trade: ServerKind, config: NodeConfig, place: MemberPlace, *, clock: Clock, disk: Disk
+    trade: ServerKind,
+    config: MemberConfig,
+    place: MemberPlace,
+    cluster: MemberCluster,
+    *,
+    clock: Clock,
+    disk: Disk,
 ) -> AsyncIterator[MemberServer]:
     """Be a member while the block runs."""
-    site = await _join(trade, config, place, clock, disk)
-    limits = ServerLimits(
-        connections_max=config.connections_max,
-        inbound_max=config.inbound_max,
-        server_inbound_max=config.inbound_total_max,
-        idle_timeout=max(30.0, 3 * config.heartbeat_ms / 1000),
-    )
-    async with listening(
-        config.host, place.port, site.door, limits=limits, clock=clock
-    ) as listener:
-        site.door.listener = listener
+    site = await _join(trade, config, place, cluster, clock=clock, disk=disk)
+    async with started(site.listener, place.host, place.port):
         roles = asyncio.create_task(run_roles(site, trade), name="roles")
         try:
             await _first_role(site, roles)
             async with background(roles=partial(_watch, roles), member=partial(_stay_joined, site)):
-                address = join_address(*listener.address)
+                address = join_address(*site.listener.address)
                 event = trade.title + " ready"
                 log.info(event, address=address, epoch=site.epoch)
-                yield MemberServer(site, listener)
+                yield MemberServer(site)
         finally:
             site.stop.set()
             site.changed.set()
@@ -104,42 +97,52 @@ async def serving_member(
 
 
 async def _join(
-    trade: ServerKind, config: NodeConfig, place: MemberPlace, clock: Clock, disk: Disk
+    trade: ServerKind,
+    config: MemberConfig,
+    place: MemberPlace,
+    cluster: MemberCluster,
+    *,
+    clock: Clock,
+    disk: Disk,
 ) -> MemberContext:
-    loop, directory, address = asyncio.get_running_loop(), place.directory, place.address
-    disk.mkdir(config.data_dir)
+    loop, directory = asyncio.get_running_loop(), cluster.directory
+    disk.mkdir(place.data_dir)
     member = await loop.run_in_executor(None, MemberFile.open, disk, trade.home)
     if await loop.run_in_executor(None, finish_aside, disk, trade.home):
         await loop.run_in_executor(None, member.note_damaged, False)
     record = GroupRecord(member)
-    record.check(trade.home, config.broker_group, trade.kind)
+    record.check(trade.home, place.broker_group, trade.kind)
     forgetful = await loop.run_in_executor(None, trade.forgetful)
-    me = Member(id=member.id, name=address.replace(":", "-"), address=address)
-    empty = Standing(broker_group=config.broker_group, kind=trade.kind)
+    me = Member(id=member.id, name=place.address.replace(":", "-"), address=place.address)
+    empty = Standing(broker_group=place.broker_group, kind=trade.kind)
     standing = await _joined(partial(_ask, trade, directory, record, empty, me, lacks=forgetful))
     if forgetful and not standing.claims:
         standing = await _leave(directory, standing, member.id)
         await loop.run_in_executor(None, trade.note_forgetful, False)
     await record.note(standing)
+    listener = config.listener
+    door = RoleSwitch(place.broker_group, trade.role, heartbeat_ms=listener.heartbeat_ms)
     site = MemberContext(
         kind=trade.kind,
-        config=config,
+        config=config.replication,
+        place=place,
         directory=directory,
         clock=clock,
         disk=disk,
         member=member,
         record=record,
-        hello=place.hello,
-        door=RoleSwitch(config, trade.role),
+        hello=cluster.hello,
+        door=door,
+        listener=make_listener(door, limits=listener.limits, clock=clock),
+        join=partial(_ask, trade, directory, record, empty, me),
         standing=standing,
     )
-    site.join = partial(_ask, trade, directory, record, empty, me)
     directory.on_standing_changed(site.learn)
     heard = directory.standing(site.group, site.kind)
     if heard is not None:  # It may have changed while it was written down.
         site.learn(heard)
-    directory.on_topic_deleted(lambda topic: site.topic_deleted(topic))
-    directory.on_topic_changed(lambda topic: site.topic_changed(topic))
+    directory.on_topic_deleted(site.topic_deleted)
+    directory.on_topic_changed(site.topic_changed)
     return site
 
 

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ternmq.core.errors import AlreadyExists, BadName, MasterAlive
+from ternmq.meta.config import DEAD_AFTER_MS
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.routing.registrar import Registrar
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.standings.liveness import DEAD_AFTER_MS
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.servers import Register, Route, Withdraw
 from ternmq.wire.messages.standings import BrokerGroupDrain, Member, MemberJoin, Standing

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ternmq.core.config import ReplicaLost
+from ternmq.replication.config import ReplicaLost
 from ternmq.replication.leading.in_sync_set import BEHIND_MAX, InSync, KnownMember, Proposal, Rules
 
 ME, B, C = "a" * 16, "b" * 16, "c" * 16

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ternmq.core.config import ReplicaLost
+from ternmq.replication.config import ReplicaLost
 from ternmq.replication.leading.in_sync_set import Proposal, Rules
 from ternmq.replication.leading.leader import Leader
 from ternmq.wire.messages.standings import Member, Standing

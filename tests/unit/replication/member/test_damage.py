@@ -9,6 +9,8 @@ import pytest
 from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
 from ternmq.replication.member.group_record import has_company
 from ternmq.replication.member.member_context import MemberContext
+from ternmq.replication.member.member_events import MemberEvents
+from ternmq.replication.member.role_switch import NoRole
 from ternmq.storage.log.recovery_report import Hole, RecoveryReport
 from ternmq.wire.messages.standings import Standing
 
@@ -41,16 +43,31 @@ class Steps:
         return OUTSIDE
 
 
+class Hurt(MemberEvents):
+    """A role that is told of damage."""
+
+    def __init__(self, *, gives_way: bool) -> None:
+        self.told: list[str] = []
+        self._gives_way = gives_way
+
+    def hurt(self, reason: str) -> bool:
+        self.told.append(reason)
+        return self._gives_way
+
+
 def site(steps: Steps, standing: Standing) -> MemberContext:
     parts: Any = {
-        "config": SimpleNamespace(broker_group="main"),
+        "config": None,
+        "place": SimpleNamespace(broker_group="main"),
         "directory": steps,
         "clock": None,
         "disk": None,
         "member": steps.member,
         "record": steps,
         "hello": None,
-        "door": None,
+        "door": SimpleNamespace(enter=lambda role, peers: None),
+        "listener": SimpleNamespace(peers=[]),
+        "join": None,
     }
     return MemberContext(kind="realtime", standing=standing, **parts)
 
@@ -64,18 +81,12 @@ def test_company_is_whoever_else_has_everything(standing: Standing, company: boo
 
 
 async def test_what_others_have_is_not_called_lost() -> None:
-    told: list[str] = []
-    here = site(Steps(), PAIR)
-
-    def hurt(reason: str) -> bool:
-        told.append(reason)
-        return True
-
-    here.hurt = hurt
+    here, role = site(Steps(), PAIR), Hurt(gives_way=True)
+    here.enter(NoRole(), role)
     said = await asyncio.to_thread(here.judge, DAMAGE)
     assert isinstance(said, Unavailable) and said.retryable
     await asyncio.sleep(0)
-    assert told == [DAMAGE.message]
+    assert role.told == [DAMAGE.message]
     assert here.unfit and here.changed.is_set()
 
 
@@ -93,7 +104,7 @@ async def test_what_nobody_else_has_is_lost_and_changes_nothing() -> None:
 
 async def test_nobody_steps_down_while_nobody_can_take_over_and_nothing_is_called_lost() -> None:
     here = site(Steps(), PAIR)
-    here.hurt = lambda reason: False
+    here.enter(NoRole(), Hurt(gives_way=False))
     assert isinstance(here.judge(DAMAGE), Unavailable)
     await asyncio.sleep(0)
     assert not here.damaged and not here.unfit

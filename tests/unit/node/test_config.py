@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from ternmq.core.config import (
-    Flush,
+from ternmq.broker.config import Flush
+from ternmq.core.errors import BadConfig
+from ternmq.core.settings import all_settings
+from ternmq.core.units import GIB, KIB, MIB
+from ternmq.node.config import (
     NodeConfig,
     build,
     from_environment,
@@ -14,8 +17,6 @@ from ternmq.core.config import (
     settings,
     suspects,
 )
-from ternmq.core.errors import BadConfig
-from ternmq.core.units import GIB, KIB, MIB
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 
@@ -26,7 +27,7 @@ def test_nothing_has_to_be_set() -> None:
     assert config == NodeConfig()
     assert (config.meta_port, config.broker_port) == (7700, 7701)
     assert config.host == "127.0.0.1"
-    assert config.flush is Flush.SYNC
+    assert config.broker.flush is Flush.SYNC
 
 
 def test_environment_goes_over_file_and_flags_over_both() -> None:
@@ -36,8 +37,8 @@ def test_environment_goes_over_file_and_flags_over_both() -> None:
     config = build(file, environment, {"ports": 8000, "flush": None})
 
     assert config.ports == 8000
-    assert config.lease_ms == 20_000
-    assert config.flush is Flush.ASYNC
+    assert config.broker.lease_ms == 20_000
+    assert config.broker.flush is Flush.ASYNC
 
 
 @pytest.mark.parametrize(
@@ -49,12 +50,15 @@ def test_environment_goes_over_file_and_flags_over_both() -> None:
         ("lease_ms", "1500", 1_500),
         ("auto_create_topics", "no", False),
         ("auto_create_topics", True, True),
+        ("delivery_records_keep", "64MiB", 64 * MIB),
         ("data_dir", "/var/lib/tern", Path("/var/lib/tern")),
         ("flush", "async", Flush.ASYNC),
     ],
 )
 def test_values_may_be_written_for_people(name: str, written: Any, read: Any) -> None:
-    assert getattr(build({name: written}), name) == read
+    config = build({name: written})
+
+    assert getattr(config if hasattr(config, name) else config.broker, name) == read
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,21 @@ def test_a_value_out_of_its_limits_is_refused_by_name(name: str, written: Any, s
 def test_limits_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(BadConfig, match="inbound_total_max must not be less than inbound_max"):
         build({"inbound_max": 64 * MIB, "inbound_total_max": 32 * MIB})
+
+
+def test_a_setting_that_two_parts_have_is_one_setting() -> None:
+    config = build({"segment_size": "64MiB", "failover": False, "connections_max": 5})
+
+    assert config.broker.segment_size == config.delay.segment_size == 64 * MIB
+    assert config.broker.replication == config.delay.replication
+    assert not config.broker.replication.failover
+    listeners = (config.broker.listener, config.delay.listener, config.meta.listener)
+    assert [listener.connections_max for listener in listeners] == [5, 5, 5]
+
+
+def test_no_two_settings_have_one_name() -> None:
+    for setting in all_settings(NodeConfig):
+        assert setting in settings(), f"{setting.name} is defined twice"
 
 
 def test_an_unknown_setting_names_the_nearest_known_one() -> None:

@@ -1,0 +1,44 @@
+"""What an operator may set for every server that listens."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ternmq.core.errors import BadConfig
+from ternmq.core.settings import about, check, size
+from ternmq.core.units import GIB, MIB
+from ternmq.rpc.limits import ServerLimits
+
+IDLE_S_MIN = 30.0
+MISSED_MAX = 3
+"""So many heartbeats may be missing before a client counts as gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerConfig:
+    """How many clients a server takes, and how much of each."""
+
+    connections_max: Annotated[int, about("clients at one time", 1, 1_000_000)] = 10_000
+    heartbeat_ms: Annotated[
+        int, about("how often an idle client says that it is there", 100, 60_000)
+    ] = 3_000
+    inbound_max: Annotated[
+        int, size("unanswered bytes of one client before reading from it pauses", 8 * MIB, GIB)
+    ] = 16 * MIB
+    inbound_total_max: Annotated[
+        int, size("unanswered bytes of all clients together", 16 * MIB, 64 * GIB)
+    ] = 256 * MIB
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.inbound_total_max < self.inbound_max:
+            raise BadConfig("inbound_total_max must not be less than inbound_max")
+
+    @property
+    def limits(self) -> ServerLimits:
+        """The same as a listener wants it."""
+        return ServerLimits(
+            connections_max=self.connections_max,
+            inbound_max=self.inbound_max,
+            server_inbound_max=self.inbound_total_max,
+            idle_timeout=max(IDLE_S_MIN, MISSED_MAX * self.heartbeat_ms / 1000),
+        )
