@@ -23,7 +23,6 @@ from ternmq.discovery.directory import InUse
 from ternmq.meta.placement import changed
 from ternmq.node.addresses import broker_place
 from ternmq.node.config import build
-from ternmq.replication.commit_gate import Alone
 from ternmq.rpc.address import packed_endpoints
 from ternmq.storage.store import Store
 from ternmq.testing import SimulatedDisk, TurnedClock
@@ -36,6 +35,7 @@ from ternmq.wire.messages.standings import Standing
 from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record, pack, unpack
+from tests.lone_gate import LoneGate
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -201,7 +201,7 @@ class World:
         member = BrokerMember(
             id="",
             place=place,
-            gate=Alone(),
+            gate=LoneGate(),
             listener=cast(Any, None),
             url="",
             drainable=SimpleNamespace(standing=Standing(broker_group="b")),

@@ -142,7 +142,7 @@ class BrokerParts:
             directory, auto_create=config.auto_create_topics, body_size_max=config.body_size_max
         )
         self.committer = Committer(
-            store, on_safe=lambda appends: self._visibility.on_safe(appends), safety=member.gate
+            store, on_safe=lambda appends: self._visibility.on_safe(appends), gate=member.gate
         )
         self.groups = ConsumerGroups(
             clock=clock,
@@ -207,7 +207,7 @@ class BrokerParts:
             failure_texts=self._failure_texts,
             lease_ms=self._config.lease_ms,
             hooks=PullHooks(
-                progress_durable=self.committer.outlives,
+                progress_durable=self.committer.progress_durable,
                 on_expired=lambda group, lease, rows: self.ack_handler.expire(group, lease, rows),
                 cold_below=self._member.cold_below,
                 held_slots=lambda group: self.slots.held(group),
@@ -221,7 +221,7 @@ class BrokerParts:
             consume=self.store.consume,
             peer_brokers=PeerBrokers(self._member.place.broker_group, self._member.url),
             feed=self.pull_handler.feed,
-            progress_durable=self.committer.outlives,
+            progress_durable=self.committer.progress_durable,
             open_transactions=OpenTransactionSlots(self.store.halves, self.fetcher),
         )
 

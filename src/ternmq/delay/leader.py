@@ -76,7 +76,7 @@ class DelayParts:
             max_days=config.delay_max_days,
             auto_create=config.auto_create_topics,
             on_safe=self._scheduler.wake,
-            safety=leader,
+            gate=leader,
         )
         self._taker = CommittedTaker(
             site.group,

@@ -10,8 +10,6 @@ from typing import Protocol
 from ternmq.core.errors import TernError
 from ternmq.storage.files.disk import Buffer
 
-_EVERYTHING = 2**63
-
 
 class CommitGate(Protocol):
     """Says when what is written counts, and passes it on to those who have to have it."""
@@ -42,26 +40,3 @@ class CommitGate(Protocol):
 
     def watch(self, moved: Callable[[], None]) -> None:
         """Call this whenever a mark moved."""
-
-
-class Alone:
-    """A broker without replicas: what is on its disk counts."""
-
-    refusal: TernError | None = None
-    paused = False
-    alone = True
-
-    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
-        pass
-
-    def wrote(self, log: int, end: int, durable: int) -> None:
-        pass
-
-    def mark(self, log: int) -> int:
-        return _EVERYTHING
-
-    def undone(self, error: TernError) -> bool:
-        return False
-
-    def watch(self, moved: Callable[[], None]) -> None:
-        pass

@@ -3,8 +3,8 @@
 Both logs share one group commit, see `replication.group_commit` for the rounds and for when they
 count. This module is what is a broker's own: batches are answered one by one when they are safe;
 progress records ride along with the next round, or go alone after `PROGRESS_DELAY_S`; only
-decisions wait for a sync of the pull log. Whoever must not go on before progress outlives this
-process asks for it (`outlives`). Never blocks the loop.
+decisions wait for a sync of the pull log. What must not go on before progress survives this process
+asks for it (`progress_durable`). Never blocks the loop.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any
 from ternmq.core.errors import DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job
-from ternmq.replication.commit_gate import Alone, CommitGate
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit, Need, Offer, Offered, Written
 from ternmq.replication.message_target import MessageTarget
 from ternmq.replication.round_writer import settle
@@ -43,9 +43,8 @@ class Committer:
         store: Store,
         *,
         on_safe: Callable[[list[Append]], None],
-        safety: CommitGate | None = None,
+        gate: CommitGate,
     ) -> None:
-        gate: CommitGate = safety or Alone()
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._on_safe = on_safe
@@ -100,13 +99,13 @@ class Committer:
         self._commit.kick()
         return future
 
-    def outlives(self) -> asyncio.Future[None]:
-        """Done when all progress up to now is known to whoever leads next: written here, so that a
-        restart finds it; with replicas also there, as a decision is."""
+    def progress_durable(self) -> asyncio.Future[None]:
+        """Completes once a new leader would see all progress recorded so far: it is written here,
+        so that a restart finds it; with replicas also there, as a decision is."""
         if not self._gate.alone or self._commit.refusal(self._pulls) is not None:
             return self.decide([])
         future: asyncio.Future[None] = self._loop.create_future()
-        self._pulls.outlive(future)
+        self._pulls.make_durable(future)
         self._commit.kick()
         return future
 
@@ -135,7 +134,7 @@ class _RecordLoad:
     decisions: list[asyncio.Future[None]] = field(default_factory=list)
     placed: list[tuple[int, Placed]] = field(default_factory=list)
     """By the number of the record in `records`."""
-    outliving: list[asyncio.Future[None]] = field(default_factory=list)
+    durable_for: list[asyncio.Future[None]] = field(default_factory=list)
     due: bool = False
     """Progress has waited long enough."""
 
@@ -164,20 +163,20 @@ class _Records:
     @property
     def need(self) -> Need:
         gathered = self.gathered
-        if gathered.decisions or gathered.outliving or (gathered.due and gathered.records):
+        if gathered.decisions or gathered.durable_for or (gathered.due and gathered.records):
             return Need.NOW
         return Need.RIDE if gathered.records else Need.NOTHING
 
     def heeds(self, refusal: TernError) -> bool:
         return False  # Consuming goes on where no messages are taken.
 
-    def outlive(self, future: asyncio.Future[None]) -> None:
+    def make_durable(self, future: asyncio.Future[None]) -> None:
         """Done when what has gathered, or else what is being written, is written."""
         load = self.gathered if self.gathered.records else self._writing
         if load is None:
             settle(future, None)
         else:
-            load.outliving.append(future)
+            load.durable_for.append(future)
 
     def take(self) -> _RecordLoad:
         self._writing, self.gathered = self.gathered, _RecordLoad()
@@ -203,7 +202,7 @@ class _Records:
     def written(self, load: _RecordLoad, staged: tuple[StagedPulls, bool]) -> None:
         self._pulls.commit(staged[0], safe=False)
         load.tell_placed(staged[0].offsets)
-        self._outlived(load)
+        self._durable(load)
 
     def abandon(self, staged: tuple[StagedPulls, bool]) -> None:
         self._pulls.abandon(staged[0])
@@ -223,16 +222,16 @@ class _Records:
                 "pull log not written", reason=error.message, decisions=len(load.decisions)
             )
         load.tell_placed(None)
-        self._outlived(load)
+        self._durable(load)
         for future in load.decisions:
             settle(future, error)
 
-    def _outlived(self, load: _RecordLoad) -> None:
+    def _durable(self, load: _RecordLoad) -> None:
         """These records are written, or cannot be: then they are in memory only, which a restart
         turns into repeats. Where a replica has come meanwhile it has to have them too."""
         if load is self._writing:
             self._writing = None
-        waiting, load.outliving = load.outliving, []
+        waiting, load.durable_for = load.durable_for, []
         if self._gate.alone:
             for future in waiting:
                 settle(future, None)

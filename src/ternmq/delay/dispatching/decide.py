@@ -12,7 +12,7 @@ from ternmq.core.errors import NotMaster, TernError
 from ternmq.delay.formats.decision import Decision
 from ternmq.delay.store.journal import Deciding
 from ternmq.delay.timing.engine import Engine
-from ternmq.replication.commit_gate import Alone, CommitGate
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit, ListTarget, Offer, Offered, Written
 from ternmq.wire.messages.replication import DECISIONS
 
@@ -25,13 +25,11 @@ class _Waiting(NamedTuple):
 class Decisions:
     """The one way to decide about rows."""
 
-    def __init__(self, engine: Engine, clock: Clock, safety: CommitGate | None = None) -> None:
+    def __init__(self, engine: Engine, clock: Clock, gate: CommitGate) -> None:
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._target = _JournalTarget(engine, clock)
-        self.rounds = GroupCommit(
-            "the delay server", "tern-delay-decide", [self._target], safety or Alone()
-        )
+        self.rounds = GroupCommit("the delay server", "tern-delay-decide", [self._target], gate)
 
     def put(self, hour: int, decision: Decision) -> "asyncio.Future[TernError | None]":
         """Write it; the result is None once it is applied, or why it is not."""

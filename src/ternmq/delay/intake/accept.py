@@ -29,7 +29,7 @@ from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
-from ternmq.replication.commit_gate import Alone, CommitGate
+from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
 from ternmq.rpc.address import packed_ip
@@ -74,7 +74,7 @@ class Acceptor:
         max_days: int,
         auto_create: bool,
         on_safe: Callable[[], None],
-        safety: CommitGate | None = None,
+        gate: CommitGate,
     ) -> None:
         self._store = store
         self._wal = store.wal
@@ -88,9 +88,7 @@ class Acceptor:
         self._target: MessageTarget[PendingAccept] = MessageTarget(
             store.wal.messages, attrgetter("append"), self._told
         )
-        self.rounds = GroupCommit(
-            "the delay server", "tern-delay-wal", [self._target], safety or Alone()
-        )
+        self.rounds = GroupCommit("the delay server", "tern-delay-wal", [self._target], gate)
 
     def publish(self, peer: Peer, frame: Frame) -> None:
         incoming = check_incoming(frame.payload)

@@ -64,7 +64,7 @@ class Desk:
         self.safe: list[Append] = []
         self.told: list[tuple[Append, TernError | None]] = []
         self.maker = Maker()
-        self.committer = Committer(self.store, on_safe=self.safe.extend, safety=self.others)
+        self.committer = Committer(self.store, on_safe=self.safe.extend, gate=self.others)
 
     def send(self) -> Append:
         append = self.maker.append()
@@ -273,7 +273,7 @@ async def test_progress_outlives_a_lone_broker_as_soon_as_it_is_written(desk: De
     desk.others.alone = True
     desk.committer.progress(progress())
     async with asyncio.timeout(5):
-        await desk.committer.outlives()
+        await desk.committer.progress_durable()
 
     assert desk.store.pulls.end > 0
     assert desk.store.pulls.synced_offset == 0
@@ -281,7 +281,7 @@ async def test_progress_outlives_a_lone_broker_as_soon_as_it_is_written(desk: De
 
 async def test_progress_outlives_a_master_when_the_replicas_have_it(desk: Desk) -> None:
     desk.committer.progress(progress())
-    waiting = desk.committer.outlives()
+    waiting = desk.committer.progress_durable()
     await desk.written(PULLS)
     assert not waiting.done()
 
@@ -294,7 +294,7 @@ async def test_progress_outlives_a_master_when_the_replicas_have_it(desk: Desk) 
 async def test_a_replica_that_comes_meanwhile_has_to_have_it_too(desk: Desk) -> None:
     desk.others.alone = True
     desk.committer.progress(progress())
-    waiting = desk.committer.outlives()
+    waiting = desk.committer.progress_durable()
     desk.others.alone = False
     await desk.written(PULLS)
     assert not waiting.done()

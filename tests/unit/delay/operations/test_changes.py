@@ -13,6 +13,7 @@ from ternmq.delay.operations.changes import Changes
 from ternmq.delay.operations.find import DelayFinder
 from ternmq.delay.timing.scheduler import Scheduler
 from ternmq.wire.messages.delays import DelayAction, DelayChange
+from tests.lone_gate import LoneGate
 from tests.unit.delay.builders import START_MS, Bench
 
 
@@ -20,7 +21,7 @@ class Server:
     """The asking side of a delay server around a bench; the test does the rest by hand."""
 
     def __init__(self, bench: Bench) -> None:
-        self.decisions = Decisions(bench.engine, bench.clock)
+        self.decisions = Decisions(bench.engine, bench.clock, LoneGate())
         self.scheduler = Scheduler(
             bench.engine,
             decide=self.decisions.put,
