@@ -91,13 +91,22 @@ class Incoming(NamedTuple):
 
 
 def check_incoming(
-    batch: bytearray | memoryview, *, size_max: int = BATCH_SIZE_MAX, half: bool = False
+    batch: bytearray | memoryview,
+    *,
+    size_max: int = BATCH_SIZE_MAX,
+    half: bool = False,
+    spare_buffers: int = 0,
 ) -> Incoming:
     """Check everything a producer controls; raise `ProtocolError`, `Corrupt` or `TooLarge`.
 
-    With `half` it must be a half batch, else it must not be one.
+    With `half` it must be a half batch, else it must not be one. `spare_buffers` are kept free for
+    what will be added to its rows: ids, where they came from (`batch.rows.merge`).
     """
     incoming, parts = _describe(batch, size_max=size_max, half=half)
+    if len(parts) > BUFFERS_MAX - spare_buffers:
+        raise ProtocolError(f"{len(parts)} buffers; at most {BUFFERS_MAX - spare_buffers} here")
+    if sum([align8(place[1]) for place in parts.values()]) > len(batch) - FIXED_SIZE:
+        raise ProtocolError("buffers of the batch lie over each other")
     if not _bodies_only(parts):
         check_columns(batch, parts, half=half)
     (born,) = _BORN.unpack_from(batch, BASE_BORN_AT)
@@ -344,6 +353,8 @@ def _summary(batch: bytearray | memoryview, parts: Parts) -> tuple[int, int]:
     places = parts.get((_TAG, _WORD_OFFSETS))
     codes = parts.get((_TAG, _VALUES))
     if words is not None and places is not None and codes is not None:
+        if places[1] // 4 > ROWS_MAX + 1:
+            raise ProtocolError(f"more than {ROWS_MAX} different tags")
         data = bytes(batch[words[0] : words[0] + words[1]])
         offsets = memoryview(batch)[places[0] : places[0] + places[1]].cast("i").tolist()
         used = np.frombuffer(batch, dtype="<i4", count=codes[1] // 4, offset=codes[0])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ternmq.batch.layout import DUE_MAX_MS, Column, ColumnPart, Encoding, Type
+from ternmq.batch.layout import DUE_MAX_MS, ROWS_MAX, Column, ColumnPart, Encoding, Type
 from ternmq.batch.properties import BYTES, FLOAT, INTEGER, INTEGER_DIGITS_MAX
 from ternmq.core.errors import ProtocolError
 
@@ -85,6 +85,7 @@ COLUMN_RULES: dict[int, Rule] = {
 
 _TRANSACTION = int(Column.TRANSACTION)
 _TRANSACTION_SHAPE = _mask(ColumnPart.DATA)
+_CHUNKS = _mask(ColumnPart.CHUNKS)
 _BODY, _DATA = int(Column.BODY), int(ColumnPart.DATA)
 _TIMES = frozenset({int(Column.BORN), int(Column.EXPIRE), int(Column.DUE)})
 _UTF8, _DICTIONARY, _MAP = int(Type.UTF8), int(Type.DICTIONARY), int(Type.MAP)
@@ -104,6 +105,8 @@ def check_columns(batch: bytearray | memoryview, parts: Parts, *, half: bool) ->
         if encoding != _PLAIN and (column != _BODY or part != _DATA):
             raise ProtocolError(f"column {column}: only bodies may be compressed")
         shapes[column] = shapes.get(column, 0) | 1 << part
+    if shapes.get(_BODY, 0) & _CHUNKS and parts[_BODY, _DATA][2] == _PLAIN:
+        raise ProtocolError("a chunk table for bodies that are not compressed")
     for column, shape in shapes.items():
         kind = kinds[column]
         _check_shape(column, kind, shape, half=half)
@@ -131,6 +134,8 @@ def _check_values(batch: bytearray | memoryview, parts: Parts, column: int, kind
         words = ColumnPart.DICTIONARY_OFFSETS
         _check_text(view, parts, column, words, ColumnPart.DICTIONARY_DATA)
         codes = _numbers(view, parts[column, _VALUES], "<i4")
+        if parts[column, words][1] // 4 > ROWS_MAX + 1:
+            raise ProtocolError(f"column {column} has more than {ROWS_MAX} different words")
         if codes.min() < 0 or codes.max() >= parts[column, words][1] // 4 - 1:
             raise ProtocolError("a tag is not in its dictionary")
     elif kind == _MAP:

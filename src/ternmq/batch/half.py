@@ -110,8 +110,10 @@ def read_info(view: BatchView) -> HalfInfo:
         raise ProtocolError("a half batch must say which transaction it belongs to")
     try:
         info = _infos.decode(packed)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a half batch's transaction cannot be read: {error}") from error
+    except RecursionError:
+        raise ProtocolError("a half batch's transaction is nested too deeply") from None
     named = 0 < len(info.name.encode()) <= NAME_SIZE_MAX and not info.transaction
     if not named and (info.name or len(info.transaction) != ID_SIZE):
         raise ProtocolError(f"a transaction has {ID_SIZE} bytes of id, or a name")
@@ -134,7 +136,7 @@ def read_decision(view: BatchView) -> HalfDecision:
     """Raises `Corrupt`."""
     try:
         return _decisions.decode(view.body(0))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a control batch cannot be read: {error}") from error
 
 

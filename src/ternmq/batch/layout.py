@@ -72,6 +72,8 @@ BATCH_SIZE_MAX = 4 * MIB
 STORED_SIZE_MAX = BATCH_SIZE_MAX + 64 * KIB  # A dead letter says more than its message did.
 BODY_SIZE_MAX = 64 * MIB  # Before compression, all bodies of a batch.
 BUFFERS_MAX = 256
+SPARE_BUFFERS = 16
+"""Left free in batches whose rows get more columns before a broker sees them (again)."""
 DUE_MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z; also the longest delay.
 CHUNK_SIZE = 64 * KIB  # Before compression; a single larger row makes a larger chunk.
 

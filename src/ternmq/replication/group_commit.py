@@ -79,6 +79,11 @@ class CommitTarget(Protocol[Load, Staged]):
     number: int
     in_turn: bool
     """A round waits until the one before counts; and while the gate is paused."""
+    after_bug: bool
+    """What gathers is written also after a bug in writing."""
+    offers_alone: bool
+    """Bytes are passed on also while nobody has to have them; else whoever copies them without
+    being needed reads them from the disk."""
 
     @property
     def need(self) -> Need:
@@ -114,6 +119,9 @@ class CommitTarget(Protocol[Load, Staged]):
     def advance(self, mark: int) -> None:
         """On the loop: everything below counts."""
 
+    def count(self, staged: Staged) -> None:
+        """On the loop: it counts from now on."""
+
     def finish(self, load: Load, staged: Staged | None, error: TernError | None) -> None:
         """On the loop: the load counts, or why it does not. Tells whoever waits."""
 
@@ -126,6 +134,8 @@ class ItemTarget(CommitTarget[list[Item], Any], Protocol[Item]):
 
 class ListTarget(Generic[Item]):
     """The gathering half of such a target."""
+
+    after_bug = False
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -201,10 +211,13 @@ class _CommitRound:
         part.done = part.leg.target.write(part.staged, partial(self._offer, part.leg))
 
     def _offer(self, leg: _Leg, offered: Offered) -> None:
+        if not self.commit.may_offer(leg):
+            return
         if self.careful:
             self.kept.append((leg, offered))
         else:
-            self.offered |= self.commit.offer_from_thread(leg, offered)
+            self.offered = True
+            self.commit.offer_from_thread(leg, offered)
 
     def finish(self) -> None:
         self.commit.finish(self)
@@ -322,7 +335,7 @@ class GroupCommit:
         leg.taken += 1
         part = _Part(leg, load, None)
         try:
-            stopped = self._undone or self._writer.broken
+            stopped = self._undone or (None if leg.target.after_bug else self._writer.broken)
             if stopped is not None:
                 raise stopped
             part.staged = leg.target.stage(load)
@@ -335,7 +348,7 @@ class GroupCommit:
             return
         now.parts.append(part)
         offered = leg.target.offered(part.staged)
-        if offered is not None:
+        if offered is not None and self.may_offer(leg):
             now.kept.append((leg, offered))
 
     def _offer_kept(self, now: _CommitRound) -> None:
@@ -352,12 +365,12 @@ class GroupCommit:
 
     # -- on the writer thread
 
-    def offer_from_thread(self, leg: _Leg, offered: Offered) -> bool:
-        """Alone the loop is not woken: who copies without being needed reads it from the disk."""
-        if self._gate.alone:
-            return False
+    def may_offer(self, leg: _Leg) -> bool:
+        """On both threads: somebody has to have it, or the log is passed on in any case."""
+        return leg.target.offers_alone or not self._gate.alone
+
+    def offer_from_thread(self, leg: _Leg, offered: Offered) -> None:
         self._loop.call_soon_threadsafe(self._pass_on, leg, offered)
-        return True
 
     # -- back on the loop
 
@@ -375,7 +388,7 @@ class GroupCommit:
                 self._wrote(part, part.done)
             else:
                 part.leg.target.abandon(part.staged)
-                self._tell(part, self._undone or part.error)
+                self._tell(part, (now.offered and self._undone) or part.error)
 
     def _failed(self, error: TernError, *, offered: bool) -> None:
         self._careful = True
@@ -407,7 +420,17 @@ class GroupCommit:
         mark = self._gate.mark(leg.target.number)
         leg.target.advance(mark)
         while leg.open and leg.open[0].done is not None and leg.open[0].done.end <= mark:
-            self._tell(leg.open.popleft(), None)
+            part = leg.open.popleft()
+            self._tell(part, self._count(part))
+
+    def _count(self, part: _Part) -> TernError | None:
+        """A bug here is no refusal: it is stored, and seen after a restart."""
+        try:
+            part.leg.target.count(part.staged)
+        except Exception as bug:
+            self._writer.fail_by(bug)
+            return Unavailable("stored, and not visible before a restart; the log says why")
+        return None
 
     def _moved(self) -> None:
         """More counts than before, or something is refused from now on."""

@@ -31,8 +31,11 @@ class MessageTarget(ListTarget[Item]):
         messages: MessageLog,
         append_of: Callable[[Item], Append],
         on_done: Callable[[list[Item], TernError | None], None],
+        *,
+        offers_alone: bool,
     ) -> None:
         super().__init__()
+        self.offers_alone = offers_alone
         self._messages = messages
         self._append_of = append_of
         self._on_done = on_done
@@ -63,14 +66,14 @@ class MessageTarget(ListTarget[Item]):
         self._messages.abandon(staged)
 
     def advance(self, mark: int) -> None:
-        """Committing does it."""
+        """`count` does it."""
+
+    def count(self, staged: StagedBatches) -> None:
+        self._messages.commit(staged)
 
     def finish(
         self, load: list[Item], staged: StagedBatches | None, error: TernError | None
     ) -> None:
-        if staged is not None:
-            if error is None:
-                self._messages.commit(staged)
-            else:
-                log.error("messages not stored", reason=error.message, batches=len(load))
+        if staged is not None and error is not None:
+            log.error("messages not stored", reason=error.message, batches=len(load))
         self._on_done(load, error)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from ternmq.core.errors import DiskFailed, TernError
+from ternmq.core.errors import DiskFailed, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.worker import Job, start_worker
 
@@ -48,11 +48,23 @@ class RoundSource(Protocol):
         """Something waits that the thread has to write before it may stop."""
 
 
+def needs_restart(bug: Exception) -> TernError:
+    """What a bug means to a server that leads."""
+    return DiskFailed(f"writing failed by a bug: {bug!r}; restart to recover")
+
+
 class RoundWriter:
     """One thread, and whose turn it is."""
 
-    def __init__(self, name: str, source: RoundSource) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: RoundSource,
+        bug_error: Callable[[Exception], TernError] = needs_restart,
+    ) -> None:
+        """`bug_error` makes the error that a bug in a write is told as."""
         self._source = source
+        self._bug_error = bug_error
         self._loop = asyncio.get_running_loop()
         self._thread = start_worker(name)
         self._jobs: deque[_LoneJob] = deque()
@@ -61,7 +73,7 @@ class RoundWriter:
         self._late_sync: asyncio.TimerHandle | None = None
         self.busy = False
         """The thread has something to do."""
-        self.broken: DiskFailed | None = None
+        self.broken: TernError | None = None
         """A bug in writing: nobody knows what is on the disk."""
 
     def kick(self) -> None:
@@ -73,6 +85,9 @@ class RoundWriter:
     def alone(self, job: Job, then: Then | None = None) -> asyncio.Future[None]:
         """Run a blocking job while nothing is written; `then` hears of it before the future."""
         future: asyncio.Future[None] = self._loop.create_future()
+        if self._closed:
+            settle(future, Unavailable("this server is stopping"))
+            return future
         self._jobs.append(_LoneJob(self, job, then, future))
         self.kick()
         return future
@@ -99,10 +114,14 @@ class RoundWriter:
         except TernError as error:
             return error
         except Exception as bug:
-            log.exception("writing failed by a bug")
-            self.broken = DiskFailed(f"writing failed by a bug: {bug!r}; restart to recover")
-            return self.broken
+            return self.fail_by(bug)
         return None
+
+    def fail_by(self, bug: Exception) -> TernError:
+        """From here on nobody knows what is on the disk, or what of it is seen."""
+        log.error("writing failed by a bug", exc_info=bug)
+        self.broken = self._bug_error(bug)
+        return self.broken
 
     async def drain(self) -> None:
         """Until everything that can be written is."""
@@ -122,7 +141,11 @@ class RoundWriter:
         self._kicked = False
         if self.busy or self._closed:
             return
-        now = self._jobs.popleft() if self._jobs else self._source.next_round()
+        try:
+            now = self._jobs.popleft() if self._jobs else self._source.next_round()
+        except Exception as bug:
+            self.fail_by(bug)
+            return
         if now is not None:
             self.busy = True
             self._thread.put(partial(self._write, now))
@@ -135,8 +158,7 @@ class RoundWriter:
         try:
             now.finish()
         except Exception as bug:
-            log.exception("finishing a round failed by a bug")
-            self.broken = DiskFailed(f"storing failed by a bug: {bug!r}; restart to recover")
+            self.fail_by(bug)
         self.busy = False
         self.begin()
 

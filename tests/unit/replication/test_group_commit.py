@@ -87,6 +87,7 @@ class Log(ListTarget[str]):
         super().__init__()
         self.number = number
         self.in_turn = number == MESSAGES
+        self.offers_alone = not late_offer
         self.late_offer = late_offer
         self.rides = rides
         self.rounds: list[str] = []
@@ -150,6 +151,9 @@ class Log(ListTarget[str]):
 
     def advance(self, mark: int) -> None:
         pass
+
+    def count(self, staged: str) -> None:
+        """Nothing to show."""
 
     def finish(self, load: list[str], staged: str | None, error: TernError | None) -> None:
         self.told += [(item, error) for item in load]

@@ -49,7 +49,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._on_safe = on_safe
         self._messages: MessageTarget[_Waiting] = MessageTarget(
-            store.messages, itemgetter(0), self._stored
+            store.messages, itemgetter(0), self._stored, offers_alone=True
         )
         self._pulls = _Records(store.pulls, gate)
         self._commit = GroupCommit("the broker", "tern-writer", [self._messages, self._pulls], gate)
@@ -153,6 +153,8 @@ class _Records:
 
     number = PULLS
     in_turn = False
+    after_bug = True  # Consuming goes on; what is not written comes again after a restart.
+    offers_alone = True
 
     def __init__(self, pulls: PullLog, gate: CommitGate) -> None:
         self._pulls = pulls
@@ -210,13 +212,16 @@ class _Records:
     def advance(self, mark: int) -> None:
         self._pulls.advance(mark)
 
+    def count(self, staged: tuple[StagedPulls, bool]) -> None:
+        """`advance` does it."""
+
     def finish(
         self,
         load: _RecordLoad,
         staged: tuple[StagedPulls, bool] | None,
         error: TernError | None,
     ) -> None:
-        if error is not None and staged is not None:
+        if error is not None and staged is not None and not staged[0].written:
             harmless = isinstance(error, DiskFull) and not load.decisions
             (log.warning if harmless else log.error)(
                 "pull log not written", reason=error.message, decisions=len(load.decisions)

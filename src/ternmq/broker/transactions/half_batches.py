@@ -14,7 +14,7 @@ from typing import Literal
 
 from ternmq.batch.check import check_incoming
 from ternmq.batch.half import DETACHED_NAME_AT, HalfInfo, PlacedHalf, detached_key, read_info
-from ternmq.batch.layout import BATCH_SIZE_MAX
+from ternmq.batch.layout import BATCH_SIZE_MAX, SPARE_BUFFERS
 from ternmq.batch.view import BatchView
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.publishing.publish import Publisher
@@ -99,7 +99,7 @@ class HalfBatches:
     async def stage(self, peer: Peer, frame: Frame) -> HalfStored:
         """Store one half batch; nobody sees it."""
         batch = frame.payload
-        incoming = check_incoming(batch, half=True)
+        incoming = check_incoming(batch, half=True, spare_buffers=SPARE_BUFFERS)
         info = read_info(BatchView(batch))
         if incoming.delayed != bool(info.later):
             raise BadRequest("a transaction cannot hold delayed messages: send them after it")

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ternmq.batch.check import check_incoming
 from ternmq.batch.encoder import Origin
 from ternmq.batch.layout import Column, ColumnPart
 from ternmq.batch.readable import reason_of, why_unreadable
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.view import BatchView
-from ternmq.core.errors import Corrupt
+from ternmq.core.errors import Corrupt, TooLarge
 from ternmq.core.ids import ProducerId
 from ternmq.core.units import MIB
 from ternmq.delay.store.store import DelayStore
@@ -106,9 +107,8 @@ def collect(
             unreadable += [each.rows for each, sound in zip(taken, good, strict=True) if not sound]
             chosen = [each for each, sound in zip(chosen, good, strict=True) if sound]
             taken = [each for each, sound in zip(taken, good, strict=True) if sound]
-            batch, count = _as_far(chosen, origin, first_sequence)
-            left = [each.rows for each in taken[count:]] + left
-            taken = taken[:count]
+            batch, taken, more = _as_far(chosen, taken, origin, first_sequence)
+            left = more + left
     went = _join([each.rows for each in taken])
     return Collected(batch, went, _join(left), _join(unreadable), _join(elsewhere), wanted)
 
@@ -135,9 +135,7 @@ def _body_sizes(view: BatchView, rows: np.ndarray) -> np.ndarray:
 def _checked(chosen: Sequence[ChosenRows], origin: Origin, first_sequence: int) -> bytearray:
     """The batch as a broker takes it; raises where it cannot be made, or would be refused."""
     batch = _merged(chosen, origin, first_sequence)
-    reason = why_unreadable(BatchView(batch))
-    if reason:
-        raise Corrupt(reason)
+    check_incoming(batch)
     return batch
 
 
@@ -151,6 +149,8 @@ def _sound(
             reason = why_unreadable(each.view)
             if not reason:
                 _checked([each], origin, 0)
+        except TooLarge as problem:  # Its rows go out in parts, but for one alone.
+            reason = "" if len(each.rows) > 1 else reason_of(problem)
         except Exception as problem:
             reason = reason_of(problem)
         if reason:
@@ -160,15 +160,28 @@ def _sound(
 
 
 def _as_far(
-    chosen: Sequence[ChosenRows], origin: Origin, first_sequence: int
-) -> tuple[bytearray | None, int]:
-    """A batch of what remains, and of how many records: of one, should they not fit together."""
-    if not chosen:
-        return None, 0
-    try:
-        return _checked(chosen, origin, first_sequence), len(chosen)
-    except Exception:
-        return _checked(chosen[:1], origin, first_sequence), 1
+    chosen: list[ChosenRows], places: list[RowPlace], origin: Origin, first_sequence: int
+) -> tuple[bytearray | None, list[RowPlace], list[np.ndarray]]:
+    """A batch of as much as fits of sound records, what is in it, and which rows are left: half
+    of the records, or of the rows of the only one, until it is small enough."""
+    left: list[np.ndarray] = []
+    while chosen:
+        try:
+            return _checked(chosen, origin, first_sequence), places, left
+        except Exception:
+            if len(chosen) == len(chosen[0].rows) == 1:
+                raise
+        half = max(1, len(chosen) // 2)
+        if len(chosen) > 1:
+            left = [each.rows for each in places[half:]] + left
+            chosen, places = chosen[:half], places[:half]
+        else:
+            [(view, rows)], [place] = chosen, places
+            half = len(rows) // 2
+            left = [place.rows[half:], *left]
+            chosen = [ChosenRows(view, rows[:half])]
+            places = [place._replace(rows=place.rows[:half])]
+    return None, [], left
 
 
 def _sorted_out(

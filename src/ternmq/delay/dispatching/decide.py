@@ -47,6 +47,7 @@ class _JournalTarget(ListTarget[_Waiting]):
 
     number = DECISIONS
     in_turn = False
+    offers_alone = False
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         super().__init__()
@@ -93,6 +94,9 @@ class _JournalTarget(ListTarget[_Waiting]):
 
     def advance(self, mark: int) -> None:
         self._journal.advance(mark)
+
+    def count(self, staged: list[_Waiting]) -> None:
+        """`finish` applies them."""
 
     def finish(
         self, load: list[_Waiting], staged: list[_Waiting] | None, error: TernError | None

@@ -13,7 +13,7 @@ import numpy as np
 
 from ternmq.batch.check import Incoming, check_incoming, describe_stored
 from ternmq.batch.due import due_times
-from ternmq.batch.layout import BATCH_SIZE_MAX, Column, ColumnPart, Stamp
+from ternmq.batch.layout import BATCH_SIZE_MAX, SPARE_BUFFERS, Column, ColumnPart, Stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
 from ternmq.core.errors import (
@@ -86,12 +86,12 @@ class Acceptor:
         self._pending: dict[Key, PendingAccept] = {}
         self._making: set[asyncio.Task[None]] = set()
         self._target: MessageTarget[PendingAccept] = MessageTarget(
-            store.wal.messages, attrgetter("append"), self._told
+            store.wal.messages, attrgetter("append"), self._told, offers_alone=False
         )
         self.rounds = GroupCommit("the delay server", "tern-delay-wal", [self._target], gate)
 
     def publish(self, peer: Peer, frame: Frame) -> None:
-        incoming = check_incoming(frame.payload)
+        incoming = check_incoming(frame.payload, spare_buffers=SPARE_BUFFERS)
         self._check(frame.payload, incoming)
         topic = self._directory.topic(incoming.topic)
         if topic is None:

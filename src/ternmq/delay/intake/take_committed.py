@@ -24,7 +24,7 @@ from ternmq.batch.view import BatchView
 from ternmq.client.reading.range_reader import ENDLESS, RangeReader
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
-from ternmq.core.errors import Closed, TernError
+from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, TooLarge
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
 from ternmq.core.log import get_logger
 from ternmq.core.units import KIB
@@ -149,18 +149,28 @@ class CommittedTaker:
             try:
                 batches = _batches(view, np.arange(begin, end), producer)
             except Exception as problem:  # Of an older release; what is behind it must not wait.
-                log.error(
-                    "delayed messages cannot be taken: their batch cannot be read",
-                    topic=view.topic,
-                    sequence=view.base_sequence + begin,
-                    rows=end - begin,
-                    reason=reason_of(problem),
-                )
-                self._store.taken[producer.start_ms, producer.random] = view.base_sequence + end
+                self._pass_over(view, begin, end, producer, problem)
                 continue
             for batch, upto in batches:
-                await self._acceptor.take(batch, topic, view.stamp)
+                try:
+                    await self._acceptor.take(batch, topic, view.stamp)
+                except (ProtocolError, TooLarge, Corrupt) as problem:
+                    self._pass_over(view, begin, end, producer, problem)
+                    break
                 self._store.taken[producer.start_ms, producer.random] = upto
+
+    def _pass_over(
+        self, view: BatchView, begin: int, end: int, producer: ProducerId, problem: Exception
+    ) -> None:
+        """Rows that can never be taken stay where they are; what is behind them must not wait."""
+        log.error(
+            "delayed messages cannot be taken: their batch cannot be read",
+            topic=view.topic,
+            sequence=view.base_sequence + begin,
+            rows=end - begin,
+            reason=reason_of(problem),
+        )
+        self._store.taken[producer.start_ms, producer.random] = view.base_sequence + end
 
     async def _topic_of(self, view: BatchView) -> Topic | None:
         """What the rows are for; None where it was deleted since, or where there is no due time."""

@@ -69,7 +69,7 @@ class ReplicaWriter:
         self._from_memory = from_memory
         self._on_safe = on_safe
         self._loop = asyncio.get_running_loop()
-        self._writer = RoundWriter("tern-writer", self)
+        self._writer = RoundWriter("tern-writer", self, _bug)
         self._ask_sync = dict.fromkeys(logs, False)
         self._safe = dict.fromkeys(logs, 0)
         self.starts = dict.fromkeys(logs, 0)
@@ -240,3 +240,8 @@ class _ReplicaRound:
 
 def _nobody(log: int, end: int) -> None:
     """Nobody is followed."""
+
+
+def _bug(bug: Exception) -> TernError:
+    """Told to the follower role, which tries again."""
+    return TernError(f"writing failed by a bug: {bug!r}")
