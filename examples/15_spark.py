@@ -12,7 +12,7 @@ import tempfile
 from pyspark.sql import functions as f
 
 import ternmq.sync
-from ternmq.pipeline.spark.session import spark_session
+from ternmq.pipeline import spark_session
 
 URL = os.environ.get("TERN_URL", "tern://127.0.0.1:7700")
 TOPIC = "example.spark"

@@ -23,10 +23,10 @@ Errors, a multiple of 8 bytes. A reader that does not know the version passes ov
      6     2  padding        zeros at the end
      8     .  msgpack: a list of (first sequence, end, type, text, traceback, at in ms)
 
-A cut batch knows its own sequences (see `batch.cut`), so the envelope repeats none of them. The
-ranges of a picked one (see `batch.picked`) are numbers in the stored batch: row r has the sequence
-base_sequence + r and lies behind as many others as the ranges have before r. Only who said `picks`
-when joining gets such.
+A cut batch knows its own sequences (see `batch.rows.cut`), so the envelope repeats none of them.
+The ranges of a picked one (see `batch.rows.pick`) are numbers in the stored batch: row r has the
+sequence base_sequence + r and lies behind as many others as the ranges have before r. Only who said
+`picks` when joining gets such.
 """
 
 import struct

@@ -16,9 +16,10 @@ from ternmq.meta.prometheus import registry_figures
 from ternmq.meta.registries import url
 from ternmq.meta.registries.registry import Registry
 from ternmq.meta.registries.sql import SqlRegistry
+from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.seen_standings import SeenStandings
-from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
+from ternmq.meta.server import serving_meta
 from ternmq.metrics.samples import Samples
 from ternmq.node.addresses import meta_address
 from ternmq.node.config import NodeConfig
@@ -34,7 +35,7 @@ class Meta:
 
     directory: MetaDirectory
     routes: RouteTable
-    handler: MetaHandler
+    handler: MetaRouter
     listener: Listener
 
     async def figures(self, out: Samples) -> None:
@@ -65,7 +66,7 @@ async def serving_meta_role(
             heartbeat_ms=config.meta.listener.heartbeat_ms,
             server_heartbeat_ms=config.meta.server_heartbeat_ms,
         )
-        handler = MetaHandler(directory, routes, identity=identity, clock=clock)
+        handler = MetaRouter(directory, routes, identity=identity, clock=clock)
         async with serving_meta(
             config.host, config.meta_port, handler, limits=config.meta.listener.limits, clock=clock
         ) as listener:

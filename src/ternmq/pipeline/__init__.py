@@ -1,15 +1,25 @@
 """The data pipeline on Spark: the queue as a source and a sink, and the jobs made of them.
 
 The only package that imports pyspark or pyarrow. `register(spark)` teaches a session the format
-"tern"; an installed package is found by Spark itself through the module `pyspark_tern`.
+"tern"; an installed package is found by Spark itself through the module `pyspark_tern`. The names
+below are for applications, and loaded when they are asked for.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from ternmq.pipeline.source.lag import LagListener
+    from ternmq.pipeline.spark.session import spark_session
+
+__all__ = ["LagListener", "register", "spark_session"]
+
+_LAZY = {
+    "LagListener": "ternmq.pipeline.source.lag",
+    "spark_session": "ternmq.pipeline.spark.session",
+}
 
 
 def register(spark: "SparkSession") -> None:
@@ -17,3 +27,9 @@ def register(spark: "SparkSession") -> None:
     from ternmq.pipeline.source.source import TernSource
 
     spark.dataSource.register(TernSource)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,11 +6,13 @@ passes `check_incoming` goes through every reader of the project.
 """
 
 import itertools
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 
 from ternmq.batch.arrow import record_batch
 from ternmq.batch.check import check_incoming, describe_stored
@@ -18,7 +20,19 @@ from ternmq.batch.column_rules import COLUMN_RULES
 from ternmq.batch.due import due_times
 from ternmq.batch.encoder import Origin, Piece, assemble
 from ternmq.batch.expiry import expired_rows, may_expire
-from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, ColumnPart, Stamp, Type, stamp
+from ternmq.batch.half import read_info
+from ternmq.batch.layout import (
+    DIRECTORY,
+    DIRECTORY_ENTRY_SIZE,
+    DUE_MAX_MS,
+    FIXED_SIZE,
+    Attribute,
+    Column,
+    ColumnPart,
+    Stamp,
+    Type,
+    stamp,
+)
 from ternmq.batch.rows.cut import cut, project, thin
 from ternmq.batch.rows.merge import ChosenRows, merge, take
 from ternmq.batch.rows.pick import PickedView, pick
@@ -27,6 +41,7 @@ from ternmq.batch.selector.tags import TagFilter
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import ProtocolError, TernError
 from ternmq.core.ids import ProducerId
+from ternmq.core.units import align8
 from ternmq.delay.store.split_by_hour import split
 from ternmq.pipeline.source.rows import RowMaker
 from ternmq.storage.index.rows import places_of, searchable
@@ -280,3 +295,54 @@ def test_what_an_older_release_stored_is_described_and_not_judged() -> None:
     with pytest.raises(ProtocolError, match="column 2"):
         check_incoming(batch)
     assert describe_stored(batch).row_count == ROWS
+
+
+def test_buffers_that_lie_over_each_other_are_refused() -> None:
+    """Else 4 MB on the wire are a gigabyte for whoever cuts or merges them."""
+    offsets = np.arange(0, 4_000, 1_000, dtype="<i4").tobytes()
+    parts = [(ColumnPart.OFFSETS, offsets), (ColumnPart.DATA, b"x" * 3_000)]
+    pieces = [
+        Piece(c, part, Type.UTF8, data) for c in (Column.KEY, UNKNOWN) for part, data in parts
+    ]
+    batch = a_batch_with(pieces)
+    check_incoming(batch)
+    places = BatchView(bytes(batch)).parts()
+    first = align8(FIXED_SIZE + len("order.paid") + len("shop"))
+    for at in range(first, first + DIRECTORY_ENTRY_SIZE * len(places), DIRECTORY_ENTRY_SIZE):
+        column, part, kind, encoding, _, size = DIRECTORY.unpack_from(batch, at)
+        if column == UNKNOWN:  # The key's bytes once more, and its own ones cut off.
+            other = places[Column.KEY, part][0]
+            DIRECTORY.pack_into(batch, at, column, part, kind, encoding, other, size)
+    batch = batch[: places[UNKNOWN, ColumnPart.OFFSETS][0]]
+    struct.pack_into("<I", batch, 8, len(batch))
+    struct.pack_into("<I", batch, 128, crc32c(memoryview(batch)[132:]))
+
+    with pytest.raises(ProtocolError, match="over each other"):
+        check_incoming(batch)
+
+
+def test_a_chunk_table_belongs_to_compressed_bodies() -> None:
+    table = Piece(Column.BODY, ColumnPart.CHUNKS, Type.BINARY, struct.pack("<4I", 0, 0, 3, 3))
+
+    with pytest.raises(ProtocolError, match="not compressed"):
+        check_incoming(a_batch_with([table]))
+
+
+def test_more_words_than_a_batch_can_have_rows_are_refused() -> None:
+    words = {
+        ColumnPart.VALUES: bytes(4 * ROWS),
+        ColumnPart.DICTIONARY_OFFSETS: bytes(4 * 70_000),
+        ColumnPart.DICTIONARY_DATA: b"",
+    }
+    pieces = [Piece(Column.TAG, part, Type.DICTIONARY, data) for part, data in words.items()]
+
+    with pytest.raises(ProtocolError, match="different tags"):
+        check_incoming(a_batch_with(pieces))
+
+
+@pytest.mark.parametrize("info", [b"\x97\xc4\x00\xa1\xff", b"\x91" * 993 + b"\x90"])
+def test_a_transaction_that_cannot_be_read_is_the_clients_mistake(info: bytes) -> None:
+    piece = Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, info)
+
+    with pytest.raises(ProtocolError, match="transaction"):
+        read_info(BatchView(stored(a_batch_with([piece], int(Attribute.HALF)))))

@@ -16,8 +16,9 @@ from ternmq.discovery.registration import registered
 from ternmq.discovery.routes import RouteCache
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.registries.sql import SqlRegistry
+from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
+from ternmq.meta.server import serving_meta
 from ternmq.rpc.address import join_address
 from ternmq.rpc.server import ServerLimits
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
@@ -58,7 +59,7 @@ async def meta(
         lambda: SqlRegistry.open_sqlite(registry), clock=clock, dead_after_ms=dead_after_ms
     ) as service:
         routes = RouteTable(first_version=1)
-        handler = MetaHandler(service, routes, identity=identity, clock=clock)
+        handler = MetaRouter(service, routes, identity=identity, clock=clock)
         async with serving_meta(
             "127.0.0.1", port, handler, limits=ServerLimits(linger=0.1), clock=clock
         ) as listener:

@@ -12,8 +12,9 @@ from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound
 from ternmq.meta import server as server_module
 from ternmq.meta.directory import MetaDirectory, serving_directory
+from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
-from ternmq.meta.server import MetaHandler, MetaIdentity, serving_meta
+from ternmq.meta.server import serving_meta
 from ternmq.rpc.address import join_address
 from ternmq.rpc.connection import Connection, request
 from ternmq.rpc.server import Listener, ServerLimits
@@ -69,7 +70,7 @@ async def running(opener: Opener, directory: Path) -> AsyncIterator[Running]:
     )
     async with serving_directory(opener, clock=clock) as service:
         routes = RouteTable(first_version=1)
-        handler = MetaHandler(service, routes, identity=identity, clock=clock)
+        handler = MetaRouter(service, routes, identity=identity, clock=clock)
         async with serving_meta(
             "127.0.0.1", 0, handler, limits=ServerLimits(), clock=clock
         ) as listener:
@@ -232,7 +233,7 @@ async def test_routes_that_change_right_after_the_question_are_told_at_once(
             node="n", version="0", address="", data_dir=tmp_path, started_at_ms=0
         )
         clock = SystemClock()
-        handler = MetaHandler(meta.service, meta.routes, identity=identity, clock=clock)
+        handler = MetaRouter(meta.service, meta.routes, identity=identity, clock=clock)
         peer = Quiet()
         find = RoutesFind(known=meta.routes.current().version, wait_ms=20_000)
         frame = Frame(command=Command.ROUTES, flags=0, correlation=1, payload=bytearray(pack(find)))

@@ -96,6 +96,8 @@ class Log(ListTarget[str]):
         self.told: list[tuple[str, TernError | None]] = []
         self.fails: Exception | None = None
         self.stage_fails: Exception | None = None
+        self.count_fails: Exception | None = None
+        self.counted: list[str] = []
         self.may_write = threading.Event()
         self.may_write.set()
 
@@ -153,7 +155,9 @@ class Log(ListTarget[str]):
         pass
 
     def count(self, staged: str) -> None:
-        """Nothing to show."""
+        if self.count_fails is not None:
+            raise self.count_fails
+        self.counted.append(staged)
 
     def finish(self, load: list[str], staged: str | None, error: TernError | None) -> None:
         self.told += [(item, error) for item in load]
@@ -487,3 +491,76 @@ async def test_flush_waits_for_what_has_come_so_far() -> None:
     others.let(1)
     await asyncio.wait_for(flushing, 5)
     await commit.close()
+
+
+async def test_a_log_that_goes_on_after_a_bug_is_written_and_the_others_are_not() -> None:
+    """A bug in a checkpoint must not keep acks from the disk."""
+    messages, records, others = Log(), Log(DECISIONS), Others(alone=True)
+    records.after_bug = True
+    commit = committing(others, messages, records)
+
+    def broken() -> None:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(DiskFailed):
+        await commit.alone(broken)
+    records.items.append("a")
+    commit.kick()
+    await until(lambda: records.told == [("a", None)])
+    commit.put(messages, "b")
+    await commit.close()
+
+    assert isinstance(messages.told[0][1], DiskFailed) and messages.rounds == []
+
+
+async def test_a_bug_while_a_round_becomes_visible_is_no_refusal_and_stops_the_rest() -> None:
+    log, others = Log(), Others(alone=True)
+    commit = committing(others, log)
+    log.count_fails = ZeroDivisionError("a bug")
+    commit.put(log, "a")
+    await until(lambda: len(log.told) == 1)
+    commit.put(log, "b")
+    await commit.close()
+
+    assert [type(error) for _, error in log.told] == [Unavailable, DiskFailed]
+    assert log.rounds == ["a"] and log.counted == []
+
+
+async def test_a_bug_while_a_round_begins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, others = Log(), Others(alone=True)
+    commit = committing(others, log)
+
+    def broken(staged: str) -> Offered | None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(log, "offered", broken)
+    commit.put(log, "a")
+    await until(lambda: commit.broken is not None)
+    commit.put(log, "b")
+    await commit.close()
+
+    assert log.rounds == [] and isinstance(log.told[-1][1], DiskFailed)
+
+
+async def test_alone_a_log_may_keep_its_bytes_to_itself() -> None:
+    """Else a full disk would end the leadership of a server whose replicas are not needed."""
+    log, others = Log(), Others(alone=True)
+    log.offers_alone = False
+    commit = committing(others, log)
+    for item in "ab":
+        commit.put(log, item)
+        await until(lambda: log.told and log.told[-1] == (item, None))  # noqa: B023
+    log.fails = DiskFull("no room")
+    commit.put(log, "c")
+    await commit.close()
+
+    assert others.offered == [] and others.undone_by == []
+    assert isinstance(log.told[-1][1], DiskFull)
+
+
+async def test_a_job_that_comes_after_the_end_is_refused() -> None:
+    commit = committing(Others(alone=True), Log())
+    await commit.close()
+
+    with pytest.raises(Unavailable):
+        await commit.alone(lambda: None)

@@ -7,8 +7,8 @@ and message id. The checksums are made anew: they vouch for the cut, the whole b
 producer's. Columns are cut by their Arrow type, so columns unknown to this version survive.
 
 A few rows from all over a batch (retries, a filter that drops most) are not next to each other:
-`thin` keeps every row and drops the bodies of those that are not wanted. `batch.picked` drops the
-rows themselves, where the reader knows about it.
+`thin` keeps every row and drops the bodies of those that are not wanted. `batch.rows.pick` drops
+the rows themselves, where the reader knows about it.
 """
 
 from collections.abc import Container, Sequence

@@ -5,7 +5,7 @@ copies, sends, checks or reads the others. The numbers of the rows are not in it
 it travels in says which they are (see `batch.envelope`), and `PickedView` is read by them, so a
 sequence is still the base sequence plus the row. Message ids too are those of the whole batch.
 
-For few rows: the work is per row. Compressed bodies are not picked, see `batch.cut`.
+For few rows: the work is per row. Compressed bodies are not picked, see `batch.rows.cut`.
 """
 
 import struct

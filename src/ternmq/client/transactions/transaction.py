@@ -6,10 +6,10 @@
                                                  # here everything becomes visible
 
 An exception leaves the outcome UNKNOWN: the work may have been done. The broker then asks the
-application's checker (`client.checker`). Only `tx.rollback()` or `raise ternmq.Rollback` rolls
-back. A transaction lives on one broker group, and its end is all or nothing there. Messages with
-order keys lie where their keys do: such a transaction may have a part on several groups. Each part
-ends by itself, and the checker is asked about one that was not told.
+application's checker (`client.transactions.checker`). Only `tx.rollback()` or `raise
+ternmq.Rollback` rolls back. A transaction lives on one broker group, and its end is all or nothing
+there. Messages with order keys lie where their keys do: such a transaction may have a part on
+several groups. Each part ends by itself, and the checker is asked about one that was not told.
 """
 
 import secrets

@@ -116,7 +116,7 @@ class Leader:
         """Why this leadership is over."""
         self._update()
 
-    # -- as the committer's Safety
+    # -- as the commit gate
 
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
         for feed in self._feeds.values():

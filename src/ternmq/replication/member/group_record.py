@@ -1,8 +1,9 @@
 """How a member's group stood, on its own disk: what is left when a registry is lost.
 
 A standing is noted before anything is done by it. For a master that is the rule from which members
-prove after a loss who has everything (`meta.claims`): nothing is answered without a member that
-left the set, and nobody is added to it, before this disk says who the members and the set are.
+prove after a loss who has everything (`meta.standings.claims`): nothing is answered without a
+member that left the set, and nobody is added to it, before this disk says who the members and the
+set are.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Which transactions are open, which half batches each has, and what became of those that ended.
 
-A pure table, changed only when a half batch or a decision is safe (`apply`, on the loop). It can be
-made again from the log: half batches say what they belong to, control batches what was decided. A
-snapshot is written when a segment is sealed, at a clean stop, and when much has changed; the
-batches after it are named by the consume tail's records.
+A table in memory, changed only when a half batch or a decision is safe (`apply`, on the loop). It
+can be made again from the log: half batches say what they belong to, control batches what was
+decided. A snapshot is written when a segment is sealed, at a clean stop, and when much has changed;
+the batches after it are named by the consume tail's records.
 
 Outcomes are remembered for `outcomes_kept_ms` (72 hours) and at most OUTCOMES_MAX of them, the
 oldest go first: so long a commit or rollback may be repeated and gets the true answer.

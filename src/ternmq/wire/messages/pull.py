@@ -23,7 +23,7 @@ class Join(Record, frozen=True):
     attempts_max: Number | None = (
         None  # Of a starting consumer: binds its group, the last one wins.
     )
-    picks: bool = False  # This consumer reads picked batches (see `batch.picked`).
+    picks: bool = False  # This consumer reads picked batches (see `batch.rows.pick`).
 
 
 class Joined(Record, frozen=True):

@@ -1,0 +1,302 @@
+"""From a frame to its answer: every command of a meta server is a line in one table.
+
+Names are decided by the directory.
+
+Answers that are in memory are given at once; what has to be stored runs as a task that answers when
+it is durable (`rpc.pending_requests`), so a client that asks faster than the registry writes is not
+read from for a while.
+"""
+
+import asyncio
+import os
+import resource
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
+from ternmq.core.ids import check_name
+from ternmq.core.units import KIB
+from ternmq.discovery.hidden_topics import PLACEMENT
+from ternmq.meta.config import HEARTBEAT_MS
+from ternmq.meta.directory import MetaDirectory
+from ternmq.meta.policies import app_limit, home_of, limit_changes, limited_apps, topic_change
+from ternmq.meta.routing.registrar import Registrar
+from ternmq.meta.routing.route_table import RouteTable
+from ternmq.meta.server_commands import ServerCommands, StandingCommands, check_server, is_server
+from ternmq.rpc.pending_requests import PendingRequests
+from ternmq.rpc.server import Peer
+from ternmq.wire.frame import FRAME_SIZE_MAX, Frame
+from ternmq.wire.messages.hello import BROKER, DISPATCHER, PROTOCOL_VERSION, Hello, Welcome
+from ternmq.wire.messages.limits import AppLimits, LimitSet, TopicSet
+from ternmq.wire.messages.order_keys import PlaceChange
+from ternmq.wire.messages.servers import (
+    EpochNew,
+    GroupIdFind,
+    Register,
+    Reserve,
+    RoutesFind,
+    TopicNewsFind,
+    Withdraw,
+)
+from ternmq.wire.messages.standings import (
+    BrokerGroupDrain,
+    InSyncChange,
+    InSyncLeave,
+    MemberForget,
+    MemberJoin,
+    MemberLead,
+    StandingFind,
+)
+from ternmq.wire.messages.stats import Status
+from ternmq.wire.messages.topics import (
+    Topic,
+    TopicCreate,
+    TopicFind,
+    TopicNamed,
+    Topics,
+    TopicSettings,
+)
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import Record, pack, unpack
+
+R = TypeVar("R", bound=Record)
+Answer = Callable[[R], Coroutine[None, None, Record]]
+Handle = Callable[[Peer, Frame], None]
+
+ROUTES_WAIT_MS_MAX = 30_000
+WAITING = {Command.ROUTES, Command.TOPIC_NEWS}
+"""Questions that are answered when something happens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaIdentity:
+    """The name, address and times of this server, as STATUS and WELCOME say them."""
+
+    node: str
+    version: str
+    address: str
+    data_dir: Path
+    started_at_ms: int
+    heartbeat_ms: int = 3_000
+    """Of clients."""
+    server_heartbeat_ms: int = HEARTBEAT_MS
+
+
+class MetaRouter:
+    """Implements `rpc.server.Handler`."""
+
+    def __init__(
+        self, directory: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+    ) -> None:
+        self._directory = directory
+        self._routes = routes
+        self._identity = identity
+        self._clock = clock
+        self.registrar = Registrar(
+            directory, routes, clock, heartbeat_ms=identity.server_heartbeat_ms
+        )
+        self._table: dict[int, Handle] = self._commands(
+            ServerCommands(directory), StandingCommands(directory, self.registrar)
+        )
+        self._pending = PendingRequests()
+        self._connections = 0
+        for topic in directory.topics():
+            self._placed(topic)
+        directory.on_topic_changed(self._placed)
+        directory.on_topic_deleted(lambda topic: routes.set_home(topic.name, None))
+
+    def welcome(self, peer: Peer, hello: Hello) -> Welcome:
+        if hello.app not in (DISPATCHER, BROKER):
+            check_name("application", hello.app)
+        self._connections += 1
+        return Welcome(
+            protocol=PROTOCOL_VERSION,
+            version=self._identity.version,
+            role="meta",
+            node=self._identity.node,
+            heartbeat_ms=self._identity.heartbeat_ms,
+        )
+
+    def lost(self, peer: Peer) -> None:
+        self._connections -= 1
+
+    def _commands(self, names: ServerCommands, standings: StandingCommands) -> dict[int, Handle]:
+        later, servers_only = self._answers, self._answers_servers
+        return {
+            # Clients.
+            Command.ROUTES: self._find_routes,
+            Command.STATUS: self._say_status,
+            Command.TOPIC_CREATE: self._create_topic,
+            Command.TOPIC_LIST: self._list_topics,
+            Command.TOPIC_SET: later(TopicSet, self._set_topic),
+            Command.TOPIC_DELETE: self._delete,
+            Command.LIMIT_SET: later(LimitSet, self._set_limit),
+            Command.LIMIT_LIST: self._list_limits,
+            # Operators.
+            Command.STANDINGS: later(StandingFind, standings.find),
+            Command.MEMBER_LEAD: later(MemberLead, standings.change),
+            Command.MEMBER_FORGET: later(MemberForget, standings.change),
+            Command.BROKER_GROUP_DRAIN: later(BrokerGroupDrain, standings.drain),
+            Command.PLACE: self._place,
+            # Servers.
+            Command.REGISTER: later(Register, self.registrar.register),
+            Command.WITHDRAW: later(Withdraw, self.registrar.withdraw),
+            Command.MEMBER_JOIN: servers_only(MemberJoin, standings.join),
+            Command.IN_SYNC_CHANGE: servers_only(InSyncChange, standings.change),
+            Command.IN_SYNC_LEAVE: servers_only(InSyncLeave, standings.change),
+            Command.TOPIC_NEWS: servers_only(TopicNewsFind, names.news),
+            Command.GROUP_ID: servers_only(GroupIdFind, names.group_id),
+            Command.GROUP_FORGET: servers_only(GroupIdFind, names.forget_group),
+            Command.EPOCH: servers_only(EpochNew, names.new_epoch),
+            Command.RESERVE: servers_only(Reserve, names.reserve),
+        }
+
+    @property
+    def commands(self) -> frozenset[int]:
+        """What is answered here."""
+        return frozenset(self._table)
+
+    def frame(self, peer: Peer, frame: Frame) -> None:
+        handle = self._table.get(frame.command)
+        if handle is None:
+            name = Command(frame.command).name
+            raise BadRequest(f"a meta server does not do {name}; ask for routes, then ask a broker")
+        handle(peer, frame)
+
+    # -- kinds of lines
+
+    def _answers(self, kind: type[R], answer: Answer[R]) -> Handle:
+        """To be stored or waited for first: a task."""
+
+        def handle(peer: Peer, frame: Frame) -> None:
+            self._later(peer, frame, answer(unpack(frame.payload, kind)))
+
+        return handle
+
+    def _answers_servers(self, kind: type[R], answer: Answer[R]) -> Handle:
+        def handle(peer: Peer, frame: Frame) -> None:
+            check_server(peer)
+            self._later(peer, frame, answer(unpack(frame.payload, kind)))
+
+        return handle
+
+    # -- what has a line of its own
+
+    def _find_routes(self, peer: Peer, frame: Frame) -> None:
+        find = unpack(frame.payload, RoutesFind)
+        if find.wait_ms > 0 and find.known == self._routes.current().version:
+            # The event is taken now: the routes may be others when the task begins.
+            self._later(peer, frame, self._other_routes(self._routes.changed, find.wait_ms))
+        else:
+            peer.answer(frame.command, frame.correlation, pack(self._routes.current()))
+
+    def _say_status(self, peer: Peer, frame: Frame) -> None:
+        self._later(peer, frame, self.status())
+
+    def _list_topics(self, peer: Peer, frame: Frame) -> None:
+        found = self._find_topics(unpack(frame.payload, TopicFind))
+        peer.answer(frame.command, frame.correlation, found)
+
+    def _create_topic(self, peer: Peer, frame: Frame) -> None:
+        wanted = unpack(frame.payload, TopicCreate)
+        if not is_server(peer):
+            check_name("topic", wanted.name)
+        self._later(peer, frame, self._directory.create_topic(wanted.name, wanted.settings))
+
+    def _list_limits(self, peer: Peer, frame: Frame) -> None:
+        apps = limited_apps(self._directory.topics())
+        limits = AppLimits(limits=[app_limit(app, self._directory.topic) for app in apps])
+        peer.answer(frame.command, frame.correlation, pack(limits))
+
+    def _delete(self, peer: Peer, frame: Frame) -> None:
+        name = unpack(frame.payload, TopicNamed).name
+        self._later(peer, frame, self._delete_topic(name, own=is_server(peer)))
+
+    def _place(self, peer: Peer, frame: Frame) -> None:
+        wanted = unpack(frame.payload, PlaceChange)
+        if wanted.action in ("stopped", "settled"):
+            check_server(peer)
+        self._later(peer, frame, self._directory.place(wanted, self._routes.masters()))
+
+    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
+        self._pending.begin(peer, frame, work, waits=frame.command in WAITING)
+
+    def _placed(self, topic: Topic) -> None:
+        """Clients learn with the routes where messages go."""
+        if topic.name == PLACEMENT:
+            self._routes.place(topic.settings.placement)
+        else:
+            self._routes.set_home(topic.name, home_of(topic.settings))
+
+    async def _set_topic(self, wanted: TopicSet) -> Record:
+        if wanted.name.startswith("%"):
+            raise TopicNotFound(f"topic {wanted.name!r} belongs to the broker")
+        return await self._directory.change_topic(wanted.name, topic_change(wanted))
+
+    async def _set_limit(self, wanted: LimitSet) -> Record:
+        for name, change in limit_changes(wanted).items():
+            await self._directory.create_topic(name, TopicSettings())
+            await self._directory.change_topic(name, topic_change(change))
+        return app_limit(wanted.app, self._directory.topic)
+
+    async def _other_routes(self, changed: asyncio.Event, wait_ms: int) -> Record:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(wait_ms, ROUTES_WAIT_MS_MAX) / 1000):
+                await changed.wait()
+        return self._routes.current()
+
+    async def _delete_topic(self, name: str, *, own: bool) -> Record:
+        if name.startswith("%") and not own:
+            raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
+        return await self._directory.delete_topic(name)
+
+    def _find_topics(self, find: TopicFind) -> bytes:
+        own = find.prefix.startswith("%")
+        names = sorted(
+            topic.name
+            for topic in self._directory.topics()
+            if topic.name > find.after
+            and topic.name.startswith(find.prefix)
+            and (own or not topic.name.startswith("%"))
+        )
+        chosen = names[: find.limit] if find.limit > 0 else names
+        topics = [topic for name in chosen if (topic := self._directory.topic(name)) is not None]
+        answer = pack(Topics(topics=topics))
+        if len(answer) > FRAME_SIZE_MAX:
+            raise TooLarge(
+                f"{len(topics)} topics do not fit in an answer; ask with limit and after"
+            )
+        return answer
+
+    async def status(self) -> Status:
+        """What this server says about itself."""
+        identity = self._identity
+        disk = await asyncio.to_thread(os.statvfs, identity.data_dir)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return Status(
+            node=identity.node,
+            role="meta",
+            state="ok",
+            address=identity.address,
+            data_dir=str(identity.data_dir),
+            started_at_ms=identity.started_at_ms,
+            now_ms=self._clock.now_ms(),
+            disk_free=disk.f_bavail * disk.f_frsize,
+            disk_size=disk.f_blocks * disk.f_frsize,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            memory=usage.ru_maxrss * KIB,
+            connections=self._connections,
+            log_start=0,
+            log_end=0,
+            registry=self._directory.description,
+            cluster=self._directory.cluster,
+        )
+
+    async def finish(self) -> None:
+        """Wait for the requests under way, so that nobody is left without an answer; those that
+        wait for news hear from another meta server."""
+        await self._pending.finish()
