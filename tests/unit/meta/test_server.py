@@ -10,7 +10,7 @@ import pytest
 
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import BadName, BadRequest, TooLarge, TopicNotFound
-from ternmq.meta import server as server_module
+from ternmq.meta import router as router_module
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
@@ -136,7 +136,7 @@ async def test_a_list_that_does_not_fit_says_how_to_ask(
 ) -> None:
     async with running(opener, tmp_path) as meta:
         await asyncio.gather(*(meta.create(f"t{number}") for number in range(20)))
-        monkeypatch.setattr(server_module, "FRAME_SIZE_MAX", 200)
+        monkeypatch.setattr(router_module, "FRAME_SIZE_MAX", 200)
         with pytest.raises(TooLarge, match="limit and after"):
             await meta.names(TopicFind())
         assert len(await meta.names(TopicFind(limit=5))) == 5

@@ -1,8 +1,6 @@
 """Group commit with others who have to have it: what is told, written and passed on."""
 
 import asyncio
-import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -12,166 +10,18 @@ from ternmq.core.errors import (
     DiskFull,
     NotMaster,
     ReadOnly,
-    TernError,
     Unavailable,
 )
 from ternmq.replication.group_commit import (
-    GroupCommit,
-    ListTarget,
     Need,
-    Offer,
-    Offered,
-    Written,
     careful_after,
     is_undone,
     round_is_due,
 )
-from ternmq.storage.files.disk import Buffer
-from ternmq.storage.log.write_plan import WritePlan
+from tests.unit.replication.commit_logs import Log, Others, committing, stored
 from tests.waiting import until
 
 MESSAGES, DECISIONS = 0, 1
-
-
-class Others:
-    """A `CommitGate` that says what a test tells it."""
-
-    def __init__(self, *, alone: bool = False) -> None:
-        self.refusal: TernError | None = None
-        self.paused = False
-        self.alone = alone
-        self.offered: list[bytes] = []
-        self.wrote_to = {MESSAGES: 0, DECISIONS: 0}
-        self.durable = {MESSAGES: 0, DECISIONS: 0}
-        self.counts = {MESSAGES: 0, DECISIONS: 0}
-        self.undone_by: list[TernError] = []
-        self._watchers: list[Callable[[], None]] = []
-
-    def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:
-        self.offered += [bytes(each) for each in buffers]
-
-    def wrote(self, log: int, end: int, durable: int) -> None:
-        self.wrote_to[log], self.durable[log] = end, durable
-
-    def mark(self, log: int) -> int:
-        return 2**63 if self.alone else self.counts[log]
-
-    def undone(self, error: TernError) -> bool:
-        self.undone_by.append(error)
-        if not self.alone:
-            self.refusal = NotMaster("over")
-        return not self.alone
-
-    def watch(self, moved: Callable[[], None]) -> None:
-        self._watchers.append(moved)
-
-    def moved(self) -> None:
-        for moved in self._watchers:
-            moved()
-
-    def has(self, upto: int, log: int = MESSAGES) -> bool:
-        return self.wrote_to[log] >= upto
-
-    def let(self, upto: int, log: int = MESSAGES) -> None:
-        self.counts[log] = upto
-        self.moved()
-
-
-class Log(ListTarget[str]):
-    """A log in memory: one byte for each item. Upper case is synced late and waited for by none;
-    lower case waits until it counts."""
-
-    def __init__(
-        self, number: int = MESSAGES, *, late_offer: bool = False, rides: bool = False
-    ) -> None:
-        super().__init__()
-        self.number = number
-        self.in_turn = number == MESSAGES
-        self.offers_alone = not late_offer
-        self.late_offer = late_offer
-        self.rides = rides
-        self.rounds: list[str] = []
-        self.synced = 0
-        self.syncs = 0
-        self.told: list[tuple[str, TernError | None]] = []
-        self.fails: Exception | None = None
-        self.stage_fails: Exception | None = None
-        self.count_fails: Exception | None = None
-        self.counted: list[str] = []
-        self.may_write = threading.Event()
-        self.may_write.set()
-
-    @property
-    def end(self) -> int:
-        return len("".join(self.rounds))
-
-    @property
-    def need(self) -> Need:
-        return Need.RIDE if self.items and self.rides else super().need
-
-    def heeds(self, refusal: TernError) -> bool:
-        return self.in_turn or isinstance(refusal, NotMaster)
-
-    def stage(self, load: list[str]) -> str:
-        if self.stage_fails is not None:
-            raise self.stage_fails
-        return "".join(load)
-
-    def _offered(self, staged: str) -> Offered:
-        plan = WritePlan(base=0, end=self.end, count=0, segment_size=1_000, count_max=1_000)
-        plan.place(staged.encode())
-        return Offered(plan, sync=True)
-
-    def offered(self, staged: str) -> Offered | None:
-        return None if self.late_offer else self._offered(staged)
-
-    def write(self, staged: str, offer: Offer) -> Written:
-        if self.late_offer:
-            offer(self._offered(staged))
-        assert self.may_write.wait(10)
-        if self.fails is not None:
-            raise self.fails
-        self.rounds.append(staged)
-        if not staged.isupper():
-            self.sync()
-        return Written(self.end, waits=not staged.isupper())
-
-    def sync(self) -> None:
-        if self.fails is not None:
-            raise self.fails
-        self.syncs += 1
-        self.synced = self.end
-
-    def durable(self) -> int:
-        return self.synced
-
-    def written(self, load: list[str], staged: str) -> None:
-        pass
-
-    def abandon(self, staged: str) -> None:
-        pass
-
-    def advance(self, mark: int) -> None:
-        pass
-
-    def count(self, staged: str) -> None:
-        if self.count_fails is not None:
-            raise self.count_fails
-        self.counted.append(staged)
-
-    def finish(self, load: list[str], staged: str | None, error: TernError | None) -> None:
-        self.told += [(item, error) for item in load]
-
-
-def committing(gate: Others, *logs: Log) -> GroupCommit:
-    return GroupCommit("the server", "test", logs, gate)
-
-
-async def stored(commit: GroupCommit, others: Others, log: Log, item: str) -> None:
-    """Something is written and counts, so that nothing is careful any more."""
-    commit.put(log, item)
-    await until(lambda: others.has(log.end) and log.end > 0)
-    others.let(log.end, log.number)
 
 
 def test_a_round_begins_for_what_is_wanted_now_and_at_the_end_for_what_rides() -> None:
@@ -407,35 +257,6 @@ async def test_alone_a_full_disk_is_said_as_it_is_and_the_next_message_is_taken(
     assert log.told[1:] == [("b", None)]
 
 
-async def test_a_bug_in_a_write_is_told_and_nothing_is_written_after_it() -> None:
-    log, others = Log(), Others(alone=True)
-    commit = committing(others, log)
-    log.fails = ZeroDivisionError("a bug")
-    log.may_write.clear()
-    commit.put(log, "a")
-    await asyncio.sleep(0.01)
-    commit.put(log, "b")
-    log.may_write.set()
-    await until(lambda: len(log.told) == 2)
-    log.fails = None
-    commit.put(log, "c")
-    await commit.close()
-    assert [type(error) for _, error in log.told] == [DiskFailed] * 3
-    assert isinstance(commit.broken, DiskFailed) and log.rounds == []
-
-
-async def test_a_bug_in_staging_costs_only_its_round() -> None:
-    log, others = Log(), Others(alone=True)
-    commit = committing(others, log)
-    log.stage_fails = ZeroDivisionError("a bug")
-    commit.put(log, "a")
-    await until(lambda: len(log.told) == 1)
-    log.stage_fails = None
-    commit.put(log, "b")
-    await commit.close()
-    assert type(log.told[0][1]) is TernError and log.told[1:] == [("b", None)]
-
-
 async def test_messages_are_refused_while_replicas_lack_and_decisions_are_not() -> None:
     for number in (MESSAGES, DECISIONS):
         log, others = Log(number), Others()
@@ -491,76 +312,3 @@ async def test_flush_waits_for_what_has_come_so_far() -> None:
     others.let(1)
     await asyncio.wait_for(flushing, 5)
     await commit.close()
-
-
-async def test_a_log_that_goes_on_after_a_bug_is_written_and_the_others_are_not() -> None:
-    """A bug in a checkpoint must not keep acks from the disk."""
-    messages, records, others = Log(), Log(DECISIONS), Others(alone=True)
-    records.after_bug = True
-    commit = committing(others, messages, records)
-
-    def broken() -> None:
-        raise ZeroDivisionError("a bug")
-
-    with pytest.raises(DiskFailed):
-        await commit.alone(broken)
-    records.items.append("a")
-    commit.kick()
-    await until(lambda: records.told == [("a", None)])
-    commit.put(messages, "b")
-    await commit.close()
-
-    assert isinstance(messages.told[0][1], DiskFailed) and messages.rounds == []
-
-
-async def test_a_bug_while_a_round_becomes_visible_is_no_refusal_and_stops_the_rest() -> None:
-    log, others = Log(), Others(alone=True)
-    commit = committing(others, log)
-    log.count_fails = ZeroDivisionError("a bug")
-    commit.put(log, "a")
-    await until(lambda: len(log.told) == 1)
-    commit.put(log, "b")
-    await commit.close()
-
-    assert [type(error) for _, error in log.told] == [Unavailable, DiskFailed]
-    assert log.rounds == ["a"] and log.counted == []
-
-
-async def test_a_bug_while_a_round_begins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    log, others = Log(), Others(alone=True)
-    commit = committing(others, log)
-
-    def broken(staged: str) -> Offered | None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(log, "offered", broken)
-    commit.put(log, "a")
-    await until(lambda: commit.broken is not None)
-    commit.put(log, "b")
-    await commit.close()
-
-    assert log.rounds == [] and isinstance(log.told[-1][1], DiskFailed)
-
-
-async def test_alone_a_log_may_keep_its_bytes_to_itself() -> None:
-    """Else a full disk would end the leadership of a server whose replicas are not needed."""
-    log, others = Log(), Others(alone=True)
-    log.offers_alone = False
-    commit = committing(others, log)
-    for item in "ab":
-        commit.put(log, item)
-        await until(lambda: log.told and log.told[-1] == (item, None))  # noqa: B023
-    log.fails = DiskFull("no room")
-    commit.put(log, "c")
-    await commit.close()
-
-    assert others.offered == [] and others.undone_by == []
-    assert isinstance(log.told[-1][1], DiskFull)
-
-
-async def test_a_job_that_comes_after_the_end_is_refused() -> None:
-    commit = committing(Others(alone=True), Log())
-    await commit.close()
-
-    with pytest.raises(Unavailable):
-        await commit.alone(lambda: None)
