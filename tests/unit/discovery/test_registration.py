@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ternmq.core.clock import SystemClock
+from ternmq.core.clock import Clock, SystemClock
 from ternmq.core.errors import AlreadyExists, Unavailable
 from ternmq.discovery import heartbeat, registration, remote_directory
 from ternmq.discovery.registration import registered
@@ -20,11 +20,15 @@ from ternmq.meta.router import MetaIdentity, MetaRouter
 from ternmq.meta.routing.route_table import RouteTable
 from ternmq.meta.server import serving_meta
 from ternmq.rpc.address import join_address
+from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import ServerLimits
+from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello
-from ternmq.wire.messages.servers import Register, Registered, Route
+from ternmq.wire.messages.servers import Register, Route
 from ternmq.wire.messages.standings import Member
 from ternmq.wire.messages.topics import Topic, TopicSettings
+from ternmq.wire.numbers import Command
+from ternmq.wire.record import unpack
 from tests.waiting import until
 
 HELLO = Hello(protocol=PROTOCOL_VERSION, app="%delay", version="0", session=bytes(16))
@@ -40,6 +44,21 @@ class Meta:
 
     def heartbeats(self) -> int:
         return len(self.heard)
+
+
+class ListeningRouter(MetaRouter):
+    """Notes what servers say of themselves."""
+
+    def __init__(
+        self, directory: MetaDirectory, routes: RouteTable, *, identity: MetaIdentity, clock: Clock
+    ) -> None:
+        super().__init__(directory, routes, identity=identity, clock=clock)
+        self.heard: list[Register] = []
+
+    def frame(self, peer: Peer, frame: Frame) -> None:
+        if frame.command == Command.REGISTER:
+            self.heard.append(unpack(frame.payload, Register))
+        super().frame(peer, frame)
 
 
 @asynccontextmanager
@@ -59,19 +78,11 @@ async def meta(
         lambda: SqlRegistry.open_sqlite(registry), clock=clock, dead_after_ms=dead_after_ms
     ) as service:
         routes = RouteTable(first_version=1)
-        handler = MetaRouter(service, routes, identity=identity, clock=clock)
+        handler = ListeningRouter(service, routes, identity=identity, clock=clock)
         async with serving_meta(
             "127.0.0.1", port, handler, limits=ServerLimits(linger=0.1), clock=clock
         ) as listener:
-            heard: list[Register] = []
-            register = handler.registrar.register
-
-            async def listen(wanted: Register) -> Registered:
-                heard.append(wanted)
-                return await register(wanted)
-
-            handler.registrar.register = listen  # type: ignore[method-assign]
-            yield Meta(join_address(*listener.address), routes, service, heard)
+            yield Meta(join_address(*listener.address), routes, service, handler.heard)
 
 
 async def test_a_server_registers_with_every_meta_server_and_leaves(tmp_path: Path) -> None:
