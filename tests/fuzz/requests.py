@@ -7,8 +7,6 @@ requests go deeper than "there is no such topic".
 
 import importlib
 import pkgutil
-import re
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,11 +14,11 @@ import msgspec
 from msgspec import inspect
 
 from ternmq.wire import messages
-from ternmq.wire.numbers import Command
 from ternmq.wire.record import Record
+from tests.wire_page import command_rows
 
-PAGE = Path(__file__).parents[2] / "docs" / "wire-protocol.md"
-ROW = re.compile(r"^\| ([A-Z_]+) \| (\d+) \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
+CONTROL = {"HELLO", "PING", "NOTICE"}
+"""The connection's own."""
 BATCHES = "one batch"
 NOT_YET = {
     "BROKER_GROUP_DRAIN",
@@ -82,11 +80,10 @@ def requests() -> dict[str, list[tuple[int, type[Record] | None]]]:
         "broker": [],
         "delay": [],
     }
-    for name, number, servers, request in ROW.findall(PAGE.read_text(encoding="utf-8")):
-        asked = found if servers.strip() == "all" else re.split(r",\s*", servers.strip())
-        for server in asked:
-            if server in found and name not in NOT_YET and int(number) > Command.NOTICE:
-                found[server].append((int(number), kinds.get(request.strip())))
+    for row in command_rows():
+        for server, taken in found.items():
+            if row.asked_of(server) and row.command.name not in NOT_YET | CONTROL:
+                taken.append((int(row.command), kinds.get(row.request)))
     return found
 
 

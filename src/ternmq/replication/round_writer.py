@@ -192,4 +192,4 @@ def settle(future: asyncio.Future[None], error: TernError | None) -> None:
     if error is None:
         future.set_result(None)
     else:
-        future.set_exception(type(error)(error.message, **error.details))
+        future.set_exception(error.copy())

@@ -1,8 +1,6 @@
 """The table of commands: complete, and the only place where a broker's commands are named."""
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,9 +14,7 @@ from ternmq.wire.messages.hello import Empty
 from ternmq.wire.messages.pull import Leave
 from ternmq.wire.numbers import Command, Flag
 from ternmq.wire.record import pack
-
-PROTOCOL = Path(__file__).parents[3] / "docs" / "wire-protocol.md"
-OF_THE_CONNECTION = {Command.HELLO, Command.PING}
+from tests.wire_page import commands_of
 
 
 class Part:
@@ -45,19 +41,10 @@ def a_frame(command: Command, payload: bytes = b"", flags: int = 0) -> Frame:
     return Frame(int(command), flags, 1, bytearray(payload))
 
 
-def documented() -> set[Command]:
-    """What the protocol says is asked of brokers."""
-    rows = re.findall(r"^\| ([A-Z_]+) \| \d+ \| ([^|]*) \|", PROTOCOL.read_text(), re.MULTILINE)
-    assert len(rows) > 50
-    return {
-        Command[name] for name, asked_of in rows if {"broker", "all"} & set(asked_of.split(", "))
-    }
-
-
 def test_every_command_that_the_protocol_asks_of_a_broker_is_in_the_table() -> None:
     router, _ = a_router()
 
-    assert {Command(number) for number in router.commands} == documented() - OF_THE_CONNECTION
+    assert {Command(number) for number in router.commands} == commands_of("broker")
 
 
 def test_what_other_members_ask_goes_to_the_role() -> None:

@@ -1,7 +1,5 @@
 """One table has all commands of a delay server, and is what the page of the protocol says."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +8,7 @@ from ternmq.core.errors import BadRequest, ProtocolError, Unavailable
 from ternmq.delay.router import DelayRouter
 from ternmq.wire.frame import Frame
 from ternmq.wire.numbers import Command, Flag
-from tests.tidy.source import ROOT
-
-LINE = re.compile(r"^\| (?P<name>[A-Z_]+) \| (?P<number>\d+) \| (?P<servers>[a-z, ]+) \|", re.M)
-OF_CONNECTIONS = {"HELLO", "PING"}
+from tests.wire_page import commands_of
 
 
 class Part:
@@ -38,20 +33,10 @@ def frame(command: Command, *, flags: int = 0) -> Frame:
     return Frame(command=command, flags=flags, correlation=1, payload=bytearray())
 
 
-def documented(page: Path) -> set[str]:
-    """What the page says that a delay server answers."""
-    return {
-        line["name"]
-        for line in LINE.finditer(page.read_text())
-        if {"delay", "all"} & {*line["servers"].split(", ")}
-    }
-
-
 def test_every_command_of_the_page_is_in_the_table_and_no_other() -> None:
     made, _ = router()
-    names = {Command(number).name for number in made.commands}
 
-    assert names == documented(ROOT / "docs" / "wire-protocol.md") - OF_CONNECTIONS
+    assert {Command(number) for number in made.commands} == commands_of("delay")
 
 
 def test_a_command_goes_to_its_part() -> None:

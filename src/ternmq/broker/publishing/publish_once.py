@@ -90,7 +90,7 @@ class OncePublisher:
             if error is None:
                 safe.set_result(None)
             else:
-                safe.set_exception(type(error)(error.message, **error.details))
+                safe.set_exception(error.copy())
 
         self._committer.append(append, on_done)
         await safe

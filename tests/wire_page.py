@@ -1,0 +1,36 @@
+"""The table of commands in docs/wire-protocol.md, which a tidy test holds to the code."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ternmq.wire.numbers import Command
+
+PAGE = Path(__file__).parents[1] / "docs" / "wire-protocol.md"
+OF_THE_CONNECTION = {Command.HELLO, Command.PING}
+_ROW = re.compile(r"^\| ([A-Z_]+) \| \d+ \| ([^|]*) \| ([^|]*) \|", re.MULTILINE)
+
+
+class CommandRow(NamedTuple):
+    """One command: which servers answer it, and the name of its request."""
+
+    command: Command
+    servers: frozenset[str]
+    request: str
+
+    def asked_of(self, server: str) -> bool:
+        return bool(self.servers & {server, "all"})
+
+
+def command_rows() -> list[CommandRow]:
+    found = [
+        CommandRow(Command[name], frozenset(servers.strip().split(", ")), request.strip())
+        for name, servers, request in _ROW.findall(PAGE.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 50
+    return found
+
+
+def commands_of(server: str) -> set[Command]:
+    """What the page says is asked of this kind of server, HELLO and PING left out."""
+    return {row.command for row in command_rows() if row.asked_of(server)} - OF_THE_CONNECTION
