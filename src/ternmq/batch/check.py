@@ -102,7 +102,7 @@ def check_incoming(
     With `half` it must be a half batch, else it must not be one. `spare_buffers` are kept free for
     what will be added to its rows: ids, where they came from (`batch.rows.merge`).
     """
-    incoming, parts = _describe(batch, size_max=size_max, half=half)
+    incoming, parts = _describe(batch, size_max=size_max, half=half, words_max=ROWS_MAX)
     if len(parts) > BUFFERS_MAX - spare_buffers:
         raise ProtocolError(f"{len(parts)} buffers; at most {BUFFERS_MAX - spare_buffers} here")
     if sum([align8(place[1]) for place in parts.values()]) > len(batch) - FIXED_SIZE:
@@ -129,11 +129,11 @@ def describe_stored(batch: bytearray | memoryview, *, half: bool = False) -> Inc
     Its columns are not judged again. Releases before 0.2 stored what `check_incoming` refuses now,
     and a start or a replica that refused it would never end; each reader copes with it.
     """
-    return _describe(batch, size_max=STORED_SIZE_MAX, half=half)[0]
+    return _describe(batch, size_max=STORED_SIZE_MAX, half=half, words_max=len(batch))[0]
 
 
 def _describe(
-    batch: bytearray | memoryview, *, size_max: int, half: bool
+    batch: bytearray | memoryview, *, size_max: int, half: bool, words_max: int
 ) -> tuple[Incoming, Parts]:
     header_size = _check_framing(batch, size_max)
     (
@@ -176,7 +176,7 @@ def _describe(
     parts = _read_directory(batch, names_end, directory_end, header_size)
     _check_sizes(batch, parts, count, body_size)
     topic, app = _names(batch, topic_size, app_size)
-    bloom, priority = _summary(batch, parts)
+    bloom, priority = _summary(batch, parts, words_max)
     delayed = _check_due(batch, parts, relative=bool(attributes & _RELATIVE))
     producer = (start, random)
     searchable = (_KEY, _DATA) in parts or (_EXPLICIT_ID, _DATA) in parts
@@ -346,15 +346,15 @@ def _check_bodies(
         raise ProtocolError("the chunk table does not cover the bodies")
 
 
-def _summary(batch: bytearray | memoryview, parts: Parts) -> tuple[int, int]:
+def _summary(batch: bytearray | memoryview, parts: Parts, words_max: int) -> tuple[int, int]:
     """What the consume log keeps of a batch: a bloom of its tags and its highest priority."""
     bloom = priority = 0
     words = parts.get((_TAG, _WORD_DATA))
     places = parts.get((_TAG, _WORD_OFFSETS))
     codes = parts.get((_TAG, _VALUES))
     if words is not None and places is not None and codes is not None:
-        if places[1] // 4 > ROWS_MAX + 1:
-            raise ProtocolError(f"more than {ROWS_MAX} different tags")
+        if places[1] // 4 > words_max + 1:
+            raise ProtocolError(f"more than {words_max} different tags")
         data = bytes(batch[words[0] : words[0] + words[1]])
         offsets = memoryview(batch)[places[0] : places[0] + places[1]].cast("i").tolist()
         used = np.frombuffer(batch, dtype="<i4", count=codes[1] // 4, offset=codes[0])

@@ -338,6 +338,7 @@ def test_more_words_than_a_batch_can_have_rows_are_refused() -> None:
 
     with pytest.raises(ProtocolError, match="different tags"):
         check_incoming(a_batch_with(pieces))
+    assert describe_stored(a_batch_with(pieces)).row_count == ROWS
 
 
 @pytest.mark.parametrize("info", [b"\x97\xc4\x00\xa1\xff", b"\x91" * 993 + b"\x90"])
