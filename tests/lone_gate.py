@@ -13,6 +13,7 @@ class LoneGate:
 
     refusal: TernError | None = None
     paused = False
+    lacks = ""
     alone = True
 
     def offer(self, log: int, offset: int, buffers: list[Buffer], *, sync: bool) -> None:

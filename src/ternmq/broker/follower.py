@@ -127,7 +127,7 @@ class BrokerFollower:
             return
         found = stored.rows_from(cut_to)
         rows = sum(count for _, count in found.values())
-        acknowledged = not self._context.standing.waits or cut_to < stored.safe_offset
+        acknowledged = not self._context.standing.waits or cut_to < stored.acknowledged
         self._lacked = cut_to, stored.end, rows if acknowledged else 0
         (log.error if acknowledged else log.warning)(
             "the master that leads now lacks messages that are here",

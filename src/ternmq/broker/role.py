@@ -12,7 +12,7 @@ from ternmq.broker.config import BrokerConfig, ColdReads
 from ternmq.broker.follower import BrokerFollower
 from ternmq.broker.leader import BrokerMember, BrokerParts
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt
+from ternmq.core.errors import Corrupt, TernError
 from ternmq.discovery.directory import InUse
 from ternmq.metrics.samples import Samples
 from ternmq.replication.leading.leader import Leader
@@ -29,7 +29,7 @@ from ternmq.rpc.server import Listener
 from ternmq.storage.bootstrap import install_base
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.files import checkpoint, unclean
-from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.disk import Disk, is_removed
 from ternmq.storage.files.paths import LOG_SUFFIX, Paths, bases, segment
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
@@ -108,10 +108,17 @@ class BrokerReplicatedStore:
     def report(self) -> RecoveryReport:
         return self._store.report
 
-    def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
+    def look(self) -> TernError | None:
+        self._store.look()
+        failed = (self._store.messages.failed, self._store.pulls.failed)
+        return next((each for each in failed if each is not None and is_removed(each)), None)
+
+    def adopt(
+        self, cuts: Mapping[int, int], tables: dict[int, Starts], *, waits: bool = True
+    ) -> None:
         if cuts[MESSAGES] < self._store.messages.end and self._follower is not None:
             self._follower.count_lacked(cuts[MESSAGES])
-        self._store.truncate(cuts[MESSAGES], cuts[PULLS])
+        self._store.truncate(cuts[MESSAGES], cuts[PULLS], waits=waits)
         self._store.adopt_epochs(tables)
 
     async def reserve(self, context: MemberContext) -> int:

@@ -7,10 +7,11 @@ dispatch logs) is derived from what counts of the two, by each member for itself
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, DiskFailed
+from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.core.units import GIB
 from ternmq.delay.bootstrap_transfer import fetch
@@ -28,7 +29,7 @@ from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.server_kind import CopiedLog, FollowProgress, Loops, MemberCommands
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.server import Listener
-from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.disk import Disk, is_removed
 from ternmq.storage.log import leader_epochs
 from ternmq.storage.log.leader_epochs import Starts
 from ternmq.storage.log.recovery_report import RecoveryReport
@@ -143,8 +144,16 @@ class DelayReplicatedStore:
     def report(self) -> RecoveryReport:
         return self._store.report
 
-    def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
-        self._store.truncate(cuts[MESSAGES], cuts[DECISIONS])
+    def look(self) -> TernError | None:
+        with suppress(DiskFull, DiskFailed):
+            self._store.look()
+        failed = self._store.failed
+        return failed if failed is not None and is_removed(failed) else None
+
+    def adopt(
+        self, cuts: Mapping[int, int], tables: dict[int, Starts], *, waits: bool = True
+    ) -> None:
+        self._store.truncate(cuts[MESSAGES], cuts[DECISIONS], waits=waits)
         self._store.adopt_epochs(tables)
 
     def base(self) -> bytes:

@@ -18,6 +18,8 @@ class CommitGate(Protocol):
     """Why no messages are taken at present."""
     paused: bool
     """Messages wait: somebody is about to come, or to take over."""
+    lacks: str
+    """What was acknowledged and is not here, as another member says; empty: nothing."""
 
     @property
     def alone(self) -> bool:

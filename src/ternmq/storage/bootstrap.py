@@ -84,6 +84,8 @@ def finish_base(disk: Disk, paths: Paths) -> None:
         for name in disk.names(folder):
             disk.unlink(folder / name)
         disk.sync_dir(folder)
+    for mark in (paths.message_mark, paths.pull_mark):
+        disk.unlink(mark)  # Of logs that were here before.
     disk.write_atomic(paths.floor, state.floor)
     disk.write_atomic(paths.producers, state.producers)
     disk.write_atomic(paths.halves, state.halves)

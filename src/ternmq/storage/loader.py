@@ -36,7 +36,7 @@ from ternmq.storage.files.paths import Paths
 from ternmq.storage.log import recovery
 from ternmq.storage.log.leader_epochs import LeaderEpochs
 from ternmq.storage.log.recovery import Quarantine
-from ternmq.storage.log.recovery_report import RecoveryReport
+from ternmq.storage.log.recovery_report import Hole, RecoveryReport
 from ternmq.storage.log.segmented_log import SegmentedLog
 from ternmq.storage.messages.producers import ProducerTable
 from ternmq.storage.messages.transactions import TransactionTable
@@ -95,12 +95,15 @@ class Loader:
         self.epoch = marks.checkpoint.epoch  # The latest that wrote here.
         self.safe_offset = 0
         self.suffix_topic_ids: set[int] = set()
+        self.acknowledged = 0
+        """By what batches say that were written after it."""
         self._counts: dict[int, int] = {}  # Records that the scan saw, by segment.
 
     def run(self, clock: Clock) -> ConsumeLog:
         """Recover; returns the consume log. The message log's end is settled afterwards."""
         self._load_producers()
         self._load_floor()
+        self._check_start()
         self._load_halves()
         self._load_tables()
         active = self._find_active()
@@ -155,6 +158,17 @@ class Loader:
             return
         if self._source.drop_before(self.floor.offset):
             log.info("removed segments are removed", offset=self.floor.offset)
+
+    def _check_start(self) -> None:
+        """What nobody let go and is not there was removed behind our back."""
+        start = self._source.start
+        if start <= self.floor.offset:
+            return
+        reason = "the first segments are missing"
+        log.error("safe bytes are missing", offset=self.floor.offset, end=start, reason=reason)
+        size = start - self.floor.offset
+        hole = Hole(log="message", offset=self.floor.offset, size=size, reason=reason)
+        self._report.holes.append(hole)
 
     @property
     def _from_zero(self) -> bool:
@@ -278,6 +292,8 @@ class Loader:
         self._counts[base] = self._report.tail_records
         collector = Collector(source.read)
         durable = max(marks.checkpoint.message_durable, tail.end)
+        if source.mark is not None:
+            durable = max(durable, source.mark.synced)
         if marks.suffix:
             durable = max(durable, self.safe_offset)
         found = recovery.scan(
@@ -310,6 +326,8 @@ class Loader:
                 stamp = read_stamp(data)
                 self.epoch = max(self.epoch, stamp.epoch)
                 self.suffix_topic_ids.add(stamp.topic_id)
+                # A master writes the next round when the one before counts.
+                self.acknowledged = max(self.acknowledged, stamp.durable_to)
 
         return visit
 

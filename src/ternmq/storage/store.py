@@ -28,6 +28,7 @@ from ternmq.storage.files import log_start as floor_file
 from ternmq.storage.files import unclean
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.files.log_start import LogStart
 from ternmq.storage.files.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
 from ternmq.storage.index.index import MessageIndex
@@ -161,6 +162,7 @@ class Store:
             segment_size=self._config.segment_size,
             records_max=self._config.segment_batches_max,
             files_open_max=self._config.files_open_max,
+            mark=LogMark(self._disk, self._paths.message_mark),
         )
         epochs = self._history.epochs
         redo_cut(self._message_segments, epochs.message_cut)
@@ -190,6 +192,7 @@ class Store:
             on_corrupt=on_corrupt,
         )
         self.messages.stored_at_ms = opening.stored_at_ms
+        self.messages.prove(opening.acknowledged)
         self.search = Search(self.index, self.consume, self.messages)
         self._epoch_before = max(opening.epoch, epochs.last)
         self._suffix_topic_ids = opening.suffix_topic_ids
@@ -200,6 +203,7 @@ class Store:
             self._paths.pull,
             segment_size=self._config.pull_segment_size,
             files_open_max=self._config.files_open_max,
+            mark=(mark := LogMark(self._disk, self._paths.pull_mark)),
         )
         epochs = self._history.epochs
         redo_cut(segments, epochs.pull_cut)
@@ -209,7 +213,7 @@ class Store:
         found = recovery.scan(
             segments,
             start=start,
-            durable=known.pull_durable,
+            durable=max(known.pull_durable, mark.synced),
             form=recovery.OwnMarks(PullFormat(), epochs.pulls.is_own),
             visit=lambda offset, data, problem: None,
         )
@@ -306,13 +310,13 @@ class Store:
         empty = self.messages.end == self.messages.start_offset
         self._history.adopt(tables, empty=empty and self.pulls.end == self.pulls.start_offset)
 
-    def truncate(self, message_to: int, pull_to: int) -> None:
+    def truncate(self, message_to: int, pull_to: int, *, waits: bool = True) -> None:
         """Cut both logs off here; blocks, on the writer thread, while nothing is written. Killed in
         the middle, the next start finishes it. Raises `Diverged` and leaves everything as it is
-        where that would touch what is safe."""
+        where that would touch what was acknowledged; `waits` as in `EpochHistory.truncate`."""
         logs = LogPair(self.messages, self.pulls, name="records", key="pull")
         lower = partial(self._lower_checkpoint, message_to, pull_to)
-        self._history.truncate(logs, message_to, pull_to, before=lower)
+        self._history.truncate(logs, message_to, pull_to, before=lower, waits=waits)
 
     def _lower_checkpoint(self, message_to: int, pull_to: int) -> None:
         self._write_checkpoint(

@@ -28,6 +28,7 @@ class Others:
     def __init__(self, *, alone: bool = False) -> None:
         self.refusal: TernError | None = None
         self.paused = False
+        self.lacks = ""
         self.alone = alone
         self.offered: list[bytes] = []
         self.wrote_to = {MESSAGES: 0, DECISIONS: 0}

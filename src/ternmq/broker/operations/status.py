@@ -120,5 +120,5 @@ class LeaderStatus:
         if free < store.messages.reserved(size):
             return "disk_full", f"disk almost full: {free} bytes free, messages are refused"
         if self.gate.refusal is not None:
-            return "read_only", f"read-only: {self.gate.refusal.message}"
-        return None, "ok"
+            return "read_only", self.gate.lacks or f"read-only: {self.gate.refusal.message}"
+        return None, self.gate.lacks or store.report.damage or "ok"

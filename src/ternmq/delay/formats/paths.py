@@ -4,6 +4,7 @@
     schedule/00001800000000000.log   messages due in the hour that starts at this UTC millisecond
     dispatch/00001800000000000.log   what was decided about them: intents, cancels, new times
     decisions/00000000000000000000.log  every decision in its order, until it lies in dispatch logs
+    wal.mark, decisions.mark         how much of each log was on disk
     epochs                           which master wrote which part of both logs
     base/                            files that a new replica is getting from its master
     checkpoint                       how far each file is on disk, and what left for good
@@ -33,6 +34,8 @@ class DelayPaths:
         self.schedule = directory / "schedule"
         self.dispatch = directory / "dispatch"
         self.decisions = directory / "decisions"
+        self.wal_mark = directory / "wal.mark"
+        self.decisions_mark = directory / "decisions.mark"
         self.epochs = directory / "epochs"
         self.base = directory / "base"
         self.base_complete = self.base / "complete"

@@ -93,9 +93,11 @@ class DelayLeaderStatus:
             return failed.message
         if free < store.messages.reserved(size):
             return f"disk almost full: {free} bytes free, messages are refused"
+        if self._gate.lacks:
+            return self._gate.lacks
         if self._gate.refusal is not None:
             return f"read-only: {self._gate.refusal.message}"
-        return "ok"
+        return store.report.damage or "ok"
 
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this server."""

@@ -123,6 +123,9 @@ def finish_base(disk: Disk, paths: DelayPaths) -> None:
     disk.write_atomic(paths.producers, manifest.producers)
     for path in (paths.checkpoint, paths.checkpoint_copy):
         disk.write_atomic(path, manifest.checkpoint)
+    for mark in (paths.wal_mark, paths.decisions_mark):
+        disk.unlink(mark)  # Of logs that were here before.
+    disk.sync_dir(paths.directory)
     for folder, start in ((paths.wal, known.scheduled), (paths.decisions, known.decided_to)):
         log = SegmentedLog(disk, folder, segment_size=1)
         log.begin_at(start)

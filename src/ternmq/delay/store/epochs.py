@@ -64,11 +64,12 @@ class DelayEpochs:
         logs = (self._messages, self._decisions)
         self._history.adopt(tables, empty=all(each.end == each.start_offset for each in logs))
 
-    def truncate(self, message_to: int, decision_to: int) -> None:
-        """Cut both logs off here. Raises `Diverged` where that would touch what is safe."""
+    def truncate(self, message_to: int, decision_to: int, *, waits: bool = True) -> None:
+        """Cut both logs off here. Raises `Diverged` where that would touch what was acknowledged;
+        `waits` as in `EpochHistory.truncate`."""
         message_to = min(message_to, self._messages.end)
         decision_to = min(decision_to, self._decisions.end)
-        self._history.truncate(self._logs, message_to, decision_to, before=_nothing)
+        self._history.truncate(self._logs, message_to, decision_to, before=_nothing, waits=waits)
 
 
 def _nothing() -> None:

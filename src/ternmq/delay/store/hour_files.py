@@ -147,7 +147,8 @@ class HourFiles:
         file.sync()
         if file.gone:
             raise DiskFailed(
-                f"a file in {self.directory} was removed or replaced while it was in use"
+                f"a file in {self.directory} was removed or replaced while it was in use",
+                removed=True,
             )
 
     def _check(self) -> None:

@@ -31,6 +31,7 @@ from ternmq.delay.store.wal import Wal, WalMarks, open_wal
 from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.batch_scan import MessageFormat
 from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log import recovery
 from ternmq.storage.log.epoch_history import EpochHistory, redo_cut
 from ternmq.storage.log.recovery_report import RecoveryReport
@@ -177,7 +178,8 @@ def open_messages(found: Opened, *, clock: Clock, config: StorageConfig, suffix:
 def open_journal(found: Opened, *, suffix: bool) -> Journal:
     """The journal. With a suffix all that lies in dispatch logs is safe, the rest as known."""
     known, epochs, files = found.known, found.history.epochs, found.dispatch_files
-    segments = SegmentedLog(found.disk, found.paths.decisions, segment_size=SEGMENT_SIZE)
+    mark = LogMark(found.disk, found.paths.decisions_mark)
+    segments = SegmentedLog(found.disk, found.paths.decisions, segment_size=SEGMENT_SIZE, mark=mark)
     if (known.hours or known.topics) and segments.end == 0 and not epochs.last:
         # Of before there was a journal: whoever copies this one needs the hours' files too.
         segments.begin_at(AFTER_THE_OLD)
@@ -196,7 +198,7 @@ def open_journal(found: Opened, *, suffix: bool) -> Journal:
     scan = recovery.scan(
         segments,
         start=start,
-        durable=known.decision_safe,
+        durable=max(known.decision_safe, mark.synced),
         visit=visit,
         form=recovery.OwnMarks(JournalFormat(), epochs.pulls.is_own),
     )

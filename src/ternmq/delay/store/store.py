@@ -144,11 +144,11 @@ class DelayStore:
         Blocks."""
         self._epochs.adopt(tables)
 
-    def truncate(self, message_to: int, decision_to: int) -> None:
+    def truncate(self, message_to: int, decision_to: int, *, waits: bool = True) -> None:
         """Cut both logs off here; blocks, while nothing is written. Killed in the middle, the next
         start finishes it. Raises `Diverged` and leaves everything as it is where that would touch
-        what is safe."""
-        self._epochs.truncate(message_to, decision_to)
+        what was acknowledged; `waits` as in `EpochHistory.truncate`."""
+        self._epochs.truncate(message_to, decision_to, waits=waits)
 
     def close(self) -> None:
         self.wal.source.close()

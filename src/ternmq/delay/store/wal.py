@@ -8,7 +8,7 @@ schedule logs and a checkpoint says so; `forget_before` then removes whole segme
 
 from dataclasses import dataclass, field
 
-from ternmq.batch.layout import STORED_SIZE_MAX
+from ternmq.batch.layout import STORED_SIZE_MAX, read_stamp
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt
 from ternmq.core.log import get_logger
@@ -19,6 +19,7 @@ from ternmq.storage.config import StorageConfig
 from ternmq.storage.consume.batch_scan import Collector, MessageFormat
 from ternmq.storage.consume.entry import RECORD, Location
 from ternmq.storage.files.disk import Disk
+from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log import recovery
 from ternmq.storage.log.append import Append
 from ternmq.storage.log.epoch_history import redo_cut
@@ -130,7 +131,8 @@ def open_wal(
     report: RecoveryReport,
 ) -> Wal:
     """Open and recover; what is behind the checkpoint or the producers' snapshot is read."""
-    source = SegmentedLog(disk, paths.wal, segment_size=config.segment_size)
+    mark = LogMark(disk, paths.wal_mark)
+    source = SegmentedLog(disk, paths.wal, segment_size=config.segment_size, mark=mark)
     known, durable = marks.known, marks.known.wal_durable
     redo_cut(source, marks.epochs.message_cut)
     producers = ProducerTable()
@@ -138,18 +140,20 @@ def open_wal(
     start = max(source.start, min(covered, durable))
     start = start if start <= source.end else source.active_base
     collector = Collector(source.read)
-    derived_to = 0
+    derived_to = acknowledged = 0
 
     def visit(offset: int, data: memoryview, problem: Corrupt | None) -> None:
-        nonlocal derived_to
+        nonlocal derived_to, acknowledged
         collector.visit(offset, data, problem)
+        if problem is None:  # A master writes the next round when the one before counts.
+            acknowledged = max(acknowledged, read_stamp(data).durable_to)
         if offset == marks.derived and problem is None:
             derived_to = offset + len(data)
 
     found = recovery.scan(
         source,
         start=start,
-        durable=durable,
+        durable=max(durable, mark.synced),
         visit=visit,
         form=recovery.OwnMarks(MessageFormat(), marks.epochs.messages.is_own),
     )
@@ -182,6 +186,7 @@ def open_wal(
         safe_offset=safe,
     )
     wal.messages.stored_at_ms = stored_at_ms
+    wal.messages.prove(acknowledged)
     return wal
 
 

@@ -60,10 +60,11 @@ def check_lead(
 
 
 def led(standing: Standing, member_id: str, *, epoch: int) -> Standing:
-    """By this member from now on. Another one that led before leaves the set; with a member from
-    outside of it nobody stays, for the others have what this one lacks; nor where the master did
-    not wait for the set: nobody knows who has what."""
-    others = [each for each in standing.in_sync if each not in (member_id, standing.master)]
+    """By this member from now on. Another one that led before stays in the set until the new master
+    has seen that its own data is whole and takes it out: so there is always one that may lead.
+    With a member from outside of the set nobody stays, for the others have what this one lacks;
+    nor where the master did not wait for the set: nobody knows who has what."""
+    others = [each for each in standing.in_sync if each != member_id]
     unsure = not standing.waits and standing.master != member_id
     if member_id not in standing.in_sync or unsure:
         others = []

@@ -132,6 +132,11 @@ class InSync:
         for member in self.required:
             self.copies.setdefault(member, Copy(moved_at=now))
 
+    def give_up_on(self, member: str) -> None:
+        """It led before and is not here: nobody waits for it until it comes."""
+        if member in self.copies and not self.copies[member].connected:
+            self.copies[member].moved_at = float("-inf")
+
     # -- what members say
 
     def came(self, member: str, now: float) -> Copy:

@@ -112,6 +112,9 @@ class Leader:
         """A new master waits for replicas before it refuses messages for the lack of them."""
         self.disk_failed = False
         """Another member should lead."""
+        self.gives_way_to = ""
+        """The member that should: it has all that counts here and more that was acknowledged."""
+        self.lacks = ""
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """Why this leadership is over."""
         self._update()
@@ -165,6 +168,7 @@ class Leader:
         plans = [self._plan(held) for held in request.logs]
         if {plan.log for plan in plans} != self._logs.keys():
             raise ProtocolError("FOLLOW has to name every log once")
+        self._compare(request, plans)
         base = b""
         if any(plan.cut_to < plan.start for plan in plans):
             base = self._history.base()  # Here, because nothing may become safe meanwhile.
@@ -181,6 +185,39 @@ class Leader:
         if held.start == held.end:  # Nothing in it, so nothing that differs.
             cut_to = held.end
         return LogPlan(log=held.log, cut_to=cut_to, start=led.start_offset, epochs=starts)
+
+    def _compare(self, request: Follow, plans: list[LogPlan]) -> None:
+        """A member has what was acknowledged and is not here: this server is damaged. It makes room
+        if nothing counted here that the other lacks; else a person has to choose."""
+        known, member = self._in_sync.known, request.member
+        if not known.waits or member not in known.members:
+            return
+        places = {plan.log: plan.cut_to for plan in plans}
+        if all(held.safe <= places[held.log] for held in request.logs):
+            self.lacks = ""
+            return
+        counts = {log: max(self._began(log), self._marks[log]) for log in places}
+        if all(counts[log] <= place for log, place in places.items()):
+            self.gives_way_to = member
+            self._end(f"member {member} has acknowledged messages that are not here")
+            raise NotMaster(f"{member} has more than this server, which makes room for it")
+        self.lacks = (
+            f"damaged: member {member} has acknowledged messages that are not here, and this "
+            "server has others; look at both, then 'tern broker promote' the one to go on with"
+        )
+        log.error("acknowledged messages are missing here", member=member, parted_at=places)
+
+    def _began(self, log: int) -> int:
+        """Where this leadership began in a log."""
+        return next(
+            (start for epoch, start in self._history.starts(log) if epoch == self.epoch),
+            self._written[log],
+        )
+
+    def give_up_on(self, member: str) -> None:
+        """It led before: take it out of the set at once, unless it follows."""
+        self._in_sync.give_up_on(member)
+        self._look_again.set()
 
     def _begin_feed(self, peer: Peer, member: str) -> None:
         before = self._feeds.pop(member, None)

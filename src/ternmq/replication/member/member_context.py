@@ -1,8 +1,10 @@
 """What the roles of one server share: settings, member id, door, the cluster."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
 
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Corrupt, TernError, Unavailable
@@ -23,6 +25,19 @@ from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 
 log = get_logger()
+
+
+class HeldLog(Protocol):
+    """A log of this member."""
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def synced_offset(self) -> int: ...
+
+
+NO_LOGS: Mapping[int, HeldLog] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +71,12 @@ class MemberContext:
     watchers: list[Callable[[int], None]] = field(default_factory=list)
     """Told of it."""
     damaged: bool = False
-    """Bytes that were safe do not match their checksum, as somebody found who read them."""
+    """Bytes that were safe are missing or do not match their checksum, as somebody found."""
+    former: str = ""
+    """Who led before the epoch of now, if another member did."""
+    held: dict[int, int] = field(default_factory=dict)
+    """How far the logs were on disk when the last role ended, by number: they do not get shorter
+    while no store is open."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _figures: Source | None = None
     _events: MemberEvents = NOBODY
@@ -82,6 +102,8 @@ class MemberContext:
         if standing.broker_group != self.group or standing.kind != self.kind or standing.claims:
             return
         if standing.version > self.standing.version:
+            if standing.epoch > self.standing.epoch:
+                self.former = self.standing.master if self.standing.master != self.me else ""
             self.standing = standing
             self.changed.set()
             if standing.epoch > self.member.accepted_epoch:
@@ -119,18 +141,39 @@ class MemberContext:
             self.damaged = True
             self.changed.set()
 
+    def files_gone(self, reason: str) -> None:
+        """Files were removed under a replica: it has nothing to lead with."""
+        if has_company(self.standing, self.me):
+            self._found(reason)
+
+    def close_role(self, logs: Mapping[int, HeldLog]) -> None:
+        """A role is about to close its store."""
+        self.held = {number: log.synced_offset for number, log in logs.items()}
+
     @property
     def unfit(self) -> bool:
         """Its data is known to be damaged, and others have everything."""
         return (self.damaged or self.member.damaged) and has_company(self.standing, self.me)
 
-    async def leave_if_damaged(self, report: RecoveryReport) -> bool:
+    async def leave_if_damaged(
+        self, report: RecoveryReport, logs: Mapping[int, HeldLog] = NO_LOGS
+    ) -> bool:
         """A store that lost what was safe must not lead, nor answer for what it has, while others
-        have it. True: it is so, and this member is out of the set, or tried to be."""
+        have it. `logs` as they were opened. True: it is so, and this member is out of the set, or
+        tried to be."""
+        whole = report.sound and all(
+            log.end >= self.held.get(each, 0) for each, log in logs.items()
+        )
         if not has_company(self.standing, self.me):
             self.damaged = False  # Nobody has what it lacks.
+            if not whole:
+                log.error(
+                    "what was acknowledged is damaged here, and nobody else is in sync: this "
+                    "member goes on with what it has",
+                    member=self.me,
+                )
             return False
-        if report.sound and not self.unfit:
+        if whole and not self.unfit:
             return False
         log.error(
             "what was acknowledged is damaged here and others have it; this member leaves the set",
@@ -143,6 +186,28 @@ class MemberContext:
             log.error("that this member is damaged is not noted", reason=error.message)
         await self.leave_set()
         return True
+
+    async def give_way(self, to: str) -> None:
+        """Another member has all that counts here, and more that was acknowledged: it leads. The
+        loss is this member's, and the set is that one, for nobody else is known to have it."""
+        log.error("acknowledged messages are missing here, another member has them", member=to)
+        self.damaged = True
+        try:
+            await self.record.note_damaged(True)
+            self.learn(
+                await self.directory.change_in_sync(
+                    self.group,
+                    kind=self.kind,
+                    epoch=self.standing.epoch,
+                    in_sync=sorted((self.me, to)),
+                    version=self.standing.version,
+                    waits=self.standing.waits,
+                )
+            )
+        except TernError as error:  # It leads again, and is asked again.
+            log.error("cannot make room for it yet", reason=error.message)
+            return
+        await self.leave_set()
 
     async def leave_set(self) -> None:
         """Out of the in-sync set, and no longer master; the last one stays."""

@@ -32,6 +32,14 @@ Loops = Mapping[str, Callable[[], Awaitable[None]]]
 class CopiedLog(LogSource, ReplicaTarget, Protocol):
     """A log that a master has and its replicas copy."""
 
+    @property
+    def synced_offset(self) -> int:
+        """Everything below is on disk."""
+
+    @property
+    def acknowledged(self) -> int:
+        """Everything below was acknowledged, by what is left on this disk."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberCommands:
@@ -126,8 +134,14 @@ class ReplicatedStore(Protocol):
     def begin_epoch(self, epoch: int) -> None:
         """A new leadership begins at the ends of the logs; blocks, durable."""
 
-    def adopt(self, cuts: Mapping[int, int], tables: dict[int, Starts]) -> None:
-        """Have the master's history and nothing else; blocks. Raises `Diverged`."""
+    def look(self) -> TernError | None:
+        """What says that files were removed under this store, if they were; blocks."""
+
+    def adopt(
+        self, cuts: Mapping[int, int], tables: dict[int, Starts], *, waits: bool = True
+    ) -> None:
+        """Have the master's history and nothing else; blocks. Raises `Diverged` where it lacks what
+        was acknowledged; `waits`: masters wait for replicas, so that it must not."""
 
     def base(self) -> bytes:
         """What a member begins with whose logs end before these begin; does not wait."""

@@ -34,6 +34,7 @@ from ternmq.wire.messages.standings import Standing
 
 AGAIN_S = 0.3
 DIVERGED_S = 5.0
+LOOK_S = 1.0
 UNDECIDED = "the registry was lost; 'tern broker promote' shows who is missing"
 
 log = get_logger()
@@ -65,9 +66,9 @@ class FollowerRole:
 
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
-        async with background(**self.role.loops(self._intake)):
+        async with background(look=self._look_forever, **self.role.loops(self._intake)):
             while not self._over():
-                if self.role.failed is not None:
+                if self.role.failed is not None and not await self._files_gone():
                     await self._stay_out(self.role.failed)
                     return None
                 standing = self._site.standing
@@ -81,6 +82,19 @@ class FollowerRole:
     def _over(self) -> bool:
         site = self._site
         return bool(site.stop.is_set() or self.base or self.diverged or site.unfit)
+
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self._files_gone()
+
+    async def _files_gone(self) -> bool:
+        """Files were removed under this member: it has lost what it answered for, and leaves."""
+        loop = asyncio.get_running_loop()
+        gone = await loop.run_in_executor(None, self._holding.look)
+        if gone is not None:
+            self._site.files_gone(gone.message)
+        return gone is not None and self._site.unfit
 
     async def _stay_out(self, failed: TernError) -> None:
         """Neither follow nor lead until a restart."""
@@ -121,6 +135,8 @@ class FollowerRole:
             self.trouble = error.message
             self._complain("not following", error)
             if self.base:
+                return None
+            if await self._files_gone():
                 return None
             if self._site.from_memory and isinstance(error, DiskFailed):
                 await self._site.leave_set()  # What it answered for may not be there.
@@ -195,7 +211,7 @@ class FollowerRole:
                     log=number,
                     start=log.start_offset,
                     end=log.end,
-                    safe=log.safe_offset,
+                    safe=log.acknowledged if self._site.standing.waits else log.safe_offset,
                     epochs=tables[number],
                 )
                 for number, log in self._logs.items()
@@ -209,7 +225,8 @@ class FollowerRole:
             raise NotMaster("the master's logs begin later than these end: beginning anew")
         cuts = {plan.log: plan.cut_to for plan in followed.logs}
         tables: dict[int, Starts] = {plan.log: plan.epochs for plan in followed.logs}
-        await self._intake.alone(lambda: self._holding.adopt(cuts, tables))
+        waits = self._site.standing.waits
+        await self._intake.alone(lambda: self._holding.adopt(cuts, tables, waits=waits))
 
     async def close(self) -> None:
         await self.role.close()
@@ -241,6 +258,7 @@ async def follow(site: MemberContext, trade: ServerKind) -> Standing | None:
 
 async def _begin_anew(site: MemberContext, trade: ServerKind, base: bytes) -> None:
     """With what the master gave; what is here ends before the master's logs begin."""
+    site.held.clear()
     try:
         await trade.begin_anew(site, base)
     except AlreadyExists:
@@ -262,7 +280,7 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
         try:
             site.enter(replica.role)
             site.begun(replica.role.scrape)
-            damaged = await site.leave_if_damaged(holding.report)
+            damaged = await site.leave_if_damaged(holding.report, holding.logs)
             leads = None if damaged else await replica.run()
             if damaged or (site.unfit and await site.leave_if_damaged(holding.report)):
                 return None, b"", await _useless(site, trade, replica, "damaged")
@@ -274,6 +292,7 @@ async def _follow(site: MemberContext, trade: ServerKind) -> tuple[Standing | No
             site.leave()
             await replica.close()
     finally:
+        site.close_role(holding.logs)
         await loop.run_in_executor(None, holding.close)
 
 

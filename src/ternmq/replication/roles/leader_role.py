@@ -135,7 +135,7 @@ async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> No
         None, lambda: trade.open(standing.epoch, suffix=not alone, on_corrupt=site.judge)
     )
     try:
-        if await site.leave_if_damaged(holding.report):
+        if await site.leave_if_damaged(holding.report, holding.logs):
             return
         standing = await _reserve(site, holding, standing)
         await loop.run_in_executor(None, holding.begin_epoch, standing.epoch)
@@ -144,18 +144,23 @@ async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> No
         site.enter(role, role)
         await site.record.note(site.standing)
         leader.learn(site.standing)
+        leader.at_least = 1
+        leader.give_up_on(site.former)
         async with background(replicas=leader.run):
             if await _settled(site, holding, leader):
                 serving = holding.serving(site, leader, role.commands)
                 await _serve(site, trade, role, leader, serving)
             leader.end()
-        if site.damaged:
+        if leader.gives_way_to:
+            await site.give_way(leader.gives_way_to)
+        elif site.damaged:
             await site.leave_if_damaged(holding.report)
         elif leader.disk_failed:
             await site.leave_set()
     finally:
         site.tell_nobody()
         site.leave()
+        site.close_role(holding.logs)
         await loop.run_in_executor(None, holding.close)
 
 
@@ -206,7 +211,6 @@ async def _settled(site: MemberContext, holding: ReplicatedStore, leader: Leader
     """Wait until everything on this disk counts, and let it; False when it is over before."""
     moved = asyncio.Event()
     leader.watch(moved.set)
-    leader.at_least = 1
     ends = {number: log.end for number, log in holding.logs.items()}
     while any(leader.mark(number) < end for number, end in ends.items()):
         moved.clear()

@@ -42,6 +42,7 @@ async def move(site: MemberContext, trade: ServerKind) -> None:
     place = await loop.run_in_executor(None, move_aside, site.disk, trade.home, now_ms)
     await site.record.note_damaged(False)
     site.damaged = False
+    site.held.clear()
     log.warning("data moved aside; everything is copied anew from the master", aside=str(place))
 
 

@@ -62,6 +62,8 @@ async def _again(site: MemberContext) -> Standing | None:
 
 
 async def _ask(site: MemberContext) -> Standing | None:
+    if site.unfit:
+        return None  # Following, it makes room for those who have everything.
     try:
         return await site.lead()
     except (NotInSync, MasterAlive) as error:

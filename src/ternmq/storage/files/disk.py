@@ -238,8 +238,14 @@ def removed(path: Path) -> DiskFailed:
     """The error of a file or directory that was removed while it is written to."""
     return DiskFailed(
         f"{path} was removed or replaced while it was in use; nothing more is stored: bring the "
-        "data back, then restart this server"
+        "data back, then restart this server",
+        removed=True,
     )
+
+
+def is_removed(error: TernError) -> bool:
+    """Files are gone, so that what was safe is lost here; not only that a disk does not work."""
+    return bool(error.details.get("removed"))
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int) -> int:

@@ -95,7 +95,12 @@ class MemberFile:
         self._replace(self._content._replace(record=record))
 
     def note_damaged(self, damaged: bool) -> None:
-        """Whether its data is known to be damaged. Blocks."""
+        """Whether its data is known to be damaged. Blocks. Written anew where all files are gone:
+        it is still this member."""
+        if damaged:
+            self._disk.mkdir(self._path.parent)
+        if not self._disk.exists(self._path):
+            self._disk.write_atomic(self._path, encode(self._content))
         self._replace(self._content._replace(damaged=damaged))
 
     def _replace(self, content: MemberRecord) -> None:

@@ -6,6 +6,7 @@
     consume/00000000000000000000.tail    the same for the active segment, as far as checkpointed
     index/00000000000000000000.index     ids and keys of a stretch of the message log
     pull/00000000000000000000.log        what was handed out, acked and decided
+    message.mark, pull.mark              how much of each log was on disk, see log_mark.py
     producers                            which batches each producer has already sent
     halves                               open transactions, and how others ended
     checkpoint                           how far all of it is on disk
@@ -42,8 +43,10 @@ class Paths:
         "halves",
         "index",
         "message",
+        "message_mark",
         "producers",
         "pull",
+        "pull_mark",
         "quarantine",
         "unclean",
     )
@@ -54,6 +57,8 @@ class Paths:
         self.consume = directory / "consume"
         self.index = directory / "index"
         self.pull = directory / "pull"
+        self.message_mark = directory / "message.mark"
+        self.pull_mark = directory / "pull.mark"
         self.quarantine = directory / "quarantine"
         self.producers = directory / "producers"
         self.halves = directory / "halves"

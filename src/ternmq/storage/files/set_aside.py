@@ -20,9 +20,13 @@ def asides(disk: Disk, home: Path) -> list[str]:
 
 
 def move_aside(disk: Disk, home: Path, now_ms: int) -> Path:
-    """Leave `home` empty; returns where its data is. Blocks, durable."""
+    """Leave `home` empty; returns where its data is, itself where there is none. Blocks,
+    durable."""
+    disk.mkdir(home)  # All of it may have been removed.
     moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%d-%H%M%S")
     name = f"{home.name}.aside-{moment}"
+    if all(each in STAYS for each in disk.names(home)):
+        return home
     while disk.exists(home.parent / name):
         name += "+"
     disk.write_atomic(home / INTENT, name.encode())

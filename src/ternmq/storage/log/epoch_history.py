@@ -97,13 +97,21 @@ class EpochHistory:
             self._write(replace(self.epochs, message_cut=None, pull_cut=None))
 
     def truncate(
-        self, logs: LogPair, message_to: int, second_to: int, *, before: Callable[[], None]
+        self,
+        logs: LogPair,
+        message_to: int,
+        second_to: int,
+        *,
+        before: Callable[[], None],
+        waits: bool = True,
     ) -> None:
         """Cut both logs off here; blocks, while nothing is written. `before` lowers marks that
         reach further. Raises `Diverged` and leaves everything as it is where that would touch what
-        is safe."""
+        was acknowledged; of a group whose masters do not wait (`waits`), what is visible here."""
         messages, second = logs.messages, logs.second
         safe = messages.safe_offset, second.safe_offset
+        if waits:
+            safe = messages.acknowledged, second.acknowledged
         if message_to < safe[0] or second_to < safe[1]:
             details = logs.details("to", message_to, second_to) | logs.details("safe", *safe)
             raise Diverged(

@@ -58,3 +58,12 @@ class RecoveryReport:
     def sound(self) -> bool:
         """Nothing that was safe is missing."""
         return not self.holes and not self.lost
+
+    @property
+    def damage(self) -> str:
+        """For people, in one line; empty: none."""
+        if self.sound:
+            return ""
+        size = sum(hole.size for hole in self.holes)
+        rows = sum(lost.end - lost.first for lost in self.lost)
+        return f"damaged: {size} bytes that were safe are lost here, with {rows} messages or more"

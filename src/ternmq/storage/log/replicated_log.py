@@ -33,6 +33,7 @@ class ReplicatedLog(Generic[Group]):
         self._log = source
         self._receiving = ReplicaInput(form, source.end)
         self._in_flight: Group | None = None
+        self._proven = 0 if source.mark is None else min(source.mark.safe, source.end)
         self.safe_offset = source.end if safe_offset is None else safe_offset
 
     @property
@@ -43,6 +44,25 @@ class ReplicatedLog(Generic[Group]):
     def end(self) -> int:
         """Everything below is written."""
         return self._log.end
+
+    @property
+    def safe_offset(self) -> int:
+        """Everything below counts, and is known here to count."""
+        return self._log.safe
+
+    @safe_offset.setter
+    def safe_offset(self, to: int) -> None:
+        self._log.safe = to
+
+    @property
+    def acknowledged(self) -> int:
+        """Everything below was acknowledged, by what is left on this disk: more than is visible
+        after a start. Whoever leads has it, or is damaged."""
+        return max(self.safe_offset, self._proven)
+
+    def prove(self, to: int) -> None:
+        """Records in the log say that everything below was acknowledged."""
+        self._proven = max(self._proven, min(to, self._log.end))
 
     @property
     def synced_offset(self) -> int:
@@ -118,6 +138,7 @@ class ReplicatedLog(Generic[Group]):
         """Cut off the suffix from `to` on; blocks. Use `EpochHistory.truncate`, which can be
         redone."""
         self._in_flight = None  # Written or not, it is of the past.
+        self._proven = min(self._proven, to)
         if to < self._log.end:
             self._log.cut(to)
         self.forget_received()

@@ -11,6 +11,7 @@ Every log of TernMQ is one of these. Rules that recovery relies on:
    success, so it is never tried again; reading goes on, a restart recovers.
 5. A file whose name was removed can still be written and synced, and is lost with the process. So
    after a sync its name is looked at, and `look` does that from time to time where nobody writes.
+6. A log with a mark (`files.log_mark`) raises it after each sync and lowers it before it is cut.
 
 Threads: one writer (write, sync, cut), one that drops, any number of readers. `bases` is replaced,
 never changed, and open files are kept alive by whoever reads them. Does not know what a record is.
@@ -24,6 +25,7 @@ from ternmq.core.errors import Corrupt, DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.storage.files import paths
 from ternmq.storage.files.disk import Disk, File, removed, write_all
+from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log.write_plan import WritePlan
 
 log = get_logger()
@@ -42,6 +44,7 @@ class SegmentedLog:
         segment_size: int,
         records_max: int = _NO_COUNT_LIMIT,
         files_open_max: int = 64,
+        mark: LogMark | None = None,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -54,6 +57,9 @@ class SegmentedLog:
         self.failed: TernError | None = None
         self.count = 0  # Records in the active segment; set by recovery.
         self.synced = 0
+        self.safe = 0
+        """Acknowledged, as whoever leads or follows with this log says; for the mark."""
+        self.mark = mark
         if not self.bases:
             self._create(0)
         self._active: File = self.file(self.bases[-1])
@@ -114,6 +120,8 @@ class SegmentedLog:
         if self.synced < end:
             self._sync_active()
             self.synced = end
+        if self.mark is not None:
+            self.mark.note(self.synced, self.safe)
 
     def _sync_active(self) -> None:
         try:
@@ -128,6 +136,8 @@ class SegmentedLog:
     def look(self) -> None:
         """Notice that the active file was removed under us; any thread. What the writer itself
         removes is taken out of `_files` before."""
+        if self.mark is not None:
+            self.mark.settle()
         file = self._active
         if self.failed is None and file.gone and file in [*self._files.values()]:
             self._removed()
@@ -261,6 +271,8 @@ class SegmentedLog:
             raise
 
     def _cut(self, offset: int) -> None:
+        if self.mark is not None:
+            self.mark.lower(offset)
         later = [base for base in self.bases[1:] if base > offset]
         if later:
             self._remove_last(later)
@@ -319,6 +331,8 @@ class SegmentedLog:
         for file in [*self._files.values()]:
             file.close()
         self._files.clear()
+        if self.mark is not None:
+            self.mark.close()
 
 
 def log_end(disk: Disk, folder: Path) -> int:

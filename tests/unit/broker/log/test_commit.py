@@ -24,6 +24,7 @@ class Others:
     def __init__(self) -> None:
         self.refusal: TernError | None = None
         self.paused = False
+        self.lacks = ""
         self.alone = False
         self.marks = {MESSAGES: 0, PULLS: 0}
         self.ends = {MESSAGES: 0, PULLS: 0}

@@ -48,7 +48,9 @@ async def test_a_member_that_shall_lead_asks_until_meta_answers(
     won = Standing(broker_group="main", version=6, epoch=8, master=ME.id, in_sync=[ME.id])
     site: Any = Site(Unavailable("the registry is away"), Unavailable("still away"), won)
     copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, failed=None)
-    holding: Any = SimpleNamespace(logs={}, copying=lambda site, progress: copying)
+    holding: Any = SimpleNamespace(
+        logs={}, look=lambda: None, copying=lambda site, progress: copying
+    )
     follower = FollowerRole(site, holding)
     assert await follower.run() is won
     assert site.answers == [] and follower.trouble == "still away"
@@ -65,6 +67,8 @@ async def test_a_member_in_sync_leads_where_the_last_master_left_before_it_was_f
         broker_group="main", version=7, epoch=8, master="", in_sync=[ME.id], members=[ME]
     )
     copying: Any = SimpleNamespace(on_safe=None, loops=lambda intake: {}, failed=None)
-    holding: Any = SimpleNamespace(logs={}, copying=lambda site, progress: copying)
+    holding: Any = SimpleNamespace(
+        logs={}, look=lambda: None, copying=lambda site, progress: copying
+    )
     async with asyncio.timeout(5):
         assert await FollowerRole(site, holding).run() is won

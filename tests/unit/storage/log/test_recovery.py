@@ -22,6 +22,7 @@ from tests.unit.storage.builders import (
 )
 
 ONE_SEGMENT = StorageConfig(segment_batches_max=1_000_000)
+MARK = DATA / "message.mark"
 
 
 def written(groups: list[list[Append]]) -> tuple[SimulatedDisk, Store, Maker]:
@@ -178,12 +179,57 @@ def test_a_bit_flipped_above_the_durable_mark_is_a_torn_tail_and_what_follows_is
     disk, _, made = written(groups)
     victim = made.kept[1]
     disk.flip(MESSAGE_0, victim.offset + 150)
+    disk.remove(MARK)  # The power went before it was written.
     store = reopened(disk, ONE_SEGMENT)
     assert [cut.offset for cut in store.report.cuts] == [victim.offset]
     assert store.report.cuts[0].copied_to
     assert store.report.sound
     assert store.consume.bounds(1) == (0, 1)
     assert store.consume.bounds(2) == (0, 0)
+
+
+def test_the_same_bit_flip_is_corruption_where_the_mark_says_that_it_was_on_disk() -> None:
+    maker = Maker()
+    disk, _, made = written([[maker.append(1)], [maker.append(1), maker.append(2)]])
+    disk.flip(MESSAGE_0, made.kept[1].offset + 150)
+    again = reopened(disk, ONE_SEGMENT)
+    assert not again.report.cuts
+    assert [hole.offset for hole in again.report.holes] == [made.kept[1].offset]
+    assert again.consume.bounds(2) == (0, 1)
+
+
+@pytest.mark.parametrize("how", ["half", "empty", "removed"])
+def test_a_log_that_is_shorter_than_its_mark_has_lost_what_was_safe(how: str) -> None:
+    maker = Maker()
+    disk, _, made = written([[maker.append(1)] for _ in range(6)])
+    end = len(disk.read(MESSAGE_0))
+    if how == "removed":
+        disk.remove(MESSAGE_0)
+    else:
+        disk.cut(MESSAGE_0, made.kept[3].offset if how == "half" else 0)
+    store = reopened(disk, ONE_SEGMENT)
+    assert not store.report.sound
+    assert store.messages.end >= end, "no place is used twice"
+
+
+def test_the_mark_of_a_log_that_was_cut_on_purpose_calls_nothing_lost() -> None:
+    maker = Maker()
+    disk, store, made = written([[maker.append(1)] for _ in range(6)])
+    store._message_segments.cut(made.kept[3].offset)
+    disk.crash(1)
+    store = reopened(disk, ONE_SEGMENT)
+    assert store.report.sound
+    assert store.messages.end == made.kept[3].offset
+
+
+def test_a_damaged_mark_says_nothing() -> None:
+    maker = Maker()
+    disk, _, made = written([[maker.append(1)] for _ in range(3)])
+    disk.flip(MARK, 17)
+    disk.cut(MESSAGE_0, made.kept[2].offset + 10)
+    store = reopened(disk, ONE_SEGMENT)
+    assert store.report.sound
+    assert store.messages.end == made.kept[2].offset
 
 
 def test_the_same_bit_flip_is_corruption_once_a_checkpoint_says_that_it_was_safe() -> None:
