@@ -9,6 +9,7 @@ from tests.simulation.cluster_journal import Journal
 from tests.simulation.faults.ambush import Ambush
 from tests.simulation.faults.disks import FREE, DiskFaults
 from tests.simulation.faults.field import Field, Kinds
+from tests.simulation.faults.files import FileFaults
 from tests.simulation.faults.links import LinkFaults
 from tests.simulation.faults.machines import MachineFaults
 
@@ -20,7 +21,13 @@ class Nemesis:
         self._field = field
         self._world = field.world
         self._journal = journal
-        parts = (MachineFaults(field), LinkFaults(field), DiskFaults(field), Ambush(field))
+        parts = (
+            MachineFaults(field),
+            LinkFaults(field),
+            DiskFaults(field),
+            FileFaults(field),
+            Ambush(field),
+        )
         kinds: Kinds = {name: kind for part in parts for name, kind in part.kinds().items()}
         only = field.shape.only
         self._kinds = [kind for name, kind in kinds.items() if not only or name in only]

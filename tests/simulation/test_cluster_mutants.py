@@ -14,7 +14,10 @@ from ternmq.meta.standings import leadership, standings
 from ternmq.replication.following.replica_writer import ReplicaWriter
 from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
+from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.roles.follower_role import FollowerRole
+from ternmq.storage.files.log_mark import LogMark
+from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.wire.messages.replication import LogHeld, LogPlan
 from ternmq.wire.messages.standings import Standing
 from tests.simulation.cluster import simulate
@@ -102,6 +105,24 @@ def answers_for_what_a_failed_sync_left_out(patch: Patch) -> None:
     patch.setattr(ReplicaWriter, "settle", settle)
 
 
+def takes_a_short_log_for_a_torn_one(patch: Patch) -> None:
+    """What a member had on disk is known by its checkpoint only, and nobody compares (V1)."""
+    patch.setattr(LogMark, "note", lambda mark, synced, safe: None)
+    patch.setattr(ReplicatedLog, "acknowledged", ReplicatedLog.safe_offset)
+    patch.setattr(Leader, "_compare", lambda leader, request, plans: None)
+
+
+def leads_without_its_files(patch: Patch) -> None:
+    """A replica does not look whether its files are there before it asks to lead (V2, L1)."""
+
+    async def nothing_lost(site: MemberContext, look: Any) -> bool:
+        return False
+
+    patch.setattr(MemberContext, "lost_files", nothing_lost)
+    patch.setattr(MemberContext, "close_role", lambda site, logs: None)
+    patch.setattr(LogMark, "note", lambda mark, synced, safe: None)
+
+
 AIMED: dict[str, Any] = {
     "members": (3,),
     "hurry": 2,
@@ -111,6 +132,8 @@ AIMED: dict[str, Any] = {
     "metas": 1,
 }
 ALONE = {"only": ("exile",), "members": (2,), "replica_lost": "continue"}
+DOWN: dict[str, Any] = {"only": ("cut log", "remove log"), "members": (2,)}
+RUNNING: dict[str, Any] = {"only": ("unlink log", "unlink folder"), "members": (2,)}
 FAILING: dict[str, Any] = {"only": ("failing blackout",), "members": (2,), "hurry": 10, "faults": 2}
 SEEDS = 20
 """Half of the runs find it, or more."""
@@ -127,6 +150,8 @@ def check_found(shape: dict[str, Any]) -> None:
         (counts_a_change_as_made_when_it_is_sent, ALONE),
         (lets_anybody_lead, {"only": ("straggler",)}),
         (answers_for_what_a_failed_sync_left_out, FAILING),
+        (takes_a_short_log_for_a_torn_one, DOWN),
+        (leads_without_its_files, RUNNING),
     ],
 )
 def test_a_known_bug_is_found(
@@ -137,9 +162,10 @@ def test_a_known_bug_is_found(
     check_found(shape)
 
 
-def test_syncs_that_failed_before_a_blackout_cost_nothing() -> None:
+@pytest.mark.parametrize("shape", [FAILING, DOWN, RUNNING])
+def test_without_the_bug_the_same_faults_cost_nothing(shape: dict[str, Any]) -> None:
     for seed in range(3):
-        simulate(seed, **AIMED | FAILING)
+        simulate(seed, **AIMED | shape)
 
 
 @pytest.mark.long

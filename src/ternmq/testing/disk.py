@@ -352,6 +352,16 @@ class SimulatedDisk:
         self._files.pop(path, None)
         self._durable.pop(path, None)
 
+    def remove_tree(self, directory: Path) -> None:
+        """Remove a directory and all that is in it, durably."""
+        for path in [path for path in self._files if directory in path.parents]:
+            self.remove(path)
+        gone = {
+            path for path in self._directories if path == directory or directory in path.parents
+        }
+        self._directories -= gone
+        self._moves = [move for move in self._moves if directory not in move[0].parents]
+
     def place(self, path: Path, content: bytes) -> None:
         """Put a file there, durably."""
         self.mkdir(path.parent)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ternmq.storage.consume.batch_scan import MessageFormat
-from ternmq.storage.files import checkpoint
+from ternmq.storage.files import checkpoint, log_mark
 from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.log import leader_epochs, recovery
 from ternmq.storage.log.leader_epochs import Epochs
@@ -19,7 +19,6 @@ class DiskFaults:
     def __init__(self, field: Field) -> None:
         self._field = field
         self._random = field.world.random
-        self._disks_lost = False
 
     def kinds(self) -> Kinds:
         return {
@@ -34,9 +33,9 @@ class DiskFaults:
     def _lose_disk(self) -> str:
         """All files of one member are gone, while another one is in sync; once in a run."""
         groups = self._field.replicated()
-        if self._disks_lost or not groups:
+        if self._field.disks_lost or not groups:
             return "no disk is lost"
-        self._disks_lost = True
+        self._field.disks_lost = True
         self._field.careful_until = self._field.world.now + self._field.shape.dead_s * 2 + 5
         machine = self._random.choice(self._random.choice(groups))
         away = self._field.some_time()
@@ -52,7 +51,7 @@ class DiskFaults:
         member cannot know that they ever were on its disk: there damage is a torn write, see
         `storage.log.recovery`."""
         groups = [group for group in self._field.replicated() if group[0] in self._field.brokers]
-        if self._disks_lost or not groups:
+        if self._field.disks_lost or not groups:
             return "no bit flips"
         machine = self._random.choice(self._random.choice(groups))
         machine.cut_power()
@@ -61,7 +60,7 @@ class DiskFaults:
         known = 0 if path is None else _known_durable(machine, path)
         if path is None or known == 0:
             return f"power cut {machine.name}, no bit flips"
-        self._disks_lost = True
+        self._field.disks_lost = True
         self._field.careful_until = self._field.world.now + self._field.shape.dead_s * 2 + 5
         offset = self._random.randrange(known)
         machine.disk.flip(path, offset, self._random.randrange(8))
@@ -122,6 +121,9 @@ def _known_durable(machine: Machine, path: Path) -> int:
     form: recovery.LogFormat = MessageFormat()
     if log.name == "pull":
         durable, table, form = marks.pull_durable, epochs.pulls, PullFormat()
+    mark = log.with_name(f"{log.name}.mark")
+    if disk.exists(mark) and disk.read(mark):
+        durable = max(durable, log_mark.decode(disk.read(mark), mark)[0])
     segments = SegmentedLog(disk, log, segment_size=1)
     found = recovery.scan(
         segments,

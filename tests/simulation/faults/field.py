@@ -31,6 +31,8 @@ class Field:
     """Servers whose disk failed: their operator starts them again."""
     flips: set[tuple[str, str, int]] = field(default_factory=set)
     """Bits that turned over: machine, log, offset of the byte."""
+    disks_lost: bool = False
+    """Somebody lost what it had; once in a run."""
     over: bool = False
     jumped: Callable[[Machine], None] = lambda machine: None
     """Hears whose clock is set."""

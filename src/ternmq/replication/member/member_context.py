@@ -24,6 +24,8 @@ from ternmq.wire.messages.hello import Hello
 from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 
+LOOK_S = 1.0
+
 log = get_logger()
 
 
@@ -141,10 +143,19 @@ class MemberContext:
             self.damaged = True
             self.changed.set()
 
-    def files_gone(self, reason: str) -> None:
-        """Files were removed under a replica: it has nothing to lead with."""
-        if has_company(self.standing, self.me):
-            self._found(reason)
+    async def watch_files(self, look: Callable[[], TernError | None]) -> None:
+        """Notice that files are removed under an open store; forever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.lost_files(look)
+
+    async def lost_files(self, look: Callable[[], TernError | None]) -> bool:
+        """Files were removed: this member lost what it answered for, and others have it. It leaves
+        the set and does not lead."""
+        gone = await self._loop.run_in_executor(None, look)
+        if gone is not None and has_company(self.standing, self.me):
+            self._found(gone.message)
+        return gone is not None and self.unfit
 
     def close_role(self, logs: Mapping[int, HeldLog]) -> None:
         """A role is about to close its store."""

@@ -9,6 +9,7 @@ Its logs are those of the master, byte for byte; what the master calls safe coun
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ternmq.core.errors import (
@@ -34,7 +35,6 @@ from ternmq.wire.messages.standings import Standing
 
 AGAIN_S = 0.3
 DIVERGED_S = 5.0
-LOOK_S = 1.0
 UNDECIDED = "the registry was lost; 'tern broker promote' shows who is missing"
 
 log = get_logger()
@@ -66,9 +66,11 @@ class FollowerRole:
 
     async def run(self) -> Standing | None:
         """Returns the standing by which this member leads; None when the server stops."""
-        async with background(look=self._look_forever, **self.role.loops(self._intake)):
+        look = self._holding.look
+        files = partial(self._site.watch_files, look)
+        async with background(files=files, **self.role.loops(self._intake)):
             while not self._over():
-                if self.role.failed is not None and not await self._files_gone():
+                if self.role.failed is not None and not await self._site.lost_files(look):
                     await self._stay_out(self.role.failed)
                     return None
                 standing = self._site.standing
@@ -82,19 +84,6 @@ class FollowerRole:
     def _over(self) -> bool:
         site = self._site
         return bool(site.stop.is_set() or self.base or self.diverged or site.unfit)
-
-    async def _look_forever(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self._files_gone()
-
-    async def _files_gone(self) -> bool:
-        """Files were removed under this member: it has lost what it answered for, and leaves."""
-        loop = asyncio.get_running_loop()
-        gone = await loop.run_in_executor(None, self._holding.look)
-        if gone is not None:
-            self._site.files_gone(gone.message)
-        return gone is not None and self._site.unfit
 
     async def _stay_out(self, failed: TernError) -> None:
         """Neither follow nor lead until a restart."""
@@ -136,8 +125,8 @@ class FollowerRole:
             self._complain("not following", error)
             if self.base:
                 return None
-            if await self._files_gone():
-                return None
+            if await self._site.lost_files(self._holding.look):
+                return None  # Before it asks to lead.
             if self._site.from_memory and isinstance(error, DiskFailed):
                 await self._site.leave_set()  # What it answered for may not be there.
             if isinstance(error, Diverged) and not self._site.standing.waits:

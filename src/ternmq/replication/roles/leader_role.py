@@ -11,6 +11,7 @@ sent away, and what does not count by then stays on the disk as suffix, for the 
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from ternmq.core.errors import Conflict, Unavailable
@@ -146,7 +147,8 @@ async def lead(site: MemberContext, trade: ServerKind, standing: Standing) -> No
         leader.learn(site.standing)
         leader.at_least = 1
         leader.give_up_on(site.former)
-        async with background(replicas=leader.run):
+        files = partial(site.watch_files, holding.look)
+        async with background(replicas=leader.run, files=files):
             if await _settled(site, holding, leader):
                 serving = holding.serving(site, leader, role.commands)
                 await _serve(site, trade, role, leader, serving)

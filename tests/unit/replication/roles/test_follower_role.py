@@ -33,6 +33,12 @@ class Site(SimpleNamespace):
             unfit=False,
         )
 
+    async def watch_files(self, look: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def lost_files(self, look: Any) -> bool:
+        return False
+
     async def lead(self) -> Standing:
         answer = self.answers.pop(0)
         if isinstance(answer, TernError):
