@@ -66,6 +66,7 @@ class LeaderLink:
             raise self._misfit or (lost if lost.done() else self._intake.failed).result()
         finally:
             self.following = False
+            self._intake.halt()
             self._connection = None
             connection.abort()
             if not lost.done():

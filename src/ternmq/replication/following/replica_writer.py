@@ -78,6 +78,7 @@ class ReplicaWriter:
         """How far they go, by its last word."""
         self._answer: Answer = _nobody
         self._life = 0  # What was written for one master is not answered to the next.
+        self._halted = True
         self._failed: asyncio.Future[TernError] = self._loop.create_future()
 
     @property
@@ -98,6 +99,14 @@ class ReplicaWriter:
         or ever: those bytes can be read here, and a power cut takes them."""
         return self.alone(self._sync)
 
+    def halt(self) -> None:
+        """Nobody is followed any more: what has come and is not being written is not written, and
+        nothing is answered for until `restart`. The next master is told where the logs end, and
+        they must not move behind that."""
+        self._halted = True
+        self._answer = _nobody
+        self._life += 1
+
     def restart(self, answer: Answer) -> None:
         """A master is followed from where the logs end."""
         assert not self._writer.busy, "wait until the writer is idle"
@@ -106,6 +115,7 @@ class ReplicaWriter:
             target.forget_received()
         self._safe = dict.fromkeys(self._logs, 0)
         self._answer = answer
+        self._halted = False
         self._life += 1
         self._failed = self._loop.create_future()
 
@@ -146,7 +156,7 @@ class ReplicaWriter:
     def next_round(self) -> "_ReplicaRound | None":
         """Write what has come, or else let count what is safe."""
         groups: list[_Group] = []
-        if not self._failed.done():
+        if not self._failed.done() and not self._halted:
             for number, target in self._logs.items():
                 received = target.take()
                 if received is not None:

@@ -108,3 +108,22 @@ async def test_from_memory_a_failed_sync_is_a_failure_of_the_replica(
         async with asyncio.timeout(10):
             assert isinstance(await intake.failed, DiskFailed)
         log.broken = False
+
+
+async def test_when_a_master_is_gone_the_log_stands_still_and_the_next_one_hears_nothing() -> None:
+    """A slow disk: bytes of the old master wait, and would land behind the end that the new one is
+    told. The end of the write that is under way is no answer to the new one either (seed 20624)."""
+    log = SlowLog()
+    async with running(log, from_memory=False) as (intake, answers):
+        intake.take(frame(0, 10), 1)
+        await until(lambda: log.end == 10)
+        intake.take(frame(10, 5), 1)
+        intake.halt()
+        log.may_sync.set()
+        await intake.settle()
+        told = intake.ends()[0]
+        await intake.alone(lambda: None)
+        assert (told, log.end, answers) == (10, 10, [])
+        intake.restart(lambda number, end: answers.append(end))
+        intake.take(frame(10, 5), 1)
+        await until(lambda: answers == [15])
