@@ -2,7 +2,8 @@
 
 Each fault is a line in the journal, so a failing seed tells its story. Faults overlap as the seed
 says. `heal` ends everything: links work, machines are up, disks are well; a broker whose disk
-failed is started again, as its operator would. What can go wrong is in `faults/`.
+failed is started again, and a clock that went back set right, as an operator would. What can go
+wrong is in `faults/`.
 """
 
 from tests.simulation.cluster_journal import Journal
@@ -42,6 +43,10 @@ class Nemesis:
         field.over = True
         self._world.network.heal()
         field.registry.away = ""
+        for machine, skew_ms in field.clocks.items():
+            if machine.clock.skew_ms < skew_ms:  # Else delayed messages come an hour later.
+                machine.clock.skew_ms = skew_ms
+                field.jumped(machine)
         for machine in self._world.machines.values():
             machine.resume()
             machine.troubles.calm()

@@ -31,6 +31,7 @@ def _log(machine: Machine, log: str) -> tuple[int, bytes]:
     """Where a log begins, and all of its bytes."""
     folder = Path("/") / machine.name / "broker" / log
     start, content = 0, b""
+    assert machine.disk.exists(folder), f"{machine.name} is in step and has no {log} log"
     for name in machine.disk.names(folder):
         if name.endswith(".log"):
             base = int(name.removesuffix(".log"))

@@ -5,6 +5,7 @@ with faults that are aimed at it (`ambush`, `exile`); they are part of every oth
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ternmq.replication.leading.in_sync_set import InSync
 from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.roles.follower_role import FollowerRole
+from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_mark import LogMark
 from ternmq.storage.log.replicated_log import ReplicatedLog
 from ternmq.wire.messages.replication import LogHeld, LogPlan
@@ -105,9 +107,20 @@ def answers_for_what_a_failed_sync_left_out(patch: Patch) -> None:
     patch.setattr(ReplicaWriter, "settle", settle)
 
 
+def forget_marks(patch: Patch) -> None:
+    """A start does not look at the marks of logs."""
+    opened = LogMark.__init__
+
+    def opens(mark: LogMark, disk: Disk, path: Path) -> None:
+        opened(mark, disk, path)
+        mark.synced = mark.safe = 0
+
+    patch.setattr(LogMark, "__init__", opens)
+
+
 def takes_a_short_log_for_a_torn_one(patch: Patch) -> None:
     """What a member had on disk is known by its checkpoint only, and nobody compares (V1)."""
-    patch.setattr(LogMark, "note", lambda mark, synced, safe: None)
+    forget_marks(patch)
     patch.setattr(ReplicatedLog, "acknowledged", ReplicatedLog.safe_offset)
     patch.setattr(Leader, "_compare", lambda leader, request, plans: None)
 
@@ -120,7 +133,7 @@ def leads_without_its_files(patch: Patch) -> None:
 
     patch.setattr(MemberContext, "lost_files", nothing_lost)
     patch.setattr(MemberContext, "close_role", lambda site, logs: None)
-    patch.setattr(LogMark, "note", lambda mark, synced, safe: None)
+    forget_marks(patch)
 
 
 AIMED: dict[str, Any] = {

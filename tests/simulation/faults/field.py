@@ -29,6 +29,8 @@ class Field:
     clients: list[Machine] = field(default_factory=list)
     failed: dict[Machine, None] = field(default_factory=dict)
     """Servers whose disk failed: their operator starts them again."""
+    clocks: dict[Machine, int] = field(default_factory=dict)
+    """How wrong clocks were before they jumped."""
     flips: set[tuple[str, str, int]] = field(default_factory=set)
     """Bits that turned over: machine, log, offset of the byte."""
     disks_lost: bool = False

@@ -2,11 +2,13 @@
 
 The member is down meanwhile, or runs and has the files open. Once in a run, together with other
 ways to lose a disk: two members that lost different parts are more than replication promises. What
-is cut was on the disk and is known to have been: the mark of the log is as the process left it.
+is cut was on the disk and is known to have been: the mark of the log is as the process left it. A
+member that lost power and then its files, before it was up again, may have lost the mark as well.
 """
 
 from pathlib import Path
 
+from ternmq.storage.files import log_mark
 from tests.simulation.faults.field import Field, Kinds
 from tests.simulation.world.machine import Machine
 
@@ -70,9 +72,12 @@ class FileFaults:
         groups = self._field.replicated()
         if self._field.disks_lost or not groups:
             return None
+        machine = self._random.choice(self._random.choice(groups))
+        if not _is_marked(machine):
+            return None
         self._field.disks_lost = True
         self._field.careful_until = self._field.world.now + self._field.shape.dead_s * 2 + 5
-        return self._random.choice(self._random.choice(groups))
+        return machine
 
     def _kill(self, machine: Machine) -> None:
         machine.kill()
@@ -105,6 +110,16 @@ class FileFaults:
 def _home(machine: Machine) -> Path:
     folder = Path("/") / machine.name
     return folder / ("broker" if machine.disk.exists(folder / "broker") else "delay")
+
+
+def _is_marked(machine: Machine) -> bool:
+    """All of its message log is known to be on its disk."""
+    home, files = _home(machine), _logs(machine)
+    mark = home / ("message.mark" if home.name == "broker" else "wal.mark")
+    if not files or not machine.disk.exists(mark) or not machine.disk.read(mark):
+        return False
+    end = int(files[-1].stem) + len(machine.disk.read(files[-1]))
+    return log_mark.decode(machine.disk.read(mark), mark)[0] >= end
 
 
 def _logs(machine: Machine) -> list[Path]:

@@ -61,6 +61,7 @@ class MachineFaults:
     def _jump(self) -> str:
         machine = self._random.choice(self._field.everybody)
         jump_ms = self._random.choice((-3_600_000, -5_000, 5_000, 3_600_000))
+        self._field.clocks.setdefault(machine, machine.clock.skew_ms)
         machine.clock.skew_ms += jump_ms
         self._field.jumped(machine)
         return f"clock of {machine.name} jumps by {jump_ms} ms"

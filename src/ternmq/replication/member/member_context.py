@@ -25,6 +25,7 @@ from ternmq.wire.messages.standings import BrokerGroupKind, Standing
 from ternmq.wire.messages.topics import Topic
 
 LOOK_S = 1.0
+NOTE_AGAIN_S = 1.0
 
 log = get_logger()
 
@@ -115,12 +116,15 @@ class MemberContext:
             noting.add_done_callback(self._noting.discard)
 
     async def _hear(self, standing: Standing) -> None:
-        try:
-            await self.record.note(standing)
-        except TernError as error:
-            log.error("how the group stands is not noted", reason=error.message)
-        else:
-            self._events.heard(standing)
+        while self.standing is standing and not self.stop.is_set():
+            try:
+                await self.record.note(standing)
+            except TernError as error:  # A full disk, say: nobody would tell it again.
+                log.error("how the group stands is not noted yet", reason=error.message)
+                await asyncio.sleep(NOTE_AGAIN_S)
+            else:
+                self._events.heard(standing)
+                return
 
     async def lead(self, member: str = "", *, force: bool = False) -> Standing:
         """Ask that a member (else this one) leads at a new epoch."""
