@@ -309,3 +309,14 @@ def test_a_late_member_whose_connection_looks_open_is_not_added_again_at_once() 
 
     group.holds(B, 0, 60, 5.0)
     assert group.propose(5.0, {0: 60}) == Proposal(ALL, 2)
+
+
+def test_the_one_that_led_before_is_not_waited_for_unless_it_has_come() -> None:
+    group = leader(ME, B, C)
+    group.came(C, 0.0)
+    group.give_up_on(B)
+    group.give_up_on(C)
+    assert group.late(0.0) == {B}
+    assert group.propose(0.0, {0: 0}, at_least=1) == Proposal(frozenset({ME, C}), 1)
+    group.came(B, 0.0)
+    assert group.late(0.0) == frozenset(), "it is back"

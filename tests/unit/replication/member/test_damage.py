@@ -4,21 +4,24 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from ternmq.core.errors import Corrupt, DiskFailed, Unavailable
+from ternmq.replication.member import member_context
 from ternmq.replication.member.group_record import has_company
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.member_events import MemberEvents
 from ternmq.replication.member.role_switch import NoRole
 from ternmq.storage.log.recovery_report import Hole, RecoveryReport
 from ternmq.wire.messages.standings import Standing
+from tests.waiting import until
 
 DAMAGE = Corrupt("does not match its checksum")
 SOUND = RecoveryReport()
 ALONE = Standing(broker_group="main", version=5, epoch=7, master="me", in_sync=["me"])
 PAIR = Standing(broker_group="main", version=5, epoch=7, master="me", in_sync=["me", "you"])
-OUTSIDE = Standing(broker_group="main", version=5, epoch=7, master="you", in_sync=["you"])
+OUTSIDE = Standing(broker_group="main", version=7, epoch=7, master="you", in_sync=["you"])
 
 
 class Steps:
@@ -36,7 +39,14 @@ class Steps:
         self.done.append("noted")
 
     async def note(self, standing: Standing) -> None:
-        pass
+        if self.failing:
+            raise DiskFailed("no")
+
+    async def change_in_sync(
+        self, group: str, *, in_sync: list[str], version: int, **options: Any
+    ) -> Standing:
+        self.done.append(f"set is {' '.join(in_sync)}")
+        return msgspec.structs.replace(PAIR, version=version + 1)
 
     async def leave_in_sync(self, group: str, me: str, epoch: int, *, kind: str) -> Standing:
         self.done.append("left")
@@ -53,6 +63,16 @@ class Hurt(MemberEvents):
     def hurt(self, reason: str) -> bool:
         self.told.append(reason)
         return self._gives_way
+
+
+class Heard(MemberEvents):
+    """A role that is told how the group stands."""
+
+    def __init__(self) -> None:
+        self.told: list[Standing] = []
+
+    def heard(self, standing: Standing) -> None:
+        self.told.append(standing)
 
 
 def site(steps: Steps, standing: Standing) -> MemberContext:
@@ -139,3 +159,54 @@ async def test_a_whole_member_stays() -> None:
 
 def _hole() -> Hole:
     return Hole(log="message", offset=0, size=10, reason="test")
+
+
+class Held:
+    """A log of a store."""
+
+    def __init__(self, end: int) -> None:
+        self.end = self.synced_offset = end
+
+
+async def test_a_log_that_got_shorter_while_no_store_was_open_is_damage() -> None:
+    """All files may be gone, and with them what would tell it."""
+    steps = Steps()
+    here = site(steps, PAIR)
+    here.close_role({0: Held(100), 1: Held(10)})
+    assert not await here.leave_if_damaged(SOUND, {0: Held(100), 1: Held(12)})
+    assert await here.leave_if_damaged(SOUND, {0: Held(0), 1: Held(10)})
+    assert steps.done == ["noted", "left"]
+
+
+async def test_files_that_are_gone_make_a_member_unfit_only_while_others_have_them() -> None:
+    for standing, unfit in ((PAIR, True), (OUTSIDE, True), (ALONE, False)):
+        here = site(Steps(), standing)
+        assert not await here.lost_files(lambda: None)
+        assert await here.lost_files(lambda: DiskFailed("removed")) is unfit
+        assert here.unfit is unfit
+
+
+async def test_who_makes_room_is_known_to_be_damaged_and_leaves_the_other_alone_in_the_set() -> (
+    None
+):
+    steps = Steps()
+    here = site(steps, ALONE)
+    await here.give_way("you")
+    assert steps.done == ["noted", "set is me you", "left"]
+    assert here.damaged and here.standing == OUTSIDE
+
+
+async def test_a_standing_that_cannot_be_noted_is_noted_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full disk for a moment: the role would never hear of a member that joined (seed 20276)."""
+    monkeypatch.setattr(member_context, "NOTE_AGAIN_S", 0.001)
+    steps, role = Steps(), Heard()
+    here = site(steps, ALONE)
+    here.enter(NoRole(), role)
+    steps.failing = True
+    here.learn(msgspec.structs.replace(ALONE, version=6))
+    await asyncio.sleep(0.01)
+    assert not role.told
+    steps.failing = False
+    await until(lambda: bool(role.told))

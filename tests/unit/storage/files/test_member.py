@@ -87,3 +87,16 @@ def test_a_damaged_member_file_is_not_guessed_at() -> None:
     disk.flip(DATA / "member", 17)
     with pytest.raises(Corrupt, match="move its data directory aside"):
         MemberFile.open(disk, DATA)
+
+
+def test_a_member_whose_folder_was_removed_is_still_that_member() -> None:
+    disk = SimulatedDisk()
+    member = MemberFile.open(disk, DATA)
+    assert member.accept(3, b"in company")
+    disk.remove_tree(DATA)
+    with pytest.raises(DiskFailed):
+        member.accept(4)  # It does not lead with nothing.
+    member.note_damaged(True)
+    disk.crash(1)
+    after = MemberFile.open(disk, DATA)
+    assert (after.id, after.accepted_epoch, after.damaged) == (member.id, 3, True)

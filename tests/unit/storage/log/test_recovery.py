@@ -212,6 +212,15 @@ def test_a_log_that_is_shorter_than_its_mark_has_lost_what_was_safe(how: str) ->
     assert store.messages.end >= end, "no place is used twice"
 
 
+def test_first_segments_that_nobody_let_go_are_missed() -> None:
+    disk, store, maker = fresh(SMALL)
+    maker.put_many(store, 20)
+    store.close()
+    disk.remove(MESSAGE_0)
+    again = reopened(disk, SMALL)
+    assert not again.report.sound and again.report.damage.startswith("damaged: ")
+
+
 def test_the_mark_of_a_log_that_was_cut_on_purpose_calls_nothing_lost() -> None:
     maker = Maker()
     disk, store, made = written([[maker.append(1)] for _ in range(6)])
