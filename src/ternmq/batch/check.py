@@ -306,7 +306,7 @@ def _check_offsets(batch: bytearray | memoryview, offset: int, size: int, rows: 
     view = memoryview(batch)[offset : offset + size].cast("i")
     if rows <= 16:
         numbers = view.tolist()
-        if numbers[0] != 0 or any(a > b for a, b in itertools.pairwise(numbers)):
+        if numbers[0] != 0 or numbers != sorted(numbers):
             raise ProtocolError("offsets must start at zero and rise")
         return int(numbers[-1])
     array = np.frombuffer(view, dtype="<i4")
