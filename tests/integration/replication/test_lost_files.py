@@ -42,8 +42,10 @@ async def told(broker: BrokerServer, text: str) -> None:
 
 async def check_whole(pair: Pair, leads: BrokerServer) -> None:
     """This one leads, everything is there, and the other one is in step again."""
-    await asyncio.to_thread(pair.wait_in_sync, 2)
-    assert await asyncio.to_thread(pair.master) is leads
+    member = await asyncio.to_thread(member_of, pair, leads)
+    await asyncio.to_thread(
+        pair.wait, "it leads", lambda now: now.master == member and len(now.in_sync) == 2
+    )
     async with ternmq.connect(pair.url, app="test") as mq:
         assert await bodies(mq, "orders") == NUMBERS
         await mq.send("orders", b"taken by both")

@@ -114,7 +114,8 @@ class BrokerMembers:
             raise Unavailable(
                 f"{chosen.name} is not running as far as meta knows; start it, then promote it"
             )
-        if not await self._answers(chosen):
+        asks = bool(standing.claims) and not accept_loss  # Nobody is promoted.
+        if not asks and not await self._answers(chosen):
             # It may have died a moment ago; as master it would take the others out of the set.
             raise Unavailable(
                 f"{chosen.name} does not answer at {chosen.address}: nothing was changed. Start "

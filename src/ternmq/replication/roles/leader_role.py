@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from ternmq.core.errors import Conflict, Unavailable
+from ternmq.core.errors import Conflict, NotInSync, Unavailable
 from ternmq.core.lifecycle import background
 from ternmq.core.log import get_logger
 from ternmq.replication.config import ReplicaAck
@@ -40,6 +40,8 @@ from ternmq.wire.record import unpack
 log = get_logger()
 
 HAND_OVER_S = 5.0
+SUCCESSOR_S = 2.0
+AGAIN_S = 0.02
 _REPLICATED, _FOLLOW = int(Command.REPLICATED), int(Command.FOLLOW)
 
 
@@ -254,7 +256,7 @@ async def hand_over(site: MemberContext, leader: Leader, request: Handover) -> H
     """The HANDOVER command: messages wait, the other catches up, the registry makes it master."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    target = leader.successor(request.member_id)
+    target = await _successor(leader, request.member_id)
     leader.pause(True)
     try:
         async with asyncio.timeout(HAND_OVER_S):
@@ -268,6 +270,19 @@ async def hand_over(site: MemberContext, leader: Leader, request: Handover) -> H
         leader.pause(False)
     paused_ms = int((loop.time() - began) * 1000)
     return HandedOver(member_id=target, epoch=led.epoch, paused_ms=paused_ms)
+
+
+async def _successor(leader: Leader, wanted: str) -> str:
+    """Who is to lead. A member of the set that is not connected is on its way, or about to leave
+    it: so it is right after another hand-over."""
+    give_up = asyncio.get_running_loop().time() + SUCCESSOR_S
+    while True:
+        try:
+            return leader.successor(wanted)
+        except NotInSync:
+            if leader.alone or asyncio.get_running_loop().time() > give_up:
+                raise
+        await asyncio.sleep(AGAIN_S)
 
 
 async def first_of(*waiting: Coroutine[Any, Any, Any]) -> None:
