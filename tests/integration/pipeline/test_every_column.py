@@ -11,6 +11,7 @@ import string
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pyarrow.parquet as pq
@@ -188,6 +189,27 @@ def test_every_column_of_every_way_is_the_same_for_every_reader(
     assert json.loads(found.out)
     tables = trace(spark, TraceJob(archive=target))
     assert {row["never_acked"] for row in tables["audit"] if row["topic"] == "direct"} == {0}
+
+
+def test_a_topic_is_copied_in_one_line(spark: SparkSession, shared_node: Node) -> None:
+    """P2: the source's own columns and its topic are left out; ids stay."""
+    url, source, copy = shared_node.url, f"one-{uuid4().hex[:8]}", f"two-{uuid4().hex[:8]}"
+    with connect(url, app="shop") as mq:
+        for row in rows("copy"):
+            mq.send(source, **row)
+
+    reading = spark.read.format("tern").options(url=url, subscribe=source)
+    reading.load().write.format("tern").mode("append").options(url=url, topic=copy).save()
+
+    kept = ("id", "body", "key", "tag", "order_key", "properties", "born_at")
+    first, second = (
+        sorted(
+            ({name: row[name] for name in kept} for row in expected(shared_node, topic)),
+            key=by_body,
+        )
+        for topic in (source, copy)
+    )
+    assert second == first
 
 
 def test_delivery_records_say_why_in_words_and_only_those_of_the_topics_are_archived(
