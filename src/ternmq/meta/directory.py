@@ -72,7 +72,7 @@ class MetaDirectory(TopicTable, StandingTable):
         self._registry = registry
         self._clock = clock
         self._worker = worker
-        self.news = RegistryNews(registry, worker, self._learn)
+        self.news = RegistryNews(registry, worker, self._learn, clock)
         self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
         self._leadership = Leadership(registry, self.liveness)
         self._servers: list[Route] = []

@@ -194,8 +194,9 @@ class Admin:
         """What every broker says about itself, and holds of these topics."""
         return run(self._admin.broker_status(topics))
 
-    def meta_status(self) -> Status:
-        return run(self._admin.meta_status())
+    def meta_status(self, address: str = "") -> Status:
+        """What a meta server says about itself: the one at `address`, or whichever answers."""
+        return run(self._admin.meta_status(address))
 
     def brokers(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         """Every server of every broker group, running or not, with what it says; with kind "delay"

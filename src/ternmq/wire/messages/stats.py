@@ -48,6 +48,8 @@ class Status(Record, frozen=True):
     """Delay servers: messages on their way to each broker group, decided and not yet there."""
     untaken: Number = 0
     """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
+    registry_at_ms: Number = 0
+    """Meta servers: when their registry answered last."""
 
 
 class StatusQuery(Record, frozen=True):
