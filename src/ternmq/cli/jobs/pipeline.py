@@ -48,16 +48,18 @@ app.command("replay")(replay)
 
 
 @app.command("warm-up")
-def warm_up() -> None:
+def warm_up(as_json: Json = False) -> None:
     """Keep Spark's classes on disk (160 MB), so that local jobs start sooner."""
     from ternmq.cli.terminal.logs import configure
     from ternmq.pipeline.spark import class_archive
     from ternmq.pipeline.spark.session import spark_session
 
     configure(level="warning")
-    say(
-        str(class_archive.make(lambda conf: spark_session("warm-up", master="local[2]", conf=conf)))
-    )
+    made = class_archive.make(lambda conf: spark_session("warm-up", master="local[2]", conf=conf))
+    if as_json:
+        show_json({"classes": str(made)})
+    else:
+        say(str(made))
 
 
 @app.command("archive")

@@ -63,7 +63,7 @@ class App:
     def subscriber(
         self, topics: str | Sequence[str], *, group: str, **options: Any
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register a handler for one or several topics (R24).
+        """Register a handler for one or several topics.
 
         `concurrency`: messages (or batches) handled at once, by `pool` "tasks" or "threads".
         `batch`: the handler gets up to `batch_size` messages, gathered for `batch_wait` seconds.

@@ -23,6 +23,7 @@ from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, LANE_PREFIX, REFUSED_PREFIX
 from ternmq.wire.messages.publish import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.read import Read
@@ -51,6 +52,18 @@ class Finding:
     broker_group: str
     offset: int
     """Of its batch in the message log."""
+    lane: str = "topic"
+    """Where it is kept: in its topic, in a group's private lane ("private GROUP"), among the dead
+    letters of one ("dead GROUP"), or put aside ("refused"). Sequences count in each anew."""
+
+
+def _lane(topic: str) -> str:
+    """What the name of the topic that keeps a message says to people."""
+    if topic.startswith(LANE_PREFIX):
+        return f"private {topic.removeprefix(LANE_PREFIX).partition('.')[2]}"
+    if topic.startswith(DEAD_PREFIX):
+        return f"dead {topic.removeprefix(DEAD_PREFIX)}"
+    return "refused" if topic.startswith(REFUSED_PREFIX) else "topic"
 
 
 def id_bytes(message_id: str | bytes) -> bytes:
@@ -126,7 +139,7 @@ class FindCall:
         except TernError as error:
             return error
         return [
-            (place.stored_at_ms, Finding(message, group, place.offset))
+            (place.stored_at_ms, Finding(message, group, place.offset, _lane(place.topic)))
             for place, message in zip(answer.places, messages, strict=True)
             if message is not None
         ]

@@ -50,6 +50,8 @@ class Status(Record, frozen=True):
     """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
     registry_at_ms: Number = 0
     """Meta servers: when their registry answered last."""
+    keep_ms: Number = 0
+    """Brokers: messages that are older go; 0: never by age."""
 
 
 class StatusQuery(Record, frozen=True):
