@@ -29,7 +29,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.codec import Codec, CodecName, find_codec
+from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.outgoing import SendOptions, call_codec, make_body, make_outgoing
 from ternmq.client.model.stored_message import order_hash, pack
 from ternmq.client.producing.deliver_once import SendsOnce
@@ -39,6 +41,7 @@ from ternmq.core.database import Ready, lacks_table
 from ternmq.core.errors import BadRequest, TernError, Unavailable
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
+from ternmq.core.units import DAY_MS
 from ternmq.outbox.database import Database
 from ternmq.outbox.ids import MessageIds
 from ternmq.outbox.relay import Counts, Relay, RelaySettings, reason
@@ -84,6 +87,10 @@ class Outbox:
                 "an outbox takes a connected client: Outbox(engine, mq), with mq from "
                 "ternmq.connect(…)"
             )
+        check_value("table", table, str | Table)
+        check_value("clock", clock, Clock | None)
+        check_value("schema", schema, str | None)
+        check_value("settings", settings, RelaySettings | None)
         self.table = table if isinstance(table, Table) else make_table(table, schema)
         self._databases = [Database(one) for one in engines]
         self._mq = mq
@@ -160,13 +167,14 @@ class Outbox:
 
         Options are those of `mq.send`. Await it with an `AsyncSession`.
         """
+        if not isinstance(session, Session | AsyncSession):
+            raise BadRequest(
+                "outbox.send() takes a Session or an AsyncSession, in whose transaction it is, "
+                f"not {typed(session)}"
+            )
         values = self.values(topic, body, options)
         if isinstance(session, AsyncSession):
             return session.run_sync(self._insert, values)
-        if not isinstance(session, Session):
-            raise BadRequest(
-                f"outbox.send() takes a Session or an AsyncSession, not {type(session).__name__}"
-            )
         return self._insert(session, values)
 
     def values(self, topic: str, body: Any, options: Any) -> dict[str, Any]:
@@ -291,13 +299,14 @@ class Outbox:
         if sweeper is not None and self._life == life.number:
             sweeper.cancel()
 
-    def flush(self, timeout: float = 10.0) -> None:
+    def flush(self, timeout: Duration = 10.0) -> None:
         """Block until all commits of this process so far were looked after."""
+        timeout = seconds_of("timeout", timeout, 0, DAY_MS / 1000)
         self._refuse_on_loop("await outbox.aflush()")
         if not self._drained.wait(timeout):
             raise Unavailable(f"outbox rows were still being sent after {timeout:g} s")
 
-    async def aflush(self, timeout: float = 10.0) -> None:
+    async def aflush(self, timeout: Duration = 10.0) -> None:
         """The same in a coroutine."""
         await asyncio.to_thread(self.flush, timeout)
 

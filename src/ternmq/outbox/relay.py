@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from ternmq.batch.encoder import Outgoing
+from ternmq.client.model.durations import seconds_of, typed
 from ternmq.client.model.stored_message import read, unpack
 from ternmq.client.producing.deliver_once import Outcome, SendsOnce, away, choose_group, deliver
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Moved, OverLimit, TernError, Unavailable
+from ternmq.core.errors import BadRequest, Moved, OverLimit, TernError, Unavailable
 from ternmq.core.log import get_logger
+from ternmq.core.units import DAY_MS
 from ternmq.outbox.database import Database
 from ternmq.outbox.failure import behind, judge, rest_ms
 from ternmq.outbox.rows import OutboxRow, OutboxRows, RowClaim
@@ -51,6 +53,15 @@ class RelaySettings:
     """Seconds from its insert for which a row is left to the process that inserted it."""
     attempts_max: int = 16
     """Refusals of one message after which it is parked."""
+
+    def __post_init__(self) -> None:
+        for name in ("rows_max", "attempts_max"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadRequest(f"{name} is {typed(value)}; it is a whole number, at least 1")
+        for name in ("lease", "timeout", "poll", "grace"):  # A timedelta becomes seconds.
+            seconds = seconds_of(name, getattr(self, name), 0, DAY_MS / 1000)
+            object.__setattr__(self, name, seconds)
 
 
 @dataclass(slots=True)

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_typed_options, fits
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery
+from ternmq.client.model.durations import typed
 from ternmq.client.model.start import StartLike, make_start
+from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.ids import check_name
 from ternmq.wire.messages.groups import Start
@@ -60,13 +62,15 @@ def make_plan(
     topics: str | Sequence[str], group: str, options: ConsumerOptions, *, timeout: float
 ) -> SubscriptionPlan:
     """Check what a consumer is asked for."""
-    check_options("consumer", options, ConsumerOptions.__annotations__)
+    check_typed_options("consumer", options, ConsumerOptions, but=("start", "codec", "prefetch"))
+    if not fits(topics, str | Sequence[str]):
+        raise BadRequest(f"topics is {typed(topics)}; it is one name or a list of different names")
     names = [topics] if isinstance(topics, str) else list(topics)
     if not 0 < len(names) <= TOPICS_MAX or len(set(names)) != len(names):
-        raise BadRequest(f"topics is {topics!r}; it is one name or a list of different names")
+        raise BadRequest(f"topics is {shown(topics)}; it is one name or a list of different names")
     prefetch = options.get("prefetch", 1000)
     if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise BadRequest(f"prefetch is {prefetch!r}; it is a number of messages")
+        raise BadRequest(f"prefetch is {typed(prefetch)}; it is a number of messages")
     if not 0 < prefetch <= PREFETCH_MAX:
         raise BadRequest(f"prefetch is {prefetch}; it can be 1 to {PREFETCH_MAX}")
     return SubscriptionPlan(

@@ -17,6 +17,7 @@ from ternmq.client.model.delivery import (
     reject_outcome,
     retry_outcome,
 )
+from ternmq.client.model.durations import Duration
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
 from ternmq.discovery.hidden_topics import LANE_PREFIX
@@ -126,7 +127,7 @@ class Message:
         return source.flushing
 
     def retry(
-        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+        self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
     ) -> SettleReceipt:
         """Not handled: deliver it again, after a while that the group's policy says, or `after`.
 
@@ -263,7 +264,7 @@ class MessageBatch:
         return self._settle(ACK)
 
     def retry(
-        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+        self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
     ) -> SettleReceipt:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
         return self._settle(retry_outcome(after, reason, error))

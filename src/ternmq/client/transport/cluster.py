@@ -10,6 +10,7 @@ import secrets
 import socket
 from typing import Literal
 
+from ternmq.client.model.record_check import sendable
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link
 from ternmq.core.errors import NotMaster, TernError, Unavailable
@@ -191,6 +192,7 @@ class Cluster:
     async def ask_meta(self, command: int, record: Record, answer: type[T]) -> T:
         """One control request to a meta server; to the next one if it cannot be answered there,
         for it may not reach the registry."""
+        sendable(record)
         connection = await self._cache.connection()
         try:
             return await request(connection, command, record, answer, timeout=self.timeout)
@@ -206,6 +208,7 @@ class Cluster:
         """One control request to a broker. While its group has no leader, or has lost it,
         it is tried again, within the time of a request. A connection may have died unnoticed, or
         die now: what may be asked twice is asked again, on a fresh one."""
+        sendable(record)
         attempts = Attempts(self.timeout)
         while True:
             connection = None
