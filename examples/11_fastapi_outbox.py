@@ -17,8 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 import ternmq
 from ternmq.outbox import Outbox
 
-URL = os.environ.get("TERN_URL", "tern://127.0.0.1:7700")
-TOPIC = "example.fastapi"
+URL, TOPIC = os.environ.get("TERN_URL", "tern://127.0.0.1:7700"), "example.fastapi"
 engine = create_async_engine(f"sqlite+aiosqlite:///{tempfile.mkdtemp()}/shop.db")
 
 
