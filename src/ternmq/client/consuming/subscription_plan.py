@@ -3,10 +3,12 @@
 `make_plan` checks the keywords of `mq.consumer`; every refusal says what to write instead. Pure.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, Protocol, TypedDict
 
+from ternmq.client.admin.settings import change_of
 from ternmq.client.model.arguments import check_typed_options, fits
 from ternmq.client.model.codec import Codec, CodecName, find_codec
 from ternmq.client.model.delivery import Delivery
@@ -15,13 +17,29 @@ from ternmq.client.model.start import StartLike, make_start
 from ternmq.client.model.times import shown
 from ternmq.core.errors import BadRequest, TernError
 from ternmq.core.ids import check_name
-from ternmq.wire.messages.groups import Start
+from ternmq.core.retry import check_policy
+from ternmq.wire.messages.groups import GroupSet, Start
 
 PREFETCH_MAX = 1_000_000
 TOPICS_MAX = 1024
 
 
-class ConsumerOptions(TypedDict, total=False):
+class GroupOptions(TypedDict, total=False):
+    """Settings of the group that a consumer declares; as for `admin.set_group`."""
+
+    retry: str | None
+    on_failure: Literal["retry", "stop"] | None
+    ordered_attempts_max: int | None
+    rate: int | str | None
+    bytes_rate: int | str | None
+    in_flight_max: int | None
+    consumer_in_flight_max: int | None
+    backlog_alarm: int | None
+    dead_letter_keep_ms: int | str | timedelta | None
+    priority: bool | None
+
+
+class ConsumerOptions(GroupOptions, total=False):
     """The keywords of `consumer` besides topics and group, for type checkers."""
 
     start: StartLike
@@ -49,6 +67,8 @@ class SubscriptionPlan:
     filter: str = ""
     ordered: bool = False
     attempts_max: int | None = None
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the group that the code says, as they are sent."""
 
 
 def consumer_options(options: dict[str, Any], codec: object) -> ConsumerOptions:
@@ -85,7 +105,21 @@ def make_plan(
         filter=options.get("filter") or "",
         ordered=bool(options.get("ordered")),
         attempts_max=options.get("attempts_max"),
+        declared=declared_settings(options),
     )
+
+
+def declared_settings(options: ConsumerOptions) -> dict[str, Any]:
+    """The settings of the group among the keywords of a consumer, checked."""
+    given: dict[str, Any] = {
+        name: value
+        for name in GroupOptions.__annotations__
+        if (value := options.get(name)) is not None
+    }
+    if "retry" in given:
+        check_policy(given["retry"])
+    made = change_of(GroupSet, given, topic="", group="")
+    return {name: getattr(made, name) for name in given}
 
 
 class DeliverySink(Protocol):
