@@ -6,8 +6,9 @@ hand over to producer, consumer, reader or admin.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
@@ -22,6 +23,7 @@ from ternmq.client.consuming.subscription_plan import (
     make_plan,
 )
 from ternmq.client.model.arguments import check_value
+from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration, typed
 from ternmq.client.model.outgoing import SendOptions, listed_bodies
 from ternmq.client.model.receipt import BatchReceipt, Receipt
@@ -51,8 +53,8 @@ from ternmq.client.transactions.transaction import Transaction, TransactionOptio
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
 from ternmq.core.clock import Clock, SystemClock
-from ternmq.core.errors import BadRequest, Closed
-from ternmq.core.ids import check_name
+from ternmq.core.errors import BadRequest, Closed, TernError, Unavailable
+from ternmq.core.ids import ID_TEXT_SIZE, check_name, id_from_text, id_to_text
 from ternmq.core.log import get_logger
 from ternmq.discovery.url import parse_url
 
@@ -82,6 +84,8 @@ class Client:
         self._session: ClientSession | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.cancels_elsewhere: list[Callable[[str], Awaitable[CancelResult]]] = []
+        """Asked by `cancel` first: outboxes, whose messages no server has yet."""
 
     @property
     def app(self) -> str:
@@ -90,6 +94,11 @@ class Client:
     @property
     def config(self) -> ClientConfig:
         return self._config
+
+    @property
+    def codec(self) -> Codec | CodecName | None:
+        """What bodies go through, as `connect` was told."""
+        return self._config.codec
 
     # Coming and going.
 
@@ -221,9 +230,26 @@ class Client:
         """Take a delayed message back, by receipt, row or id, before it is due.
 
         CANCELLED, ALREADY_DISPATCHED or UNKNOWN, durable and always true; may be repeated. By id
-        all delay servers are asked; if one of them is silent: `Unavailable`, not UNKNOWN.
+        the outboxes of this client, all delay servers and, where they know nothing, the brokers are
+        asked; if one of them is silent: `Unavailable`, not UNKNOWN.
         """
-        return await Delays(self.cluster).change("cancel", message)
+        if isinstance(message, str) and len(message) == ID_TEXT_SIZE:
+            for cancel in self.cancels_elsewhere:
+                result = await cancel(id_to_text(id_from_text(message)))
+                if result is not CancelResult.UNKNOWN:
+                    return result
+        if not isinstance(message, str | bytes):
+            return await Delays(self.cluster).change("cancel", message)
+        try:
+            result = await Delays(self.cluster).change("cancel", message)
+        except Unavailable:  # No delay server, for example: an outbox needs none.
+            with suppress(TernError):
+                if await self.find(id=message, limit=1):
+                    return CancelResult.ALREADY_DISPATCHED
+            raise
+        if result is CancelResult.UNKNOWN and await self.find(id=message, limit=1):
+            return CancelResult.ALREADY_DISPATCHED
+        return result
 
     async def reschedule(
         self,

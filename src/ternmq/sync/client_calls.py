@@ -11,6 +11,7 @@ from ternmq.batch.encoder import Outgoing
 from ternmq.client.admin.delays import CancelResult, Delayed
 from ternmq.client.client import Client as AsyncClient
 from ternmq.client.consuming.subscription_plan import ConsumerOptions
+from ternmq.client.model.codec import Codec, CodecName
 from ternmq.client.model.durations import Duration
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.receipt import BatchReceipt, Receipt
@@ -40,6 +41,11 @@ class ClientCalls:
     @property
     def app(self) -> str:
         return self._mq.app
+
+    @property
+    def codec(self) -> Codec | CodecName | None:
+        """What bodies go through, as `connect` was told."""
+        return self._mq.codec
 
     def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Receipt:
         """Store one message and return its receipt once it is safe.
@@ -87,7 +93,8 @@ class ClientCalls:
         """Take a delayed message back, by receipt, row or id, before it is due.
 
         CANCELLED, ALREADY_DISPATCHED or UNKNOWN, durable and always true; may be repeated. By id
-        all delay servers are asked; if one of them is silent: `Unavailable`, not UNKNOWN.
+        the outboxes of this client, all delay servers and, where they know nothing, the brokers are
+        asked; if one of them is silent: `Unavailable`, not UNKNOWN.
         """
         return run(self._mq.cancel(message))
 

@@ -38,7 +38,10 @@ class SendOptions(TypedDict, total=False):
     timeout: Duration | None
 
 
-def make_body(body: Any, codec: Codec | None) -> bytes:
+CODEC_HINT = "connect with codec='json' or codec='msgpack'"
+
+
+def make_body(body: Any, codec: Codec | None, hint: str = CODEC_HINT) -> bytes:
     """The bytes of one message."""
     if isinstance(body, Outgoing):  # A codec would write it down, options and all, as the body.
         raise BadRequest(
@@ -49,8 +52,7 @@ def make_body(body: Any, codec: Codec | None) -> bytes:
         body = encode_body(codec, body)
     elif not isinstance(body, bytes | bytearray | memoryview):
         raise BadRequest(
-            f"a body is bytes, not {type(body).__name__}: encode it (text.encode()), or connect "
-            "with codec='json' or codec='msgpack'"
+            f"a body is bytes, not {type(body).__name__}: encode it (text.encode()), or {hint}"
         )
     if type(body) is not bytes:
         body = bytes(memoryview(body))  # Not by `bytes(body)`: a subclass may say something else.
