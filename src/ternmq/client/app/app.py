@@ -25,6 +25,7 @@ from typing import Any, TypeVar, Unpack
 
 from ternmq.client.app.handler_loop import HandlerLoop
 from ternmq.client.app.handler_pool import make_pool
+from ternmq.client.app.last_attempts import LastAttempts
 from ternmq.client.app.loop_watch import watch_lag
 from ternmq.client.app.subscriber import Feeding, Subscriber, SubscriberOptions
 from ternmq.client.client import Client, connect
@@ -188,7 +189,10 @@ class App:
             consumer = await self._when_there(partial(self._join, mq, subscriber), stack)
             pool = make_pool(subscriber)
             stack.callback(pool.close)
-            self._handler_loops.append(HandlerLoop(consumer, subscriber, pool))
+            limits = LastAttempts(mq.admin.tolerant(), subscriber)
+            await limits.learn()
+            stack.callback(limits.stop)
+            self._handler_loops.append(HandlerLoop(consumer, subscriber, pool, limits))
         for handler_loop, subscriber in zip(self._handler_loops, self._subscribers, strict=True):
             self._tasks.append(
                 asyncio.create_task(handler_loop.run(), name=f"tern-{subscriber.group}")

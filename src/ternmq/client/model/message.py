@@ -10,6 +10,7 @@ from ternmq.batch.properties import PropertyValue
 from ternmq.client.model.codec import decode_body
 from ternmq.client.model.delivery import (
     ACK,
+    BACK,
     Delivery,
     Fence,
     Outcome,
@@ -138,6 +139,10 @@ class Message:
     def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Never deliver it to this group again; it is kept as a dead letter."""
         return self._settle(reject_outcome(reason, error))
+
+    def release(self) -> SettleReceipt:
+        """Not looked at: give it back as it was, for any consumer at once; no attempt counts."""
+        return self._settle(BACK)
 
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._delivery.source
@@ -272,6 +277,10 @@ class MessageBatch:
     def reject(self, reason: str = "", error: BaseException | None = None) -> SettleReceipt:
         """Keep all that are not settled yet as dead letters."""
         return self._settle(reject_outcome(reason, error))
+
+    def release(self) -> SettleReceipt:
+        """Give back all that are not settled yet, as they were; no attempt counts."""
+        return self._settle(BACK)
 
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._parts[0][0].source
