@@ -196,6 +196,10 @@ BY_HAND: list[tuple[Callable[[Any], Any], str]] = [
         lambda mq: mq.admin.replay(ternmq.Replay(topic="orders", into="g", tag=cast("Any", 5))),
         "tag is 5; it can be a text",
     ),
+    (
+        lambda mq: mq.admin.replay(ternmq.Replay(topic="orders", into="g", name="n1")),
+        "name is 'n1'; it is the name of an earlier replay to go on with",
+    ),
     # Bare errors of Python (B9).
     (
         lambda mq: mq.read("orders", end="latest"),

@@ -142,6 +142,8 @@ class Cluster:
         if not self.masters(kind):
             await self.refresh()
         masters = self.masters(kind)
+        if not masters and self.away(kind):
+            raise Unavailable(self._no_leader(kind, self.away(kind)[0]))
         if not masters:
             raise Unavailable(f"the meta server at {self.url} {_NONE_KNOWN[kind]}")
         return masters
@@ -265,5 +267,15 @@ class Cluster:
         for route in self._cache.masters(kind):
             if route.broker_group == group:
                 return route.address
+        if group in self.away(kind):
+            raise Unavailable(self._no_leader(kind, group))
         what = "delay server" if kind == "delay" else "broker group"
         raise Unavailable(f"no meta server knows the {what} {group!r} at present")
+
+    def _no_leader(self, kind: Kind, group: str) -> str:
+        """What a person can do about a group that holds messages and nobody leads."""
+        what, flag = ("delay server", " --kind delay") if kind == "delay" else ("broker group", "")
+        return (
+            f"the {what} {group!r} holds messages, and nobody leads it at present: start it again, "
+            f"or `tern broker promote {group}{flag}` if only a replica is left"
+        )
