@@ -43,12 +43,14 @@ CODEC_HINT = "connect with codec='json' or codec='msgpack'"
 
 def make_body(body: Any, codec: Codec | None, hint: str = CODEC_HINT) -> bytes:
     """The bytes of one message."""
-    if isinstance(body, Outgoing):  # A codec would write it down, options and all, as the body.
+    if type(body) is bytes and codec is None:
+        pass  # Most are.
+    elif isinstance(body, Outgoing):  # A codec would write it down, options and all, as the body.
         raise BadRequest(
             "an Outgoing goes into a list: send_many(topic, [outgoing]); send() takes a body and "
             "options"
         )
-    if codec is not None:
+    elif codec is not None:
         body = encode_body(codec, body)
     elif not isinstance(body, bytes | bytearray | memoryview):
         raise BadRequest(
