@@ -347,3 +347,15 @@ def test_a_handler_that_cannot_be_called_is_refused_at_its_decorator() -> None:
         app.subscriber("orders", group="g")(nothing)
     with pytest.raises(ternmq.BadRequest, match="a handler is a function of a message, not 5"):
         app.subscriber("orders", group="g")(5)  # type: ignore[type-var]
+
+
+async def test_options_of_a_list_apply_to_the_messages_that_bring_none(mq: ternmq.Client) -> None:
+    """B10: as the page says; also where some are for later."""
+    rows = [ternmq.Outgoing(body=b"own", key="a"), b"bare"]
+    await mq.send_many("mixed", rows, key="k")
+    receipts = await mq.send_many("mixed", [ternmq.Outgoing(body=b"now"), b"later"], delay=3600)
+
+    found = [(one.body, one.key) async for one in mq.read("mixed")]
+    assert found == [(b"own", "a"), (b"bare", "k"), (b"now", None)]
+    assert receipts[0].due_at is None
+    assert await mq.cancel(receipts[1]) is ternmq.CancelResult.CANCELLED
