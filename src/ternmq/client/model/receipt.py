@@ -11,7 +11,7 @@ from typing import NamedTuple, overload
 
 from ternmq.batch.encoder import Due
 from ternmq.client.model.times import time_from_ms
-from ternmq.core.errors import TernError
+from ternmq.core.errors import SendUnknown, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
 
 
@@ -50,6 +50,12 @@ class Published:
         self.due: Due | Dues | None = None
         self.explicit_ids: list[bytes | None] | None = None
         """Where some row brought its own."""
+
+    def error_of(self, error: TernError, row: int, count: int = 1) -> TernError:
+        """What the caller that sent these rows is told: with their ids, if they may be stored."""
+        if isinstance(error, SendUnknown):
+            return error.about([Receipt(self, at).id for at in range(row, row + count)])
+        return error.copy()
 
 
 class Receipt:
@@ -181,6 +187,15 @@ class BatchReceipt:
         """Parts may be answered in any order; rows are looked up in theirs."""
         self._stored.sort(key=lambda part: part[0])
         self.failures.sort(key=lambda part: part[0].start)
+
+    def raise_if_all_failed(self) -> None:
+        """One error for all; where some rows may be stored, that one, with the ids of those."""
+        if not self.failures or sum(len(rows) for rows, _ in self.failures) < self._count:
+            return
+        unknown = [error for _, error in self.failures if isinstance(error, SendUnknown)]
+        if unknown:
+            raise unknown[0].about([each for error in unknown for each in error.ids])
+        raise self.failures[0][1].copy()
 
     def __len__(self) -> int:
         return self._count

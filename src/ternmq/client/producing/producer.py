@@ -34,6 +34,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
@@ -90,6 +91,7 @@ class Producer:
         self._brokers = Senders(cluster, "realtime", config, self._renewed)
         self._delays = Senders(cluster, "delay", config, self._renewed)
         self.ordered = OrderedSender(self, cluster)
+        self._deadlines: Deadlines[Accumulator] = Deadlines(self._deadline, self._give_up)
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -98,11 +100,12 @@ class Producer:
         """Store one message; its receipt says where."""
         row, size = self.prepare(body, options)
         accumulator = self._accumulator(topic, row)
+        since = self.loop.time()
         if not self.buffer.take(1, size):
             await self.wait_for_room(1, size)
             accumulator = self._accumulator(topic, row)  # It may have been forgotten.
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._add(accumulator, row, size, future)
+        self._add(accumulator, row, size, future, since)
         return await future  # type: ignore[no-any-return]
 
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
@@ -163,13 +166,21 @@ class Producer:
         self._accumulators[delay_line or topic] = accumulator
         return accumulator
 
-    def _add(self, accumulator: Accumulator, row: Row, size: int, waiter: Waiter) -> None:
+    def _add(
+        self,
+        accumulator: Accumulator,
+        row: Row,
+        size: int,
+        waiter: Waiter,
+        since: float | None = None,
+    ) -> None:
+        """`since`: when it was sent, if not now; its time counts from then."""
         config = self.config
-        now = self.loop.time()
-        open_batch = accumulator.fitting(size, config.batch_rows_max, config.batch_size_max, now)
+        if since is None:
+            since = self.loop.time()
+        open_batch = accumulator.fitting(size, config.batch_rows_max, config.batch_size_max, since)
         if open_batch is None:
-            open_batch = OpenBatch(now, self.clock.now_ms())
-            accumulator.open_batches.append(open_batch)
+            open_batch = self._open_batch(accumulator, since)
         open_batch.rows.append(row)
         open_batch.waiters.append(waiter)
         open_batch.size += size
@@ -187,8 +198,7 @@ class Producer:
             size, config.batch_rows_max, config.batch_size_max, now, count
         )
         if open_batch is None:
-            open_batch = OpenBatch(now, self.clock.now_ms())
-            accumulator.open_batches.append(open_batch)
+            open_batch = self._open_batch(accumulator, now)
         open_batch.shares.append((share, len(open_batch.rows)))
         open_batch.rows.extend(rows)
         open_batch.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
@@ -196,6 +206,13 @@ class Producer:
         open_batch.awaited = True
         open_batch.plain = open_batch.plain and set(map(type, rows)) <= {bytes}
         self._cut_soon(accumulator)
+
+    def _open_batch(self, accumulator: Accumulator, since: float) -> OpenBatch:
+        open_batch = OpenBatch(since, self.clock.now_ms())
+        accumulator.open_batches.append(open_batch)
+        if accumulator.under_way >= PARTIAL_MAX:
+            self._deadlines.watch(accumulator)
+        return open_batch
 
     def _cut_soon(self, accumulator: Accumulator) -> None:
         if not accumulator.scheduled and (
@@ -212,14 +229,17 @@ class Producer:
             return
         senders = self.senders(accumulator.delayed)
         if not senders.known:
+            self._deadlines.watch(accumulator)
             self._look_for(senders)
             return
         open_batches = accumulator.open_batches
         while open_batches:
             last = len(open_batches) == 1
             if accumulator.under_way >= (PARTIAL_MAX if last else self.config.inflight_max):
+                self._deadlines.watch(accumulator)
                 return
-            self._dispatch(accumulator, open_batches.popleft())
+            if (open_batch := self._deadlines.next(accumulator)) is not None:
+                self._dispatch(accumulator, open_batch)
 
     def send_waiting(self, topic: str, delay_line: DelayLine | None) -> None:
         """Send what waits now, so that what comes next is stored behind it."""
@@ -313,11 +333,11 @@ class Producer:
                 if waiter is not None and not waiter.done():
                     waiter.set_result(Receipt(published, row))
         else:
-            for waiter in open_batch.waiters:
+            for row, waiter in enumerate(open_batch.waiters):
                 if waiter is None:
-                    self.report(published.topic, error)
+                    self.report(published.topic, published.error_of(error, row))
                 elif not waiter.done():
-                    waiter.set_exception(error.copy())
+                    waiter.set_exception(published.error_of(error, row))
         if open_batch.shares:
             open_batch.answer_lists(published, error)
         self.count(len(open_batch.rows), error)
@@ -359,10 +379,12 @@ class Producer:
                     await senders.find()
                     break
                 except TernError as error:
-                    self._expire(senders, error)
+                    senders.trouble = error
+                    if not error.retryable:
+                        self._give_up_all(senders)
                     await attempts.wait()
         finally:
-            senders.finding = None
+            senders.finding = senders.trouble = None
         for accumulator in self._waiting_for(senders):
             if senders.known:
                 self._cut(accumulator)
@@ -374,17 +396,21 @@ class Producer:
             if accumulator.open_batches and self.senders(accumulator.delayed) is senders
         ]
 
-    def _expire(self, senders: Senders, error: TernError) -> None:
-        """Without servers: give up what waited too long, or all if waiting cannot help."""
-        now = self.loop.time()
+    def _give_up_all(self, senders: Senders) -> None:
+        """Without servers, where waiting cannot help."""
         for accumulator in self._waiting_for(senders):
-            open_batches = accumulator.open_batches
-            while open_batches and (
-                not error.retryable or self.window(open_batches[0]).deadline < now
-            ):
-                accumulator.under_way += 1
-                settled = partial(self._settled, accumulator)
-                settled(self.make_batch(accumulator.topic, open_batches.popleft(), settled), error)
+            while accumulator.open_batches:
+                self._give_up(accumulator, accumulator.open_batches.popleft())
+
+    def _give_up(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
+        """It was never sent, and its time is over."""
+        accumulator.under_way += 1
+        settled = partial(self._settled, accumulator)
+        batch = self.make_batch(accumulator.topic, open_batch, settled)
+        settled(batch, self.senders(accumulator.delayed).trouble or batch.overdue())
+
+    def _deadline(self, open_batch: OpenBatch) -> float:
+        return self.window(open_batch).deadline
 
     def stats(self) -> Stats:
         senders = [*self._brokers, *self._delays]
@@ -413,6 +439,7 @@ class Producer:
             for sender in (*self._brokers, *self._delays):
                 sender.end_by(self._closing_until)
             await self.flush()
+        self._deadlines.stop()
         await self.ordered.stop()
         await self._brokers.stop()
         await self._delays.stop()

@@ -166,9 +166,12 @@ class ProducerBatch:
             return self.refusal
         if self.transmitted:
             last = f" (last: {self.trouble})" if self.trouble else ""
+            look = "mq.find(id=…) or 'tern find --id'"
+            if published.due is not None:
+                look = "mq.admin.delays.rows(id=…)"
             return SendUnknown(
-                f"no answer about {published.count} message(s) to {published.topic!r} in time"
-                f"{last}: they may or may not be stored; look for their ids before sending them "
+                f"no answer about a message to {published.topic!r} in time{last}: it may or may "
+                f"not be stored; look for it by its id (error.ids) with {look} before sending it "
                 "again"
             )
         return Unavailable(

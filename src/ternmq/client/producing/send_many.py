@@ -93,8 +93,7 @@ class SendMany:
     def _finished(self) -> BatchReceipt:
         receipt = self._receipt
         receipt.finish()
-        if receipt.failures and sum(len(rows) for rows, _ in receipt.failures) == len(receipt):
-            raise receipt.failures[0][1].copy()
+        receipt.raise_if_all_failed()
         return receipt
 
     def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
@@ -236,7 +235,7 @@ class SendMany:
         if error is None:
             self._receipt.stored(first, batch.published)
         else:
-            self._receipt.failed(first, rows, error)
+            self._receipt.failed(first, rows, batch.published.error_of(error, 0, rows))
         self._producer.count(rows, error)
         self._under_way -= 1
         self._producer.give_room(rows, batch.open_batch.size)

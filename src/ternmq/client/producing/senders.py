@@ -32,6 +32,8 @@ class Senders:
         self.kind: Kind = kind
         self.finding: asyncio.Task[None] | None = None
         """The task that asks for routes while none are known."""
+        self.trouble: TernError | None = None
+        """What the last one that asked was told."""
         self._cluster = cluster
         self._config = config
         self._renewed = renewed
