@@ -71,10 +71,10 @@ class AckHandler:
         )
 
     async def _settled(self, settling: "asyncio.Future[Applied]") -> Acked:
-        settled, late, moving = await settling
-        if moving:
-            await self._move(moving)
-        return Acked(settled=settled, late=late)
+        applied = await settling
+        if applied.moving:
+            await self._move(applied.moving)
+        return _acked(applied)
 
     def leaves(self, consumer: ConsumerSession) -> None:
         """What it has said is settled before the rest of its rows goes back."""
@@ -85,11 +85,11 @@ class AckHandler:
     ) -> None:
         """With an answer, once every decision in it is safe."""
         check_outcomes(done)
-        settled, late, moving = self._apply(consumer, done)
-        if not moving:
-            peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+        applied = self._apply(consumer, done)
+        if not applied.moving:
+            peer.answer(_ACK, correlation, pack(_acked(applied)))
             return
-        task = self._move(moving)
+        task = self._move(applied.moving)
         gave_up = False
 
         def give_up(error: TernError) -> None:
@@ -104,7 +104,7 @@ class AckHandler:
             if isinstance(error, TernError):
                 peer.fail(_ACK, correlation, error)
             else:
-                peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+                peer.answer(_ACK, correlation, pack(_acked(applied)))
 
         task.add_done_callback(tell)
         self._stuck_requests.watch(task, give_up)
@@ -159,7 +159,7 @@ class AckHandler:
                 self._pull_handler.feed(group)
         for group in found.freed:
             self._freed(group)
-        return Applied(found.settled, found.late, found.moving)
+        return Applied(found.settled, found.late, found.moving, found.late_rows)
 
     def _freed(self, group: ConsumerGroup) -> None:
         """Something is not in flight any more, and that was waited for."""
@@ -194,6 +194,10 @@ class AckHandler:
             log.warning("dead letter not stored", reason=error.message)
         elif error is not None:
             log.error("dead letter failed by a bug", error=repr(error))
+
+
+def _acked(applied: Applied) -> Acked:
+    return Acked(settled=applied.settled, late=applied.late, late_rows=applied.late_rows)
 
 
 def groups_of(client: ClientState) -> list[ConsumerGroup]:

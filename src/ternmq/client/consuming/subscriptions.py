@@ -8,7 +8,7 @@ the routes keeps its subscription, which waits for it to come back.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -30,7 +30,15 @@ log = get_logger()
 class Subscriptions:
     """The subscriptions of one consumer, on one event loop."""
 
-    def __init__(self, cluster: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: SubscriptionPlan,
+        sink: DeliverySink,
+        now: Callable[[], float],
+    ) -> None:
+        """`now`: the clock of leases."""
+        self._now = now
         self._cluster = cluster
         self._plan = plan
         self._sink = sink
@@ -130,7 +138,7 @@ class Subscriptions:
 
     async def _join(self, group: str, plan: SubscriptionPlan) -> None:
         broker, reader = self._cluster.broker(group), self._cluster.reader(group)
-        subscription = Subscription(broker, plan, self._sink, reader=reader)
+        subscription = Subscription(broker, plan, self._sink, reader=reader, now=self._now)
         try:
             await subscription.start()
         except BaseException:

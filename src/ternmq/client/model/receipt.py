@@ -188,15 +188,6 @@ class BatchReceipt:
         self._stored.sort(key=lambda part: part[0])
         self.failures.sort(key=lambda part: part[0].start)
 
-    def raise_if_all_failed(self) -> None:
-        """One error for all; where some rows may be stored, that one, with the ids of those."""
-        if not self.failures or sum(len(rows) for rows, _ in self.failures) < self._count:
-            return
-        unknown = [error for _, error in self.failures if isinstance(error, SendUnknown)]
-        if unknown:
-            raise unknown[0].about([each for error in unknown for each in error.ids])
-        raise self.failures[0][1].copy()
-
     def __len__(self) -> int:
         return self._count
 

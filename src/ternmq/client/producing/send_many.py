@@ -37,7 +37,7 @@ from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.balancing import Affinity
-from ternmq.core.errors import BadRequest, BufferFull, Closed, TernError
+from ternmq.core.errors import BadRequest, BufferFull, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 
 TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
@@ -93,7 +93,9 @@ class SendMany:
     def _finished(self) -> BatchReceipt:
         receipt = self._receipt
         receipt.finish()
-        receipt.raise_if_all_failed()
+        failures = receipt.failures
+        if failures and sum(len(rows) for rows, _ in failures) == len(receipt):
+            raise _one_for_all([error for _, error in failures])
         return receipt
 
     def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
@@ -254,6 +256,14 @@ class SendMany:
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()
         await self._answered
+
+
+def _one_for_all(errors: list[TernError]) -> TernError:
+    """Where some rows may be stored that is the error, with the ids of those."""
+    unknown = [error for error in errors if isinstance(error, SendUnknown)]
+    if unknown:
+        return unknown[0].about([each for error in unknown for each in error.ids])
+    return errors[0].copy()
 
 
 def _has_order_key(row: Row) -> bool:
