@@ -3,11 +3,12 @@
 1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
    result is indefinite, so the same bytes go to the same group again, in the original order; the
    broker recognises a repeat.
-2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, with
-   another group each time where it is the group that cannot and there is another, then the caller
-   is told. Over a limit that all groups have the broker says when there is room: the topic's
-   batches wait for that, together and in order, while it lies within `delivery_timeout`; else the
-   caller is told. What was never sent because the group cannot be reached goes to another too.
+2. Refused for now (full disk, read-only, paused): nothing was stored. Where it is the group that
+   cannot, it goes to others until its time is over, or until all have said so and it was tried
+   three times; else three quick tries, then the caller is told. Over a limit that all groups have
+   the broker says when there is room: the topic's batches wait for that, together and in order,
+   while it lies within `delivery_timeout`; else the caller is told. What was never sent because the
+   group cannot be reached goes to another too.
    Order keys that live here wait for a group without its replicas as for one that is away.
 3. Refused for good: the caller is told at once.
 4. A batch's time (`delivery_timeout`, or the resend window of one-way messages) is over:
@@ -56,17 +57,21 @@ OF_ITS_REPLICAS = (NotMaster, ReadOnly)
 log = get_logger()
 
 
-class Elsewhere(Protocol):
-    """Gives a batch to another group, as a new one; False where there is none."""
+class OtherGroups(Protocol):
+    """Where a batch may go that this group does not take."""
 
-    def __call__(self, batch: ProducerBatch, *, stored: bool) -> bool: ...
+    def elsewhere(self, batch: ProducerBatch, *, stored: bool) -> bool:
+        """Give it to another group, as a new one; False where there is none now."""
+
+    def left(self, batch: ProducerBatch) -> bool:
+        """Is there a group that has not refused it yet?"""
 
 
 class Sender:
     """The line of batches to one broker group."""
 
     def __init__(
-        self, broker_group: str, link: Link, elsewhere: Elsewhere, *, allow_duplicates: bool
+        self, broker_group: str, link: Link, others: OtherGroups, *, allow_duplicates: bool
     ) -> None:
         """`allow_duplicates`: what may be stored here goes to another group too, when this one
         does not answer."""
@@ -74,7 +79,7 @@ class Sender:
         self.breaker = CircuitBreaker()
         self._allow_duplicates = allow_duplicates
         self._link = link
-        self._elsewhere = elsewhere
+        self._others = others
         self._waiting: deque[ProducerBatch] = deque()
         self._under_way: dict[int, ProducerBatch] = {}
         self._later: dict[ProducerBatch, None] = {}  # In order: repeats leave as they came.
@@ -159,7 +164,7 @@ class Sender:
 
     def _move(self, batch: ProducerBatch) -> bool:
         """To another group, if there is one; it is no more ours then."""
-        batch.finished = self._elsewhere(batch, stored=batch.unanswered > 0)
+        batch.finished = self._others.elsewhere(batch, stored=bool(batch.unanswered))
         if batch.finished:
             self._drop(batch)
             self._close(batch)
@@ -168,7 +173,7 @@ class Sender:
     def _transmit(self, connection: Connection, batch: ProducerBatch) -> None:
         self.repeats += batch.transmitted
         batch.transmitted = True
-        batch.unanswered += 1
+        batch.sent_to(connection.welcome.epoch)
         batch.sent_at = self._loop.time()
         try:
             answer = connection.call(Command.PUBLISH, batch.data)
@@ -187,8 +192,8 @@ class Sender:
         else:
             error = answer.exception()
         if isinstance(error, TernError) and _definite(error, connection):
-            batch.refusal = error
-            batch.unanswered -= 1
+            batch.refusal = error = self._named(error)
+            batch.refused_by_epoch(connection.welcome.epoch, error)
         if batch.finished or batch.serial not in self._under_way:
             return  # Answered twice, or given up meanwhile.
         if error is None:
@@ -233,13 +238,21 @@ class Sender:
         else:
             self._put_later(batch)
 
+    def _named(self, error: TernError) -> TernError:
+        """With the group that cannot, for whoever has to mend it."""
+        if not isinstance(error, OF_THE_GROUP):
+            return error
+        details = error.details | {"broker_group": self.broker_group}
+        return type(error)(f"broker group {self.broker_group!r}: {error.message}", **details)
+
     def _refused(self, batch: ProducerBatch, error: TernError) -> None:
         """Definite: this broker has not stored it."""
         over = isinstance(error, OverLimit) and error.retryable
         if isinstance(error, OF_THE_GROUP):
             self.breaker.failed(self._loop.time())
         if over or isinstance(error, OF_THE_GROUP):
-            sure = batch.unanswered == 0 or self._allow_duplicates
+            batch.refused_by.add(self.broker_group)
+            sure = not batch.unanswered or self._allow_duplicates
             if sure and self._move(batch):
                 return
         wait = error.wait if isinstance(error, OverLimit) and over else None
@@ -251,13 +264,22 @@ class Sender:
             return
         batch.refusals += 1
         final = isinstance(error, BufferFull | Moved)
-        if not (batch.bound and isinstance(error, OF_ITS_REPLICAS)):
+        if not self._waits(batch, error):
             final = final or batch.refusals >= REFUSALS_MAX
         if not error.retryable or final:
             self._finish(batch, error)
             return
         del self._under_way[batch.serial]
         self._put_later(batch)
+
+    def _waits(self, batch: ProducerBatch, error: TernError) -> bool:
+        """Is it tried until its time is over? It is bound to this group; or perhaps stored, by a
+        try before, so that this refusal is not the answer; or another group may take it soon."""
+        if batch.bound:
+            return isinstance(error, OF_ITS_REPLICAS)
+        return isinstance(error, OF_THE_GROUP) and (
+            bool(batch.unanswered) or self._others.left(batch)
+        )
 
     def _hold(self, batch: ProducerBatch, wait: float) -> None:
         """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
