@@ -15,6 +15,7 @@ from functools import partial
 
 from ternmq.client.consuming.pending_acks import PendingAcks
 from ternmq.client.model.delivery import Outcome
+from ternmq.core.background import Background
 from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
@@ -36,8 +37,12 @@ log = get_logger()
 class AckSender:
     """The outcomes of one subscription's rows, until the broker has them."""
 
-    def __init__(self, group: str, *, timeout: float, at_once: bool = False) -> None:
+    def __init__(
+        self, group: str, background: Background, *, timeout: float, at_once: bool = False
+    ) -> None:
         self._group = group
+        self._background = background
+        self._send_when_due = background.callback(self.send_now)
         self._at_once = at_once  # In order: the next message of a key waits for this ack.
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
@@ -113,13 +118,13 @@ class AckSender:
         pending = self.pending
         if self._at_once or at_once:
             if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(0, self.send_now)
+                self._urgent_timer = self._loop.call_later(0, self._send_when_due)
         elif pending.urgent or len(pending) > ENTRIES_MAX:
             self._send_within(URGENT_DELAY_S)
         elif pending.waiting:
             self._send_within(RETRY_DELAY_S)
         elif self._timer is None:
-            self._timer = self._loop.call_later(ACK_DELAY_S, self.send_now)
+            self._timer = self._loop.call_later(ACK_DELAY_S, self._send_when_due)
 
     def _send_within(self, delay_s: float) -> None:
         """A timer that runs already is enough unless it rings later than this."""
@@ -128,7 +133,7 @@ class AckSender:
             if timer.when() <= self._loop.time() + delay_s:
                 return
             timer.cancel()
-        self._urgent_timer = self._loop.call_later(delay_s, self.send_now)
+        self._urgent_timer = self._loop.call_later(delay_s, self._send_when_due)
 
     def send_now(self) -> None:
         """Without waiting for more."""
@@ -157,7 +162,8 @@ class AckSender:
             self.pending.put_back(done)  # Whatever went wrong: it was not sent.
             raise
         self._sending.add(answer)
-        answer.add_done_callback(partial(self._answered, connection, done))
+        answered = partial(self._answered, connection, done)
+        answer.add_done_callback(self._background.callback(answered))
 
     def _answered(
         self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
@@ -174,7 +180,7 @@ class AckSender:
             self._put_back(done)
         elif isinstance(error, TernError) and error.retryable:
             self._put_back(done)
-            self._loop.call_later(AGAIN_DELAY_S, self.send_now)
+            self._loop.call_later(AGAIN_DELAY_S, self._send_when_due)
         else:
             log.error("settled rows were refused", group=self._group, reason=str(error))
 

@@ -36,6 +36,7 @@ from ternmq.client.model.delivery import (
 )
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link, back_off
+from ternmq.core.background import Background
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
@@ -71,7 +72,7 @@ class Subscription:
         leases (`core.clock.elapsed`)."""
         self._link = link
         self._now = now
-        self._replica_fetch = ReplicaFetch(reader)
+        self._replica_fetch = ReplicaFetch(reader, sink.failed)
         self._plan = plan
         self._sink = sink
         self._loop = asyncio.get_running_loop()
@@ -87,7 +88,12 @@ class Subscription:
         self._stopping = False
         self._broker_stopping = False  # The broker is about to stop.
         self._resting = False
-        self._acks = AckSender(plan.group, timeout=plan.timeout, at_once=plan.ordered)
+        self._background = Background("a consumer", sink.failed)
+        self._on_lost = self._background.callback(self._lost)
+        self._on_notice = self._background.callback(self._noticed)
+        self._acks = AckSender(
+            plan.group, self._background, timeout=plan.timeout, at_once=plan.ordered
+        )
         self._at_once = plan.ordered
         self._pending = self._acks.pending
         self._held = HeldRows()
@@ -103,15 +109,15 @@ class Subscription:
 
     async def start(self) -> None:
         """Join; raises what keeps the consumer out."""
-        self._link.watchers.append(self._lost)
-        self._link.notices.append(self._noticed)
+        self._link.watchers.append(self._on_lost)
+        self._link.notices.append(self._on_notice)
         attempts = Attempts(self._plan.timeout)
         while self._connection is None:
             try:
                 await self._join()
             except TernError as error:
                 await attempts.failed(error)
-        self._task = self._loop.create_task(self._stay(), name="tern-subscription")
+        self._task = self._background.task(self._stay(), name="tern-subscription")
 
     async def _join(self) -> None:
         plan = self._plan
@@ -149,7 +155,8 @@ class Subscription:
         self._away.clear()
         self._flowing = True
         if self._renew_timer is None:
-            self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+            guarded = self._background.callback
+            self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
         self._pump()
 
     def _warn_about_start(self, joined: Joined, *, again: bool) -> None:
@@ -201,8 +208,8 @@ class Subscription:
             log.warning("consumer left without a word", group=self._plan.group, reason=str(error))
         finally:
             self._connection = None
-            self._link.watchers.remove(self._lost)
-            self._link.notices.remove(self._noticed)
+            self._link.watchers.remove(self._on_lost)
+            self._link.notices.remove(self._on_notice)
             self._acks.stop()
             self._replica_fetch.stop()
             if self._renew_timer is not None:
@@ -267,7 +274,8 @@ class Subscription:
             self._asked -= rows
             self._acks.failed(done)
             raise
-        answer.add_done_callback(partial(self._pulled, connection, rows, until, done))
+        pulled = partial(self._pulled, connection, rows, until, done)
+        answer.add_done_callback(self._background.callback(pulled))
 
     def _pulled(
         self,
@@ -337,7 +345,7 @@ class Subscription:
         if isinstance(error, TernError) and not error.retryable:
             self._sink.failed(error)
             return
-        self._loop.call_later(back_off(2), self._pump)
+        self._loop.call_later(back_off(2), self._background.callback(self._pump))
 
     def _read(self, envelopes: list[Envelope], epoch: int, until: float) -> list[Delivery]:
         found: list[Delivery] = []
@@ -414,7 +422,8 @@ class Subscription:
         self._elsewhere.append((delivery, rows, outcome))
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._settle_elsewhere)
+            settle = self._background.callback(self._settle_elsewhere)
+            self._loop.call_soon_threadsafe(settle)
         return self.flushing
 
     def _settle_elsewhere(self) -> None:
@@ -434,7 +443,8 @@ class Subscription:
     # Keeping.
 
     def _renew(self) -> None:
-        self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+        guarded = self._background.callback
+        self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
         self._renew_now()
 
     def _noticed(self, notice: Notice) -> None:
@@ -460,7 +470,8 @@ class Subscription:
     ) -> None:
         renew = Renew(subscription=self._number, leases=leases, started=started)
         renewed = partial(self._renewed, leases, self._now() + self._lease_s)
-        connection.call(Command.RENEW, pack(renew)).add_done_callback(renewed)
+        answer = connection.call(Command.RENEW, pack(renew))
+        answer.add_done_callback(self._background.callback(renewed))
 
     def _renewed(
         self, leases: list[int], until: float, answer: "asyncio.Future[bytearray]"

@@ -17,6 +17,7 @@ from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
+from ternmq.core.background import Background
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.groups import Start
@@ -104,7 +105,8 @@ class Subscriptions:
         later = replace(self._plan, start=Start(at="earliest"), start_given=False)
         for group in self._cluster.masters():
             if group not in self._joined and group not in self._joining and not self._resting:
-                task = asyncio.create_task(self._keep_joining(group, later), name="tern-join")
+                joining = self._keep_joining(group, later)
+                task = Background("a consumer", self._sink.failed).task(joining, name="tern-join")
                 self._joining[group] = task
                 task.add_done_callback(partial(self._came, group))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ternmq.client.producing.accumulator import Accumulator, OpenBatch
+from ternmq.core.background import Background
 
 SWEEP_S = 0.1
 
@@ -24,8 +25,12 @@ class Deadlines(Generic[Line]):
     """The lines in which something waits."""
 
     def __init__(
-        self, deadline: Callable[[OpenBatch], float], give_up: Callable[[Line, OpenBatch], None]
+        self,
+        deadline: Callable[[OpenBatch], float],
+        give_up: Callable[[Line, OpenBatch], None],
+        background: Background,
     ) -> None:
+        self._sweep_when_due = background.callback(self._sweep)
         self._deadline = deadline
         self._give_up = give_up
         self._lines: dict[Line, None] = {}
@@ -36,7 +41,7 @@ class Deadlines(Generic[Line]):
         """Something waits in it, or is about to."""
         self._lines[line] = None
         if self._sweeping is None:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep_when_due)
 
     def next(self, line: Line) -> OpenBatch | None:
         """Take the first batch that is still in time; what is over before it is given up."""

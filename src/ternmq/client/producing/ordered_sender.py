@@ -26,6 +26,7 @@ from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWi
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
+from ternmq.core.background import Background
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
 from ternmq.core.slots import slot_of
@@ -43,6 +44,7 @@ class Sends(Protocol):
     loop: asyncio.AbstractEventLoop
     clock: Clock
     config: ClientConfig
+    background: Background
 
     def make_batch(
         self,
@@ -107,8 +109,10 @@ class OrderedSender:
         self._forget_at = TOPICS_KEPT_MAX
         self._placement = Placement()
         self._asking: asyncio.Task[None] | None = None
-        self._deadlines: Deadlines[Queue] = Deadlines(self._deadline, self._expired)
-        cluster.on_routes.append(self._look)
+        self._deadlines: Deadlines[Queue] = Deadlines(
+            self._deadline, self._expired, producer.background
+        )
+        cluster.on_routes.append(producer.background.callback(self._look))
 
     def queue(self, topic: str, order_key: str) -> Queue:
         """Where the next row of this key waits."""
@@ -222,7 +226,8 @@ class OrderedSender:
         if error.version > self._placement.version:
             self._ask()
         self._sort(lines, lines.all)
-        self._loop.call_later(PAUSE_S, self._resume, lines, slots)
+        resume = self._producer.background.callback(self._resume)
+        self._loop.call_later(PAUSE_S, resume, lines, slots)
 
     def _resume(self, lines: Lines, slots: set[int]) -> None:
         for slot in slots:
@@ -249,7 +254,7 @@ class OrderedSender:
 
     def _ask(self) -> None:
         if self._asking is None or self._asking.done():
-            self._asking = self._loop.create_task(self._ask_meta(), name="tern-slots")
+            self._asking = self._producer.background.task(self._ask_meta(), name="tern-slots")
 
     async def _ask_meta(self) -> None:
         """Ask which group has which slot; the first send with an order key assigns the slots."""
@@ -276,6 +281,13 @@ class OrderedSender:
             lines.aside.open_batches.clear()
             for open_batch in open_batches:
                 self._give_up(lines, open_batch, error)
+
+    def give_up_all(self, error: TernError) -> None:
+        """What is not under way."""
+        for lines in self._lines.values():
+            for queue in lines.all:
+                while queue.open_batches:
+                    self._give_up(lines, queue.open_batches.popleft(), error)
 
     async def stop(self) -> None:
         """Give up what is not under way."""

@@ -43,6 +43,7 @@ from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity
 from ternmq.client.transport.cluster import Cluster
+from ternmq.core.background import Background
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
@@ -88,10 +89,14 @@ class Producer:
         self._identity = ProducerIdentity(clock)
         self._accumulators: dict[str | DelayLine, Accumulator] = {}
         self._forget_at = TOPICS_KEPT_MAX
-        self._brokers = Senders(cluster, "realtime", config, self._renewed)
-        self._delays = Senders(cluster, "delay", config, self._renewed)
+        self.background = Background("the producer", self._broken)
+        self._cut_when_due = self.background.callback(self._cut)
+        self._brokers = Senders(cluster, "realtime", config, self._renewed, self.background)
+        self._delays = Senders(cluster, "delay", config, self._renewed, self.background)
         self.ordered = OrderedSender(self, cluster)
-        self._deadlines: Deadlines[Accumulator] = Deadlines(self._deadline, self._give_up)
+        self._deadlines: Deadlines[Accumulator] = Deadlines(
+            self._deadline, self._give_up, self.background
+        )
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -219,7 +224,7 @@ class Producer:
             accumulator.under_way < PARTIAL_MAX or len(accumulator.open_batches) > 1
         ):
             accumulator.scheduled = True
-            self.loop.call_soon(self._cut, accumulator)
+            self.loop.call_soon(self._cut_when_due, accumulator)
 
     def _cut(self, accumulator: Accumulator) -> None:
         """Turn open batches into batches, as many as may be under way."""
@@ -248,9 +253,19 @@ class Producer:
             self._dispatch(accumulator, accumulator.open_batches.popleft())
 
     def _dispatch(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
+        settled = partial(self._settled, accumulator)
+        try:
+            batch = self.make_batch(accumulator.topic, open_batch, settled)
+        except Exception:
+            accumulator.open_batches.appendleft(open_batch)  # `_broken` gives it up.
+            raise
         accumulator.under_way += 1
-        batch = self.make_batch(accumulator.topic, open_batch, partial(self._settled, accumulator))
-        self.post(batch, self.senders(accumulator.delayed))
+        try:
+            self.post(batch, self.senders(accumulator.delayed))
+        except Exception as bug:
+            if not batch.serial:  # No sender has it, to give it up.
+                settled(batch, TernError(f"sending failed inside ternmq, by a bug: {bug!r}"))
+            raise
 
     def make_batch(
         self,
@@ -323,11 +338,18 @@ class Producer:
         self.answer(batch, error)
         if accumulator.open_batches and not accumulator.scheduled:
             accumulator.scheduled = True  # Behind the senders just woken: their next rows join.
-            self.loop.call_soon(self._cut, accumulator)
+            self.loop.call_soon(self._cut_when_due, accumulator)
 
     def answer(self, batch: ProducerBatch, error: TernError | None) -> None:
         """Give every caller that waits for a row of this batch its receipt or error."""
-        open_batch, published = batch.open_batch, batch.published
+        open_batch = batch.open_batch
+        try:
+            self._tell(open_batch, batch.published, error)
+        finally:
+            self.count(len(open_batch.rows), error)
+            self.give_room(len(open_batch.rows), open_batch.size)
+
+    def _tell(self, open_batch: OpenBatch, published: Published, error: TernError | None) -> None:
         if error is None:
             for row, waiter in enumerate(open_batch.waiters):
                 if waiter is not None and not waiter.done():
@@ -340,8 +362,6 @@ class Producer:
                     waiter.set_exception(published.error_of(error, row))
         if open_batch.shares:
             open_batch.answer_lists(published, error)
-        self.count(len(open_batch.rows), error)
-        self.give_room(len(open_batch.rows), open_batch.size)
 
     def count(self, rows: int, error: TernError | None) -> None:
         if error is None:
@@ -369,7 +389,7 @@ class Producer:
     def _look_for(self, senders: Senders) -> None:
         """There are no routes: ask for them, and cut then."""
         if senders.finding is None:
-            senders.finding = self.loop.create_task(self._find(senders), name="tern-routes")
+            senders.finding = self.background.task(self._find(senders), name="tern-routes")
 
     async def _find(self, senders: Senders) -> None:
         attempts = Attempts()
@@ -411,6 +431,17 @@ class Producer:
 
     def _deadline(self, open_batch: OpenBatch) -> float:
         return self.window(open_batch).deadline
+
+    def _broken(self, error: TernError) -> None:
+        """Something failed that nobody thought of: nobody may wait for ever because of it."""
+        for accumulator in self._accumulators.values():
+            while accumulator.open_batches:
+                open_batch = accumulator.open_batches.popleft()
+                made = self.make_batch(accumulator.topic, open_batch, lambda batch, error: None)
+                self.answer(made, error)
+        self.ordered.give_up_all(error)
+        for sender in (*self._brokers, *self._delays):
+            sender.give_up(error)
 
     def stats(self) -> Stats:
         senders = [*self._brokers, *self._delays]

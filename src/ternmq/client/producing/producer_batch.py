@@ -177,6 +177,13 @@ class ProducerBatch:
         if isinstance(error, ReadOnly) and epoch:
             self.unanswered = [sent for sent in self.unanswered if sent >= epoch]
 
+    def abandon(self, bug: Exception) -> None:
+        """Whoever still waits for a row hears that telling him failed."""
+        error = TernError(f"what became of the message could not be told, by a bug: {bug!r}")
+        for waiter in self.open_batch.waiters:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error.copy())
+
     def overdue(self) -> TernError:
         """The error for the caller when time is up."""
         published = self.published

@@ -27,6 +27,7 @@ from typing import Protocol
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.transport.circuit_breaker import CircuitBreaker
 from ternmq.client.transport.link import Link, back_off
+from ternmq.core.background import Background
 from ternmq.core.errors import (
     BufferFull,
     Closed,
@@ -71,11 +72,19 @@ class Sender:
     """The line of batches to one broker group."""
 
     def __init__(
-        self, broker_group: str, link: Link, others: OtherGroups, *, allow_duplicates: bool
+        self,
+        broker_group: str,
+        link: Link,
+        others: OtherGroups,
+        background: Background,
+        *,
+        allow_duplicates: bool,
     ) -> None:
         """`allow_duplicates`: what may be stored here goes to another group too, when this one
         does not answer."""
         self.broker_group = broker_group
+        self._background = background
+        self._guarded = background.callback
         self.breaker = CircuitBreaker()
         self._allow_duplicates = allow_duplicates
         self._link = link
@@ -116,7 +125,7 @@ class Sender:
         self._open[batch.origin] = self._open.get(batch.origin, 0) + 1
         self._waiting.append(batch)
         if self._sweeping is None:  # First: whatever happens below, its time will be up.
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+            self._sweeping = self._loop.call_later(SWEEP_S, self._guarded(self._sweep))
         self._pump()
 
     def _pump(self) -> None:
@@ -124,8 +133,8 @@ class Sender:
             return
         connection = self._link.connection
         if connection is None or connection.closed:
-            if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect(), name="tern-sender")
+            if self._connecting is None or self._connecting.done():
+                self._connecting = self._background.task(self._connect(), name="tern-sender")
             return
         last = next(iter(self._open)) + AHEAD_MAX
         while self._waiting and len(self._under_way) < REQUESTS_MAX:
@@ -182,7 +191,7 @@ class Sender:
             self._under_way.pop(batch.serial, None)
             self._put_later(batch)
             return
-        answer.add_done_callback(partial(self._answered, batch, connection))
+        answer.add_done_callback(self._guarded(partial(self._answered, batch, connection)))
 
     def _answered(
         self, batch: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
@@ -234,7 +243,8 @@ class Sender:
         del self._under_way[batch.serial]
         if connection.closed:
             self._waiting = deque(sorted((batch, *self._waiting), key=_serial))
-            self._loop.call_soon(self._pump)  # After all requests of the lost connection are back.
+            # After all requests of the lost connection are back.
+            self._loop.call_soon(self._guarded(self._pump))
         else:
             self._put_later(batch)
 
@@ -288,7 +298,7 @@ class Sender:
         self._later[batch] = None
         if topic not in self._held:
             self._held[topic] = []
-            self._loop.call_later(wait, self._let_go, topic)
+            self._loop.call_later(wait, self._guarded(self._let_go), topic)
         self._held[topic].append(batch)
 
     def _let_go(self, topic: str) -> None:
@@ -300,7 +310,7 @@ class Sender:
 
     def _put_later(self, batch: ProducerBatch) -> None:
         self._later[batch] = None
-        self._loop.call_later(back_off(batch.refusals), self._put_back, batch)
+        self._loop.call_later(back_off(batch.refusals), self._guarded(self._put_back), batch)
 
     def _put_back(self, batch: ProducerBatch) -> None:
         if batch in self._later:
@@ -311,7 +321,11 @@ class Sender:
     def _finish(self, batch: ProducerBatch, error: TernError | None) -> None:
         self._under_way.pop(batch.serial, None)
         batch.finished = True
-        batch.on_done(batch, error)  # May put halves of it, so its origin stays open until now.
+        try:
+            batch.on_done(batch, error)  # May put halves of it, so its origin stays open until now.
+        except Exception as bug:
+            batch.abandon(bug)
+            raise
         self._close(batch)
         if self._waiting:
             self._pump()
@@ -323,6 +337,7 @@ class Sender:
 
     def _sweep(self) -> None:
         """Give up what is overdue and repeat what was not answered."""
+        self._sweeping = None
         now = self._loop.time()
         for batch in [*self._under_way.values(), *self._waiting, *self._later]:
             if now >= batch.deadline:
@@ -336,7 +351,8 @@ class Sender:
                 if connection is not None and not connection.closed:
                     log.warning("no answer, sending again", topic=batch.published.topic)
                     self._transmit(connection, batch)
-        self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
+        if not self.idle and self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._guarded(self._sweep))
 
     def _drop(self, batch: ProducerBatch) -> None:
         self._later.pop(batch, None)
@@ -360,10 +376,13 @@ class Sender:
             self._sweeping.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
+        self.give_up(Closed("the client was closed before the message was sent"))
+
+    def give_up(self, error: TernError) -> None:
+        """Everything: `error` for what was never sent, of the rest nobody knows."""
         for batch in [*self._under_way.values(), *self._waiting, *self._later]:
             self._drop(batch)
-            closed = Closed("the client was closed before the message was sent")
-            self._finish(batch, batch.overdue() if batch.transmitted else closed)
+            self._finish(batch, batch.overdue() if batch.transmitted else error)
 
 
 def _definite(error: TernError, connection: Connection) -> bool:

@@ -16,6 +16,7 @@ from ternmq.client.producing.sender import Sender
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.transport.cluster import Cluster, Kind
+from ternmq.core.background import Background
 from ternmq.core.errors import TernError
 
 
@@ -28,7 +29,9 @@ class Senders:
         kind: Kind,
         config: ClientConfig,
         renewed: Callable[[ProducerBatch], ProducerBatch],
+        background: Background,
     ) -> None:
+        self._background = background
         self.kind: Kind = kind
         self.finding: asyncio.Task[None] | None = None
         """The task that asks for routes while none are known."""
@@ -98,7 +101,7 @@ class Senders:
         if sender is None:
             link = self._cluster.server(group, self.kind)
             duplicates = self._config.allow_duplicates
-            sender = Sender(group, link, self, allow_duplicates=duplicates)
+            sender = Sender(group, link, self, self._background, allow_duplicates=duplicates)
             self._senders[group] = sender
         return sender
 
