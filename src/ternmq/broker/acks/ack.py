@@ -19,7 +19,7 @@ from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane import VANISHED, Why
 from ternmq.broker.groups.lane_event import Piece, together
 from ternmq.broker.groups.poison import deaths
-from ternmq.core.errors import TernError
+from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
@@ -103,6 +103,8 @@ class AckHandler:
                 return
             if isinstance(error, TernError):
                 peer.fail(_ACK, correlation, error)
+            elif error is not None:  # By a bug, which `_moved_or_failed` has logged.
+                peer.fail(_ACK, correlation, Unavailable("dead letters were not stored: a bug"))
             else:
                 peer.answer(_ACK, correlation, pack(_acked(applied)))
 
@@ -193,7 +195,7 @@ class AckHandler:
         if isinstance(error, TernError):
             log.warning("dead letter not stored", reason=error.message)
         elif error is not None:
-            log.error("dead letter failed by a bug", error=repr(error))
+            log.error("dead letter failed by a bug", exc_info=error)
 
 
 def _acked(applied: Applied) -> Acked:

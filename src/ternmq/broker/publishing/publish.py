@@ -33,8 +33,10 @@ from ternmq.core.errors import (
     TernError,
     TooLarge,
     TopicNotFound,
+    Unavailable,
 )
 from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.producers import ProducerTable
@@ -44,6 +46,7 @@ from ternmq.wire.messages.topics import Topic
 from ternmq.wire.numbers import Command
 
 _PUBLISH = int(Command.PUBLISH)
+NOT_HANDLED = "the server failed to handle this request; its log says why"
 ProducerKey = tuple[tuple[int, int], int]
 Payload = bytearray | memoryview
 
@@ -154,6 +157,9 @@ class Publisher:
                 await work
             except TernError as error:
                 peer.fail(_PUBLISH, frame.correlation, error)
+            except Exception as bug:  # A task: nobody else would answer.
+                BUGS.report(bug, command="PUBLISH")
+                peer.fail(_PUBLISH, frame.correlation, Unavailable(NOT_HANDLED))
             finally:
                 peer.release(size)
 

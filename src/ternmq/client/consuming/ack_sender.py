@@ -15,8 +15,8 @@ from functools import partial
 
 from ternmq.client.consuming.pending_acks import PendingAcks
 from ternmq.client.model.delivery import Outcome
-from ternmq.core.background import Background
 from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.messages.pull import Ack, Acked, Done

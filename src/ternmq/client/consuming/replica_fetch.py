@@ -20,9 +20,9 @@ from ternmq.batch.envelope import Envelope, pack_errors, read_envelopes
 from ternmq.batch.expiry import expired_rows
 from ternmq.client.reading.range_reader import RangeReader
 from ternmq.client.transport.link import Link
-from ternmq.core.background import Background
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.wire.messages.pull import DELIVERED, LeftOut

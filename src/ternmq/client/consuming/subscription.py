@@ -36,8 +36,8 @@ from ternmq.client.model.delivery import (
 )
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link, back_off
-from ternmq.core.background import Background
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request

@@ -17,8 +17,8 @@ from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.core.background import Background
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.groups import Start
 

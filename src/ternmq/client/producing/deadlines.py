@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ternmq.client.producing.accumulator import Accumulator, OpenBatch
-from ternmq.core.background import Background
+from ternmq.core.lifecycle import Background
 
 SWEEP_S = 0.1
 

@@ -26,9 +26,9 @@ from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWi
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
-from ternmq.core.background import Background
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.slots import slot_of
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.numbers import Command

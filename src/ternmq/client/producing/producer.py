@@ -43,10 +43,10 @@ from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity
 from ternmq.client.transport.cluster import Cluster
-from ternmq.core.background import Background
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 
 PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.

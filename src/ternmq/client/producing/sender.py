@@ -27,7 +27,6 @@ from typing import Protocol
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.transport.circuit_breaker import CircuitBreaker
 from ternmq.client.transport.link import Link, back_off
-from ternmq.core.background import Background
 from ternmq.core.errors import (
     BufferFull,
     Closed,
@@ -41,6 +40,7 @@ from ternmq.core.errors import (
     TernError,
     Unavailable,
 )
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE

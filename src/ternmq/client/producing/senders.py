@@ -16,8 +16,8 @@ from ternmq.client.producing.sender import Sender
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.transport.cluster import Cluster, Kind
-from ternmq.core.background import Background
 from ternmq.core.errors import TernError
+from ternmq.core.lifecycle import Background
 
 
 class Senders:

@@ -28,10 +28,10 @@ from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.producing.send_once import OnceReceipt
 from ternmq.client.spool.spool_file import SpoolEntry, SpoolFile
 from ternmq.client.transport.attempts import Attempts
-from ternmq.core.background import Background
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, BufferFull, Closed, Moved, TernError
 from ternmq.core.ids import ProducerId, check_name, id_to_text
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 

@@ -19,8 +19,8 @@ from ternmq.client.config import ClientConfig
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.retrying import RetryingRequest
-from ternmq.core.background import Background
 from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.hello import Empty

@@ -159,6 +159,10 @@ class BrokerSender:
                 log.warning(
                     "a broker group refuses a repeat", group=self.group, reason=refused.message
                 )
+            except Exception as bug:
+                sent.tries += 1  # Sent or not: nobody knows, so the same again.
+                sent.refused = False
+                log.error("a dispatch failed by a bug", group=self.group, exc_info=bug)
             await asyncio.sleep(back_off(sent.tries))
         del self._open[sent.serial]
         self._size -= len(sent.batch)

@@ -24,6 +24,7 @@ from ternmq.core.errors import (
     TooLarge,
     TopicNotFound,
     Unauthorized,
+    Unavailable,
 )
 from ternmq.core.ids import check_name
 from ternmq.core.units import DAY_MS, KIB
@@ -33,6 +34,7 @@ from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
 from ternmq.rpc.address import packed_ip
+from ternmq.rpc.bug_log import BUGS
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append
 from ternmq.wire.frame import Frame
@@ -41,6 +43,7 @@ from ternmq.wire.messages.topics import Topic, TopicSettings
 from ternmq.wire.numbers import Command
 
 _PUBLISH = int(Command.PUBLISH)
+NOT_HANDLED = "the delay server failed to handle this request; its log says why"
 DISPATCH_ROOM = 64 * KIB
 """A dispatched message also carries its id, its origin and the producer of the dispatch."""
 SIZE_MAX = BATCH_SIZE_MAX - DISPATCH_ROOM
@@ -136,6 +139,9 @@ class Acceptor:
                 self._accept(peer, frame, incoming, topic)
             except TernError as error:
                 peer.fail(_PUBLISH, frame.correlation, error)
+            except Exception as bug:  # A task: nobody else would answer.
+                BUGS.report(bug, command="PUBLISH")
+                peer.fail(_PUBLISH, frame.correlation, Unavailable(NOT_HANDLED))
             finally:
                 peer.release(size)
 

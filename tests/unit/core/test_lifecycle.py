@@ -19,8 +19,8 @@ from ternmq.client.producing.sender import Sender
 from ternmq.client.spool.spool import Spool
 from ternmq.client.transactions.checker import Checker
 from ternmq.client.transport.link import Link
-from ternmq.core.background import Background
 from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.wire.numbers import Command
 from tests.unit.client.fake_broker import FakeBroker, fake_broker
 from tests.waiting import until
