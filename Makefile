@@ -81,6 +81,11 @@ bench: $(VENV)/.installed-bench ## Measure beside the peers; results go to bench
 	$(BIN)/python -m benchmarks.peers.install || true
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
+.PHONY: bench-against
+BASE ?= HEAD
+bench-against: install ## Is this tree slower than a commit? (BASE=v0.1.0 ARGS="--rounds 40")
+	$(BIN)/python -m benchmarks.versions --base $(BASE) $(ARGS)
+
 .PHONY: walk
 walk: install ## Print which files a publish, pull, ack, … crosses (ARGS="--only publish")
 	$(BIN)/python -m benchmarks.walk $(ARGS)

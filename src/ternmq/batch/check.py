@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from ternmq.batch.bare_bodies import read_bare, split_names
 from ternmq.batch.column_rules import Parts, check_columns
 from ternmq.batch.compression import CHUNK
 from ternmq.batch.layout import (
@@ -102,25 +103,20 @@ def check_incoming(
     With `half` it must be a half batch, else it must not be one. `spare_buffers` are kept free for
     what will be added to its rows: ids, where they came from (`batch.rows.merge`).
     """
+    if not half and len(batch) <= size_max:
+        bare = read_bare(batch)
+        if bare is not None:
+            return Incoming(*bare, 0, 0, False, False)
     incoming, parts = _describe(batch, size_max=size_max, half=half, words_max=ROWS_MAX)
     if len(parts) > BUFFERS_MAX - spare_buffers:
         raise ProtocolError(f"{len(parts)} buffers; at most {BUFFERS_MAX - spare_buffers} here")
     if sum([align8(place[1]) for place in parts.values()]) > len(batch) - FIXED_SIZE:
         raise ProtocolError("buffers of the batch lie over each other")
-    if not _bodies_only(parts):
-        check_columns(batch, parts, half=half)
+    check_columns(batch, parts, half=half)
     (born,) = _BORN.unpack_from(batch, BASE_BORN_AT)
     if not 0 <= born <= DUE_MAX_MS:
         raise ProtocolError(f"the time at which rows were made must be 0 to {DUE_MAX_MS}")
     return incoming
-
-
-def _bodies_only(parts: Parts) -> bool:
-    """Nothing but bodies, not compressed: the commonest batch, and nothing in it to judge."""
-    if len(parts) != 2:
-        return False
-    offsets, data = parts[_BODY, _OFFSETS], parts[_BODY, _DATA]
-    return offsets[2] == _PLAIN and offsets[3] == data[3] == _BINARY
 
 
 def describe_stored(batch: bytearray | memoryview, *, half: bool = False) -> Incoming:
@@ -219,7 +215,7 @@ def _names(batch: bytearray | memoryview, topic_size: int, app_size: int) -> tup
     """The topic and the application."""
     names = bytes(batch[FIXED_SIZE : FIXED_SIZE + topic_size + app_size])
     try:
-        return names[:topic_size].decode(), names[topic_size:].decode()
+        return split_names(names, topic_size)
     except UnicodeDecodeError:
         raise ProtocolError("the topic or application name is not UTF-8") from None
 
@@ -306,7 +302,7 @@ def _check_offsets(batch: bytearray | memoryview, offset: int, size: int, rows: 
     view = memoryview(batch)[offset : offset + size].cast("i")
     if rows <= 16:
         numbers = view.tolist()
-        if numbers[0] != 0 or any(a > b for a, b in itertools.pairwise(numbers)):
+        if numbers[0] != 0 or numbers != sorted(numbers):
             raise ProtocolError("offsets must start at zero and rise")
         return int(numbers[-1])
     array = np.frombuffer(view, dtype="<i4")

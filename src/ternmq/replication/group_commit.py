@@ -52,6 +52,9 @@ class Need(IntEnum):
     NOW = 2
 
 
+_NOTHING, _RIDE, _NOW = Need  # Looking a member up costs more than the rest of a decision.
+
+
 class Offered(NamedTuple):
     """Bytes that may be passed on, and whether somebody waits until they are on disk."""
 
@@ -142,7 +145,7 @@ class ListTarget(Generic[Item]):
 
     @property
     def need(self) -> Need:
-        return Need.NOW if self.items else Need.NOTHING
+        return _NOW if self.items else _NOTHING
 
     def take(self) -> list[Item]:
         items, self.items = self.items, []
@@ -154,7 +157,7 @@ class ListTarget(Generic[Item]):
 
 def round_is_due(needs: Sequence[Need], *, closing: bool) -> bool:
     """At the end nothing rides any more."""
-    return max(needs, default=Need.NOTHING) >= (Need.RIDE if closing else Need.NOW)
+    return max(needs) >= (_RIDE if closing else _NOW)
 
 
 def careful_after(careful: bool, *, failed: bool, proved: bool) -> bool:
@@ -324,11 +327,11 @@ class GroupCommit:
     def _need(self, leg: _Leg) -> Need:
         """What may be written of it now."""
         target, gate = leg.target, self._gate
-        if target.in_turn and (leg.open or gate.paused):
-            return Need.NOTHING
-        if gate.refusal is not None and target.heeds(gate.refusal):
-            return Need.NOTHING
-        return target.need
+        need = target.need
+        if need is _NOTHING or (target.in_turn and (leg.open or gate.paused)):
+            return _NOTHING
+        refusal = gate.refusal
+        return need if refusal is None or not target.heeds(refusal) else _NOTHING
 
     def _stage(self, leg: _Leg, now: _CommitRound) -> None:
         load = leg.target.take()

@@ -48,6 +48,7 @@ class Handler(Protocol):
 
     def frame(self, peer: "Peer", frame: Frame) -> None:
         """Handle one frame. A `TernError` becomes the answer; a `ProtocolError` closes the peer.
+        Looked up for every frame, so that a handler may be an attribute that changes.
 
         A frame with the ONE_WAY flag must not be answered: the client would not know by what.
         """
@@ -62,7 +63,6 @@ class Peer(asyncio.BufferedProtocol):
     def __init__(self, pool: "ConnectionPool[Peer]", handler: Handler) -> None:
         self._pool = pool
         self._handler = handler
-        self._handle = handler.frame
         self._decoder = FrameDecoder(receive_buffer(), size_max=HELLO_SIZE_MAX)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._correlation = 0
@@ -161,7 +161,11 @@ class Peer(asyncio.BufferedProtocol):
         """Undo a hold."""
         self.held -= size
         assert self.held >= 0, "more released than held"
-        if self._paused & Pause.INBOUND and self.held <= self._pool.limits.inbound_max // 2:
+        if (
+            self._blocked
+            and self._paused & Pause.INBOUND
+            and self.held <= self._pool.limits.inbound_max // 2
+        ):
             self.resume(Pause.INBOUND)
         self._pool.give_back(size)
 
@@ -304,7 +308,7 @@ class Peer(asyncio.BufferedProtocol):
             self._take_control(frame)
             return
         try:
-            self._handle(self, frame)
+            self._handler.frame(self, frame)
         except ProtocolError as error:
             self.close(error)
         except TernError as error:

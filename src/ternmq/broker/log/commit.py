@@ -28,6 +28,7 @@ from ternmq.wire.messages.replication import PULLS
 log = get_logger()
 
 PROGRESS_DELAY_S = 0.05
+_NOTHING, _RIDE, _NOW = Need
 
 OnDone = Callable[[Append, TernError | None], None]
 _Waiting = tuple[Append, OnDone]
@@ -166,8 +167,8 @@ class _Records:
     def need(self) -> Need:
         gathered = self.gathered
         if gathered.decisions or gathered.durable_for or (gathered.due and gathered.records):
-            return Need.NOW
-        return Need.RIDE if gathered.records else Need.NOTHING
+            return _NOW
+        return _RIDE if gathered.records else _NOTHING
 
     def heeds(self, refusal: TernError) -> bool:
         return False  # Consuming goes on where no messages are taken.

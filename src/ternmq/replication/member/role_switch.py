@@ -4,7 +4,7 @@ A role is master or replica, and in between none. Whoever came under another rol
 the role changes: producers and consumers find the master by the routes and go on there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ternmq.batch.layout import BATCH_SIZE_MAX
@@ -14,6 +14,9 @@ from ternmq.rpc.peer import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Hello, ServerRole, Welcome
 
+Route = Callable[[Peer, Frame], None]
+"""Handles one frame; see `rpc.peer.Handler`."""
+
 
 class Role(Protocol):
     """What answers clients."""
@@ -21,7 +24,7 @@ class Role(Protocol):
     epoch: int
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        """Handle one frame; see `rpc.peer.Handler`."""
+        """Handle one frame, until the role hands clients to a part of its own."""
 
     def lost(self, peer: Peer) -> None:
         """A peer that came under this role is gone."""
@@ -42,6 +45,8 @@ class NoRole:
 class RoleSwitch:
     """The handler of a member's listener."""
 
+    frame: Route
+
     def __init__(self, group: str, role: ServerRole, *, heartbeat_ms: int) -> None:
         self._group = group
         self._said = role
@@ -57,6 +62,10 @@ class RoleSwitch:
             if peer.hello is not None:
                 self._roles[peer] = role
 
+    def serve(self, route: Route) -> None:
+        """From here on this part of the role answers, without a stop on the way."""
+        self.frame = route
+
     def leave(self, peers: Iterable[Peer]) -> None:
         """The role is over: those who came under it have to look who leads now."""
         self._enter(NoRole())
@@ -65,7 +74,7 @@ class RoleSwitch:
 
     def _enter(self, role: Role) -> None:
         self.role = role
-        self._route = role.route
+        self.frame = role.route
         self._welcome = Welcome(
             protocol=PROTOCOL_VERSION,
             version=VERSION,
@@ -80,9 +89,6 @@ class RoleSwitch:
     def welcome(self, peer: Peer, hello: Hello) -> Welcome:
         self._roles[peer] = self.role
         return self._welcome
-
-    def frame(self, peer: Peer, frame: Frame) -> None:
-        self._route(peer, frame)
 
     def lost(self, peer: Peer) -> None:
         self._roles.pop(peer, self.role).lost(peer)

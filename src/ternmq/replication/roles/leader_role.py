@@ -22,7 +22,6 @@ from ternmq.replication.leading.leader import Leader
 from ternmq.replication.member.member_context import MemberContext
 from ternmq.replication.member.member_events import MemberEvents
 from ternmq.replication.member.server_kind import (
-    FrameRouter,
     LeaderService,
     MemberCommands,
     ReplicatedStore,
@@ -66,7 +65,6 @@ class LeaderRole(MemberEvents):
         self._leader = leader
         self._answering = PendingRequests()
         self._serving: LeaderService | None = None
-        self._router: FrameRouter | None = None
         self._of_topics: LeaderService | None = None
         """Is told of topics, from before it starts until it is closed."""
         self.commands = MemberCommands(
@@ -79,16 +77,16 @@ class LeaderRole(MemberEvents):
 
     def serve(self, serving: LeaderService) -> None:
         """They answer clients from here on."""
-        self._serving, self._router = serving, serving.router
+        self._serving = serving
+        self._site.door.serve(serving.router.route)
 
     def end(self) -> None:
         """They are about to be closed."""
         self._of_topics = None
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        if self._router is not None:
-            self._router.route(peer, frame)
-        elif frame.command == _REPLICATED:
+        """While the parts of a master are made: replicas only."""
+        if frame.command == _REPLICATED:
             self._leader.replicated(peer, frame)
         elif frame.command == _FOLLOW:
             self._follow(peer, frame)
