@@ -30,6 +30,7 @@ from ternmq.client.model.receipt import BatchReceipt, Receipt
 from ternmq.client.model.times import shown
 from ternmq.client.producing.confirm import (
     check_group,
+    check_receipt,
     confirm,
     make_confirm_request,
     take_confirm_request,
@@ -168,7 +169,7 @@ class Client:
             return await self._send_bulk(topic, bodies, options)
         await check_group(self.cluster, topic, wanted.group)
         receipt = await self._send_bulk(topic, bodies, options)
-        await confirm(self.cluster, receipt, wanted)
+        await confirm(self.cluster, receipt, wanted, self._clock)
         return receipt
 
     async def _send_bulk(
@@ -185,14 +186,16 @@ class Client:
             return await self.sender().send(topic, body, options)
         await check_group(self.cluster, topic, wanted.group)
         receipt = await self.sender().send(topic, body, options)
-        await confirm(self.cluster, receipt, wanted)
+        await confirm(self.cluster, receipt, wanted, self._clock)
         return receipt
 
     async def confirm(
         self, receipt: Receipt | BatchReceipt, group: str, timeout: Duration | None = None
     ) -> None:
         """Wait until a group has acked what was sent before; raises `NotConfirmed`."""
-        await confirm(self.cluster, receipt, make_confirm_request(group, timeout))
+        checked = check_receipt(receipt)
+        wanted = make_confirm_request(group, timeout)
+        await confirm(self.cluster, checked, wanted, self._clock)
 
     async def send_once(
         self, topic: str, rows: Sequence[Outgoing], broker_group: str | None = None

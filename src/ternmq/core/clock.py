@@ -15,6 +15,15 @@ class Clock(Protocol):
         """Seconds that only ever go forward. Says nothing about the date."""
 
 
+def elapsed() -> float:
+    """Seconds that go on while the process is stopped or the machine sleeps: what a lease is
+    measured with on the side that holds it."""
+    return time.clock_gettime(_SLEEPLESS)
+
+
+_SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's clock."""
 

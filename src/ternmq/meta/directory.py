@@ -19,7 +19,7 @@ Rules
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -178,6 +178,9 @@ class MetaDirectory(TopicTable, StandingTable):
         return await asyncio.shield(
             self._worker.run(lambda: self._registry.new_epoch(broker_group))
         )
+
+    async def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        return await self._worker.run(lambda: self._registry.gone_topics(ids))
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         check_name("broker group", used.broker_group)

@@ -56,6 +56,7 @@ from ternmq.wire.messages.topics import (
     Topic,
     TopicCreate,
     TopicFind,
+    TopicIds,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -153,6 +154,7 @@ class MetaRouter:
             Command.GROUP_FORGET: servers_only(GroupIdFind, names.forget_group),
             Command.EPOCH: servers_only(EpochNew, names.new_epoch),
             Command.RESERVE: servers_only(Reserve, names.reserve),
+            Command.TOPICS_GONE: servers_only(TopicIds, names.gone_topics),
         }
 
     @property

@@ -25,6 +25,10 @@ class ConsumerCalls:
         return self._consumer.topics
 
     @property
+    def ordered(self) -> bool:
+        return self._consumer.ordered
+
+    @property
     def closed(self) -> bool:
         return self._consumer.closed
 

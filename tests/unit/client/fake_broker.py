@@ -63,6 +63,7 @@ class FakeBroker:
     done: list[Done] = field(default_factory=list)
     renewals: list[Renew] = field(default_factory=list)
     left: int = 0
+    epoch: int = 1
     lease_ms: int = 60_000
     keeps: bool = True
     """Whether leases survive a reconnect."""
@@ -130,7 +131,7 @@ class FakeBroker:
             role="broker",
             node="fake",
             broker_group="" if self.delay_groups else "main",
-            epoch=1,
+            epoch=self.epoch,
         )
 
     def lost(self, peer: Peer) -> None:

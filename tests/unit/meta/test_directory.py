@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -128,6 +128,10 @@ class Watched:
     def forget_server(self, route: Route) -> None:
         self._enter(1)
         self._inner.forget_server(route)
+
+    def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        self._enter(1)
+        return self._inner.gone_topics(ids)
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         self._enter(1)

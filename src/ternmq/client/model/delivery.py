@@ -6,6 +6,7 @@ delivery is shared by all message objects made from it; it never copies a body.
 
 from collections.abc import Generator
 from functools import lru_cache
+from math import inf
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
@@ -34,16 +35,20 @@ class DeliverySource(Protocol):
     def flushing(self) -> SettleReceipt:
         """Await it to be sure."""
 
-    def acked(self, delivery: "Delivery", row: int) -> None:
+    def acked(self, delivery: "Delivery", row: int) -> SettleReceipt:
         """One row is handled; the hot path."""
 
     def started(self, delivery: "Delivery") -> None:
         """A row that was handed out alone is about to be shown."""
 
-    def settle(self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome") -> None:
+    def settle(
+        self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome"
+    ) -> SettleReceipt:
         """A range of rows has an outcome."""
 
-    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome") -> None:
+    def settle_later(
+        self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome"
+    ) -> SettleReceipt:
         """The same, from any thread."""
 
 
@@ -126,6 +131,7 @@ class Delivery:
         "settled",
         "source",
         "topic",
+        "until",
     )
 
     def __init__(
@@ -135,8 +141,12 @@ class Delivery:
         codec: Codec | None,
         epoch: int = 0,
         broker_group: str = "",
+        until: float = inf,
     ) -> None:
         self.broker_group = broker_group
+        self.until = until
+        """By the client's own clock (`core.clock.elapsed`): before that nobody else has these
+        rows. Renewing puts it off."""
         self.batch = batch = envelope.batch
         self.base = batch.base_sequence
         self.lease = envelope.lease
@@ -209,16 +219,18 @@ class NotLeased:
     thread = 0
     flushing: SettleReceipt
 
-    def acked(self, delivery: Delivery, row: int) -> None:
+    def acked(self, delivery: Delivery, row: int) -> SettleReceipt:
         raise _not_leased()
 
     def started(self, delivery: Delivery) -> None:
         """Ignored: no lease depends on it."""
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> SettleReceipt:
         raise _not_leased()
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+    def settle_later(
+        self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome
+    ) -> SettleReceipt:
         raise _not_leased()
 
 

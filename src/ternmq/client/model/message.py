@@ -1,6 +1,6 @@
 """A message as applications see it, alone or in a batch: two references, all else is lazy."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import datetime
 from threading import get_ident
 from typing import Any, overload
@@ -122,10 +122,8 @@ class Message:
         delivery = self._delivery
         source = delivery.source
         if get_ident() == source.thread:
-            source.acked(delivery, self._row)
-        else:
-            source.settle_later(delivery, (self._row, self._row + 1), ACK)
-        return source.flushing
+            return source.acked(delivery, self._row)
+        return source.settle_later(delivery, (self._row, self._row + 1), ACK)
 
     def retry(
         self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
@@ -148,10 +146,8 @@ class Message:
         source = self._delivery.source
         rows = (self._row, self._row + 1)
         if get_ident() == source.thread:
-            source.settle(self._delivery, rows, outcome)
-        else:
-            source.settle_later(self._delivery, rows, outcome)
-        return source.flushing
+            return source.settle(self._delivery, rows, outcome)
+        return source.settle_later(self._delivery, rows, outcome)
 
     def held(self) -> "HeldMessage":
         """The same message, for a handler whose caller settles it when its transaction has ended.
@@ -181,6 +177,19 @@ class HeldMessage(Message):
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         self.given_back = True
         return super()._settle(outcome)
+
+
+class AllSettled:
+    """What became of several parts; await it to be sure of all."""
+
+    __slots__ = ("_receipts",)
+
+    def __init__(self, receipts: list[SettleReceipt]) -> None:
+        self._receipts = receipts
+
+    def __await__(self) -> Generator[Any, None, None]:
+        for receipt in self._receipts:
+            yield from receipt.__await__()
 
 
 class MessageBatch:
@@ -284,13 +293,9 @@ class MessageBatch:
 
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._parts[0][0].source
-        here = get_ident() == source.thread
-        for delivery, first, end in self._parts:
-            if here:
-                source.settle(delivery, (first, end), outcome)
-            else:
-                source.settle_later(delivery, (first, end), outcome)
-        return source.flushing
+        settle = source.settle if get_ident() == source.thread else source.settle_later
+        receipts = [settle(delivery, (first, end), outcome) for delivery, first, end in self._parts]
+        return receipts[0] if len(receipts) == 1 else AllSettled(receipts)
 
     def __repr__(self) -> str:
         return f"MessageBatch(topic={self.topic!r}, messages={self._count})"

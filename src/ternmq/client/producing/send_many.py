@@ -38,7 +38,7 @@ from ternmq.client.producing.producer import Producer
 from ternmq.client.producing.producer_batch import ProducerBatch
 from ternmq.client.producing.senders import Senders
 from ternmq.client.transport.balancing import Affinity
-from ternmq.core.errors import BufferFull, Closed, TernError
+from ternmq.core.errors import BufferFull, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
 
 TURN_ROWS = 1024  # Rows checked one by one before the loop gets a turn.
@@ -96,8 +96,9 @@ class SendMany:
     def _finished(self) -> BatchReceipt:
         receipt = self._receipt
         receipt.finish()
-        if receipt.failures and sum(len(rows) for rows, _ in receipt.failures) == len(receipt):
-            raise receipt.failures[0][1].copy()
+        failures = receipt.failures
+        if failures and sum(len(rows) for rows, _ in failures) == len(receipt):
+            raise _one_for_all([error for _, error in failures])
         return receipt
 
     def _shared_size(self, rows: Sequence[Row], delay_line: DelayLine | None) -> int | None:
@@ -239,7 +240,7 @@ class SendMany:
         if error is None:
             self._receipt.stored(first, batch.published)
         else:
-            self._receipt.failed(first, rows, error)
+            self._receipt.failed(first, rows, batch.published.error_of(error, 0, rows))
         self._producer.count(rows, error)
         self._under_way -= 1
         self._producer.give_room(rows, batch.open_batch.size)
@@ -258,6 +259,14 @@ class SendMany:
     async def _next_answer(self) -> None:
         self._answered = self._producer.loop.create_future()
         await self._answered
+
+
+def _one_for_all(errors: list[TernError]) -> TernError:
+    """Where some rows may be stored that is the error, with the ids of those."""
+    unknown = [error for error in errors if isinstance(error, SendUnknown)]
+    if unknown:
+        return unknown[0].about([each for error in unknown for each in error.ids])
+    return errors[0].copy()
 
 
 def _has_order_key(row: Row) -> bool:

@@ -19,7 +19,7 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import Link
 from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TooLarge
+from ternmq.core.errors import BadRequest, SendUnknown, TooLarge
 from ternmq.core.ids import check_name, explicit_id_text, new_producer_id
 from ternmq.wire.messages.publish import PublishedOnce
 from ternmq.wire.numbers import Command
@@ -104,7 +104,11 @@ class OnceSender:
                 messages = messages[middle:]
                 continue
             retrying = RetryingRequest(self._config, f"send_once to {topic!r}")
-            answer = await retrying.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
+            try:
+                answer = await retrying.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
+            except SendUnknown as error:
+                ids = [explicit_id_text(one.explicit_id or b"") for one in messages]
+                raise error.about(ids) from error
             places = {known.row: (known.sequence, known.stored_at_ms) for known in answer.known}
             if not places:
                 base = answer.base_sequence

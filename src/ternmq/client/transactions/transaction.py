@@ -25,7 +25,13 @@ from ternmq.client.model.half_receipt import HalfReceipt, HalfReceipts
 from ternmq.client.model.outgoing import SendOptions
 from ternmq.client.model.times import shown
 from ternmq.client.transactions.half_sender import HalfSender, HalfTarget
-from ternmq.core.errors import BadRequest, SendUnknown, TernError, TransactionNotFound
+from ternmq.core.errors import (
+    BadRequest,
+    SendUnknown,
+    TernError,
+    TopicNotFound,
+    TransactionNotFound,
+)
 from ternmq.core.units import DAY_MS
 from ternmq.wire.messages.transactions import Action, HalfEnd, HalfEnded
 from ternmq.wire.numbers import Command
@@ -192,3 +198,13 @@ class Transaction:
         if nowhere is not None and not self.receipts:
             raise nowhere
         self.state = "committed" if action == "commit" else "rolled_back"
+        gone = self.receipts.unplaced() if action == "commit" else {}
+        if gone:
+            topics = ", ".join(repr(topic) for topic in sorted(gone))
+            raise TopicNotFound(
+                f"the transaction is committed, but {sum(gone.values())} of its "
+                f"{len(self.receipts)} message(s) are gone: topic {topics} was deleted after they "
+                "were stored, and what belongs to it went with it",
+                state="committed",
+                gone=gone,
+            )
