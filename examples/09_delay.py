@@ -1,4 +1,4 @@
-"""An order that is not paid in time is closed (R7): a message for later, and taking it back.
+"""An order that is not paid in time is closed: a message for later, and taking it back.
 
     python examples/09_delay.py
 

@@ -43,6 +43,7 @@ NUMBERS = {
     "GROUP_FORGET": 15,
     "EPOCH": 16,
     "RESERVE": 17,
+    "TOPICS_GONE": 63,
     "STANDINGS": 18,
     "MEMBER_JOIN": 19,
     "TOPIC_CREATE": 20,

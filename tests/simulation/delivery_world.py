@@ -5,7 +5,7 @@ outside it. A life ends by a power cut or a kill, and the next one opens what is
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,9 @@ class Names:
 
     def topic(self, name: str) -> Topic | None:
         return self._topics.get(name)
+
+    async def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        return frozenset()
 
     def topics(self) -> list[Topic]:
         return list(self._topics.values())

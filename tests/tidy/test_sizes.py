@@ -85,5 +85,6 @@ def parameter_count(function: Function) -> int:
 
 
 def is_command(function: Function) -> bool:
-    """Its parameters are declared as Typer options."""
-    return "typer.Option(" in ast.unparse(function.args)
+    """Its parameters are declared as Typer's options or arguments."""
+    declared = ast.unparse(function.args)
+    return "typer.Option(" in declared or "typer.Argument(" in declared

@@ -67,6 +67,14 @@ class Outgoing:
     """The same, counted from the moment in which the delay server gets it."""
 
 
+class RowOrigin(NamedTuple):
+    """Who sent a row first, where its batch is a copy that another one stores."""
+
+    app: str
+    address: bytes
+    """IPv6 and port, 18 bytes; empty where it is not known."""
+
+
 class Due(NamedTuple):
     """When all rows of a batch are due: a time (UTC), or so long after the server got them."""
 
@@ -163,10 +171,11 @@ def encode_messages(
     encoding: Encoding = Encoding.ZSTD,
     size_max: int = BATCH_SIZE_MAX,
     transaction: bytes | None = None,
+    origins: Sequence[RowOrigin] = (),
 ) -> bytearray:
     """A batch of messages; a column is written only where some message has a value for it.
 
-    With `transaction` (see `batch.half`) it is a half batch.
+    With `transaction` (see `batch.half`) it is a half batch; `origins`: of copies, one for each.
     """
     pieces, body_size = _body_pieces([message.body for message in messages], encoding)
     pieces += _text_pieces(Column.KEY, [message.key for message in messages])
@@ -186,6 +195,11 @@ def encode_messages(
     explicit = [message.explicit_id for message in messages]
     if any(value is not None for value in explicit):
         pieces += _binary_pieces(Column.EXPLICIT_ID, Type.BINARY, explicit)
+    if origins:
+        pieces += _text_pieces(Column.ORIGIN_APP, [one.app or None for one in origins])
+        addresses = [one.address or None for one in origins]
+        if any(address is not None for address in addresses):
+            pieces += _binary_pieces(Column.ORIGIN_ADDRESS, Type.BINARY, addresses)
     expires = any(message.expire_at_ms is not None for message in messages)
     attributes = (Attribute.EXPIRES if expires else 0) | (Attribute.RELATIVE if relative else 0)
     attributes |= Attribute.IN_ORDER if origin.in_order else 0

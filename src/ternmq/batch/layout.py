@@ -79,6 +79,9 @@ CHUNK_SIZE = 64 * KIB  # Before compression; a single larger row makes a larger 
 
 FRAMING = struct.Struct("<4sBxHII")
 STAMP = struct.Struct("<QQQQqqQ16s16sHH20x")
+TOPIC_ID = struct.Struct("<Q")
+TOPIC_ID_AT = 24
+"""In the stamp: the number of its topic. A delay server names it, the broker then sets it."""
 PRODUCER = struct.Struct("<IIIIQQQqII16xBBH4x")
 DIRECTORY = struct.Struct("<HBBB3xII")
 COUNT = struct.Struct("<I")

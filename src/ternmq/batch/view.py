@@ -169,6 +169,14 @@ class BatchView:
         origin = self._text(Column.ORIGIN_APP)[row]
         return self.app if origin is None else origin
 
+    def origin_address(self, row: int) -> bytes:
+        """From where it was sent first: IPv6 and port, 18 bytes; empty where that is not known."""
+        origin = self._binary(Column.ORIGIN_ADDRESS)[row]
+        if origin is not None and len(origin) == 18:
+            return bytes(origin)
+        ip, port = self._stamp.client_ip, self._stamp.client_port
+        return ip + port.to_bytes(2, "big") if any(ip) else b""
+
     def order_key(self, row: int) -> str | None:
         return self._text(Column.ORDER_KEY)[row]  # type: ignore[no-any-return]
 

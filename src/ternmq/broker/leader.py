@@ -318,6 +318,7 @@ class BrokerParts:
                 member=self._member.id,
                 started_at_ms=self._clock.now_ms(),
             ),
+            keep_ms=self._config.retention_ms,
             gate=self._member.gate,
             committer=self.committer,
             directory=self._directory,

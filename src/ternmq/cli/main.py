@@ -1,10 +1,12 @@
 """The entry point: which commands there are, and how a failure is told.
 
 A mistake of the user or a node that does not answer is one line on stderr, never a stack trace:
-exit code 2 for what can never work (a bad name, a bad setting), 1 for what failed. A stack trace
-means a bug of ours. Command modules import nothing heavy at the top, so `tern --help` is quick.
+exit code 2 for what can never work (a bad name, a bad setting), 1 for what failed. With `--json`
+that line is JSON. A stack trace means a bug of ours. Command modules import nothing heavy at the
+top, so `tern --help` is quick.
 """
 
+import json
 import sys
 from typing import Annotated
 
@@ -13,8 +15,12 @@ import typer
 from ternmq import __version__
 from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
-from ternmq.cli.processes import cluster, up
-from ternmq.cli.servers import backup, bench, broker, doctor, meta
+from ternmq.cli.processes import cluster, settings, up
+from ternmq.cli.servers import backup, bench, broker, doctor, meta, status
+from ternmq.cli.terminal.arguments import arranged, wants_json
+from ternmq.cli.terminal.extras import what_to_install
+from ternmq.cli.terminal.hints import USAGE_ERROR, HintingGroup
+from ternmq.cli.terminal.options import EXIT_INTERRUPTED
 from ternmq.cli.terminal.output import flush
 from ternmq.cli.topics import group, limit, topic
 from ternmq.core.errors import BadRequest, TernError
@@ -24,31 +30,34 @@ EXIT_USAGE = 2
 
 app = typer.Typer(
     name="tern",
+    cls=HintingGroup,
     help="TernMQ: a message queue in which every message is accounted for.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
-app.add_typer(meta.app, name="meta")
-app.add_typer(broker.app, name="broker")
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(limit.app, name="limit")
-app.add_typer(dead.app, name="dead")
-app.add_typer(delay.app, name="delay")
-app.add_typer(outbox.app, name="outbox")
-app.add_typer(half.app, name="half")
+app.command("status")(status.status)
+app.add_typer(meta.app, name="meta", cls=HintingGroup)
+app.add_typer(broker.app, name="broker", cls=HintingGroup)
+app.add_typer(topic.app, name="topic", cls=HintingGroup)
+app.add_typer(group.app, name="group", cls=HintingGroup)
+app.add_typer(limit.app, name="limit", cls=HintingGroup)
+app.add_typer(dead.app, name="dead", cls=HintingGroup)
+app.add_typer(delay.app, name="delay", cls=HintingGroup)
+app.add_typer(outbox.app, name="outbox", cls=HintingGroup)
+app.add_typer(half.app, name="half", cls=HintingGroup)
 app.command("send")(send.send)
 app.command("consume")(consume.consume)
 app.command("browse")(consume.browse)
 app.command("find")(find.find)
-app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(pipeline.app, name="pipeline", cls=HintingGroup)
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
+app.add_typer(settings.app, name="config", cls=HintingGroup)
+app.command("version")(settings.version)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("verify")(backup.verify)
@@ -72,14 +81,38 @@ def tern(
 
 def run() -> None:
     """What the `tern` script calls."""
+    command = typer.main.get_command(app)
+    words = arranged(command, sys.argv[1:])
+    as_json = wants_json(words)
     try:
         try:
-            app(prog_name="tern")
+            # Click tells usage errors itself, in colours; as JSON we do.
+            left = command.main(words, prog_name="tern", standalone_mode=not as_json)
         finally:
             flush()
     except TernError as error:
-        typer.echo(f"error: {error.message}", err=True)
-        sys.exit(EXIT_USAGE if isinstance(error, BadRequest) else EXIT_FAILED)
+        code = EXIT_USAGE if isinstance(error, BadRequest) else EXIT_FAILED
+        _fail(error.code, error.message, code, as_json=as_json)
+    except USAGE_ERROR as error:
+        _fail("usage", error.format_message(), EXIT_USAGE, as_json=True)  # type: ignore[attr-defined]
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except ModuleNotFoundError as error:
+        advice = what_to_install(error.name)
+        if advice is None:
+            raise
+        _fail("not_installed", advice, EXIT_FAILED, as_json=as_json)
+    else:
+        sys.exit(left if isinstance(left, int) else 0)
+
+
+def _fail(code: str, message: str, exit_code: int, *, as_json: bool) -> None:
+    if as_json:
+        said = json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False)
+    else:
+        said = f"error: {message}"
+    typer.echo(said, err=True)
+    sys.exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Time, handed in. Wall-clock milliseconds label things; the monotonic clock measures waiting."""
 
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """What code may ask about time. Tests hand in one that they turn themselves."""
 
@@ -12,6 +13,15 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only ever go forward. Says nothing about the date."""
+
+
+def elapsed() -> float:
+    """Seconds that go on while the process is stopped or the machine sleeps: what a lease is
+    measured with on the side that holds it."""
+    return time.clock_gettime(_SLEEPLESS)
+
+
+_SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:

@@ -213,6 +213,17 @@ class SendUnknown(TernError):
 
     code = "send_unknown"
 
+    @property
+    def ids(self) -> list[str]:
+        """Of the messages of this call, as `find` takes them; empty where it sent none."""
+        return list(self.details.get("ids", ()))
+
+    def about(self, ids: list[str]) -> Self:
+        """The same about these messages only."""
+        copied = self.copy()
+        copied.details["ids"] = ids
+        return copied
+
 
 class NotConfirmed(TernError):
     """The message is stored, but the group it was meant for did not ack it."""

@@ -1,8 +1,23 @@
-"""Start and stop: background loops live exactly as long as the block that owns them."""
+"""Work beside the calls: loops that live as long as a block, callbacks and tasks nobody waits for.
+
+A loop that fails cancels the block that owns it. Of callbacks and forgotten tasks an event loop
+only logs what they raise, and goes on: a consumer whose callback failed waited for ever with its
+messages in flight. Whoever starts such work has one `Background` and hands in what is to happen
+then: a consumer raises the error to the application, a producer gives up what it had accepted, a
+server answers who asked. The traceback is logged in any case. Cancelling is no error.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, ParamSpec
+
+from ternmq.core.errors import TernError
+from ternmq.core.log import get_logger
+
+P = ParamSpec("P")
+
+log = get_logger()
 
 
 @asynccontextmanager
@@ -23,3 +38,44 @@ async def background(**loops: Callable[[], Awaitable[None]]) -> AsyncIterator[No
 
 async def _run(loop: Callable[[], Awaitable[None]]) -> None:
     await loop()
+
+
+class Background:
+    """What one part of a client or server has running beside its calls."""
+
+    __slots__ = ("_failed", "_part")
+
+    def __init__(self, part: str, failed: Callable[[TernError], None]) -> None:
+        """`part`: what it is, for the log and the error. `failed` must not raise."""
+        self._part = part
+        self._failed = failed
+
+    def callback(self, function: Callable[P, None]) -> Callable[P, None]:
+        """The same function, for a timer, a future or the loop: what it raises is told."""
+
+        def called(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                function(*args, **kwargs)
+            except Exception as bug:
+                self.report(bug)
+
+        return called
+
+    def task(self, work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
+        """Run it; how it ends is told if it ends by an error."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.report(error)
+
+    def report(self, bug: Exception) -> None:
+        """Log where it happened and tell the owner."""
+        log.error(f"{self._part} failed by a bug", exc_info=bug)  # noqa: G004
+        if isinstance(bug, TernError):
+            self._failed(bug)
+        else:
+            self._failed(TernError(f"{self._part} failed inside ternmq, by a bug: {bug!r}"))

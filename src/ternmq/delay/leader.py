@@ -15,6 +15,7 @@ from ternmq.delay.config import DelayConfig
 from ternmq.delay.dispatching.broker_senders import BrokerSenders
 from ternmq.delay.dispatching.decide import Decisions
 from ternmq.delay.dispatching.dispatch import Dispatcher
+from ternmq.delay.dispatching.gone_topics import GoneTopics
 from ternmq.delay.intake.accept import Acceptor
 from ternmq.delay.intake.take_committed import CommittedTaker
 from ternmq.delay.operations.changes import Changes
@@ -90,6 +91,7 @@ class DelayParts:
             self._engine,
             self._decisions,
             self._senders,
+            GoneTopics(site.directory, store.names),
             clock=clock,
             workers=config.delay_workers,
         )

@@ -5,7 +5,7 @@ Looking up a topic never waits: the directory keeps a copy of all live topics in
 never reused, so what was stored under a deleted topic or group can not come back with a new one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,9 @@ class TopicDirectory(Protocol):
 
     async def create_topic(self, name: str, settings: TopicSettings) -> Topic:
         """Make a topic, or return the one that is there; raises `BadName`."""
+
+    async def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        """Which of these were deleted, by the registry itself; of others nobody can say so."""
 
     def on_topic_deleted(self, callback: Callable[[Topic], None]) -> None:
         """Call `callback` on the loop whenever a topic was deleted, from wherever it was asked."""

@@ -7,7 +7,7 @@ a meta server (a new topic, a new group) fails for now.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from ternmq.core.errors import Conflict, TernError, Unavailable
@@ -44,6 +44,7 @@ from ternmq.wire.messages.topics import (
     Topic,
     TopicCreate,
     TopicFind,
+    TopicIds,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -97,6 +98,10 @@ class RemoteDirectory(TopicTable, StandingTable):
 
     async def place(self, wanted: PlaceChange) -> Placed:
         return await self.ask(Command.PLACE, wanted, Placed)
+
+    async def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        asked = TopicIds(ids=sorted(ids))
+        return frozenset((await self.ask(Command.TOPICS_GONE, asked, TopicIds)).ids)
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         wanted = Reserve(

@@ -19,7 +19,7 @@ Rules
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -72,7 +72,7 @@ class MetaDirectory(TopicTable, StandingTable):
         self._registry = registry
         self._clock = clock
         self._worker = worker
-        self.news = RegistryNews(registry, worker, self._learn)
+        self.news = RegistryNews(registry, worker, self._learn, clock)
         self.liveness = Liveness(clock, dead_after_ms=dead_after_ms)
         self._leadership = Leadership(registry, self.liveness)
         self._servers: list[Route] = []
@@ -178,6 +178,9 @@ class MetaDirectory(TopicTable, StandingTable):
         return await asyncio.shield(
             self._worker.run(lambda: self._registry.new_epoch(broker_group))
         )
+
+    async def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        return await self._worker.run(lambda: self._registry.gone_topics(ids))
 
     async def reserve(self, used: InUse) -> frozenset[int]:
         check_name("broker group", used.broker_group)

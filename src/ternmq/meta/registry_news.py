@@ -3,13 +3,18 @@
 Other meta servers may change the same registry. `run` looks what they did: when the registry wakes
 it, when this meta server changed something itself, or every `NEWS_S`. What was found goes to
 `learn` on the loop. Servers that ask for news wait here until memory has followed.
+
+Who asks a registry meets its outages first: when it answered last, and why it does not, is known
+here. Changes that somebody waits for give up in time (`in_time`), with that said.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
-from ternmq.core.errors import TernError
+from ternmq.core.clock import Clock
+from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.meta.registries.registry import News, Registry
 from ternmq.meta.registries.registry_worker import RegistryWorker
@@ -20,6 +25,12 @@ NEWS_S = 0.3
 NEWS_SLOW_S = 5.0
 """And one that can, in case it forgot."""
 
+CHECK_S = 2.0
+"""So long a registry may take to answer when somebody asks whether it does."""
+CHANGE_S = 4.0
+"""And so long for a change: clients wait for 5 s."""
+
+T = TypeVar("T")
 Learn = Callable[[News, list[Route] | None, bool], None]
 """The news, the servers if they changed, and whether this is another registry than before."""
 
@@ -29,8 +40,15 @@ log = get_logger()
 class RegistryNews:
     """Follows the versions of one registry."""
 
-    def __init__(self, registry: Registry, worker: RegistryWorker, learn: Learn) -> None:
+    def __init__(
+        self, registry: Registry, worker: RegistryWorker, learn: Learn, clock: Clock
+    ) -> None:
         self._registry = registry
+        self._clock = clock
+        self.answered_at_ms = 0
+        """When the registry answered last."""
+        self.silence = ""
+        """Why it does not answer; empty while it does."""
         self._worker = worker
         self._learn = learn
         self.version = 0
@@ -41,6 +59,7 @@ class RegistryNews:
     async def start(self) -> None:
         """What is read from the registry after this is at least as new as `version`."""
         self.version = await self._worker.run(self._registry.version)
+        self.answered_at_ms = self._clock.now_ms()
 
     def wake(self) -> None:
         """Look at once: this meta server changed something."""
@@ -80,6 +99,28 @@ class RegistryNews:
         """What changed in the registry after that version."""
         return await asyncio.shield(self._worker.run(lambda: self._registry.news(since)))
 
+    async def check(self) -> None:
+        """Ask the registry now, for a while; `silence` says what came of it."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                await self.look()
+        except TimeoutError:
+            self.silence = f"no answer within {CHECK_S:g} s"
+        except TernError:
+            pass  # `look` has noted it.
+
+    async def in_time(self, change: Awaitable[T]) -> T:
+        """The result of a change; told in time if the registry does not answer."""
+        try:
+            async with asyncio.timeout(CHANGE_S):
+                return await change
+        except TimeoutError:
+            name = self._registry.description
+            raise Unavailable(
+                f"the registry ({name}) did not answer within {CHANGE_S:g} s; what was asked may "
+                "still be done: look, then ask again. `tern doctor` says since when it is away"
+            ) from None
+
     async def look(self) -> None:
         """Follow the registry once; raises what it raises."""
         since = self.version
@@ -88,9 +129,14 @@ class RegistryNews:
             news = self._registry.news(since)
             return news, self._registry.servers() if news.servers else None
 
-        await asyncio.shield(self._worker.run(look, self._follow))
+        try:
+            await asyncio.shield(self._worker.run(look, self._follow))
+        except TernError as error:
+            self.silence = error.message
+            raise
 
     def _follow(self, found: tuple[News, list[Route] | None]) -> None:
+        self.answered_at_ms, self.silence = self._clock.now_ms(), ""
         news, servers = found
         another = news.version < self.version
         if self.version != news.version:

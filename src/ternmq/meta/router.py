@@ -10,7 +10,7 @@ read from for a while.
 import asyncio
 import os
 import resource
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,7 @@ from ternmq.wire.messages.topics import (
     Topic,
     TopicCreate,
     TopicFind,
+    TopicIds,
     TopicNamed,
     Topics,
     TopicSettings,
@@ -153,6 +154,7 @@ class MetaRouter:
             Command.GROUP_FORGET: servers_only(GroupIdFind, names.forget_group),
             Command.EPOCH: servers_only(EpochNew, names.new_epoch),
             Command.RESERVE: servers_only(Reserve, names.reserve),
+            Command.TOPICS_GONE: servers_only(TopicIds, names.gone_topics),
         }
 
     @property
@@ -195,7 +197,7 @@ class MetaRouter:
             peer.answer(frame.command, frame.correlation, pack(self._routes.current()))
 
     def _say_status(self, peer: Peer, frame: Frame) -> None:
-        self._later(peer, frame, self.status())
+        self._later(peer, frame, self._checked_status())
 
     def _list_topics(self, peer: Peer, frame: Frame) -> None:
         found = self._find_topics(unpack(frame.payload, TopicFind))
@@ -205,7 +207,8 @@ class MetaRouter:
         wanted = unpack(frame.payload, TopicCreate)
         if not is_server(peer):
             check_name("topic", wanted.name)
-        self._later(peer, frame, self._directory.create_topic(wanted.name, wanted.settings))
+        making = self._directory.create_topic(wanted.name, wanted.settings)
+        self._later(peer, frame, self._in_time(making))
 
     def _list_limits(self, peer: Peer, frame: Frame) -> None:
         apps = limited_apps(self._directory.topics())
@@ -235,7 +238,12 @@ class MetaRouter:
     async def _set_topic(self, wanted: TopicSet) -> Record:
         if wanted.name.startswith("%"):
             raise TopicNotFound(f"topic {wanted.name!r} belongs to the broker")
-        return await self._directory.change_topic(wanted.name, topic_change(wanted))
+        changing = self._directory.change_topic(wanted.name, topic_change(wanted))
+        return await self._in_time(changing)
+
+    async def _in_time(self, change: Awaitable[Record]) -> Record:
+        """Changes that somebody waits for: told while they still wait."""
+        return await self._directory.news.in_time(change)
 
     async def _set_limit(self, wanted: LimitSet) -> Record:
         for name, change in limit_changes(wanted).items():
@@ -252,7 +260,7 @@ class MetaRouter:
     async def _delete_topic(self, name: str, *, own: bool) -> Record:
         if name.startswith("%") and not own:
             raise TopicNotFound(f"topic {name!r} belongs to the broker; delete the topic it serves")
-        return await self._directory.delete_topic(name)
+        return await self._in_time(self._directory.delete_topic(name))
 
     def _find_topics(self, find: TopicFind) -> bytes:
         own = find.prefix.startswith("%")
@@ -272,15 +280,21 @@ class MetaRouter:
             )
         return answer
 
+    async def _checked_status(self) -> Status:
+        """Whoever asks wants to know whether the registry answers now, not a moment ago."""
+        await self._directory.news.check()
+        return await self.status()
+
     async def status(self) -> Status:
         """What this server says about itself."""
+        silence = self._directory.news.silence
         identity = self._identity
         disk = await asyncio.to_thread(os.statvfs, identity.data_dir)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return Status(
             node=identity.node,
             role="meta",
-            state="ok",
+            state=f"the registry does not answer: {silence}" if silence else "ok",
             address=identity.address,
             data_dir=str(identity.data_dir),
             started_at_ms=identity.started_at_ms,
@@ -294,6 +308,7 @@ class MetaRouter:
             log_end=0,
             registry=self._directory.description,
             cluster=self._directory.cluster,
+            registry_at_ms=self._directory.news.answered_at_ms,
         )
 
     async def finish(self) -> None:

@@ -27,6 +27,7 @@ from ternmq.wire.messages.standings import (
     StandingFind,
     Standings,
 )
+from ternmq.wire.messages.topics import TopicIds
 from ternmq.wire.record import Record
 
 WAIT_MS_MAX = 30_000
@@ -68,6 +69,9 @@ class ServerCommands:
 
     async def new_epoch(self, wanted: EpochNew) -> Record:
         return EpochGiven(epoch=await self._directory.new_epoch(wanted.broker_group))
+
+    async def gone_topics(self, asked: TopicIds) -> Record:
+        return TopicIds(ids=sorted(await self._directory.gone_topics(asked.ids)))
 
     async def reserve(self, used: Reserve) -> Record:
         unknown = await self._directory.reserve(

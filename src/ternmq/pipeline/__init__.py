@@ -23,8 +23,11 @@ _LAZY = {
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("tern")` known to this session."""
+    """Make `format("tern")` known to this session; refuses one whose workers lack ternmq."""
     from ternmq.pipeline.source.source import TernSource
+    from ternmq.pipeline.spark.worker_python import check_workers
+
+    check_workers(spark)
 
     spark.dataSource.register(TernSource)
 

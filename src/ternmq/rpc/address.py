@@ -6,6 +6,8 @@ from typing import NamedTuple
 from ternmq.core.errors import BadRequest
 
 PORT_MAX = 65_535
+ADDRESS_SIZE = 18
+"""Of a packed address: IPv6 and port, big-endian."""
 
 
 def split_address(address: str, *, default_port: int | None = None) -> tuple[str, int]:
@@ -58,3 +60,18 @@ def packed_address_text(ip: bytes, port: int) -> str:
         return ""
     address = ipaddress.IPv6Address(ip)
     return join_address(str(address.ipv4_mapped or address), port)
+
+
+def unpacked_address_text(packed: bytes) -> str:
+    """The same from the `ADDRESS_SIZE` bytes that a row of a merged batch carries, or from none."""
+    return packed_address_text(packed[:-2], int.from_bytes(packed[-2:], "big"))
+
+
+def packed_address(text: str) -> bytes:
+    """The bytes of such a text; empty where it names no address."""
+    try:
+        host, port = split_address(text)
+    except BadRequest:
+        return b""
+    ip = packed_ip(host)
+    return ip + port.to_bytes(2, "big") if any(ip) else b""

@@ -1,8 +1,8 @@
 """The blocking consumer: fetches batches from the loop thread, shows them message by message.
 
 Acks from the caller's thread are passed on in bulk. Several threads may share one consumer. What
-was fetched and not shown when its lease is lost (a reset) is not shown any more. Calls that only
-wait for those of `ternmq.Consumer` are generated (`consumer_calls.py`).
+was fetched and not shown when its lease is lost (a reset) or over is not shown any more. Calls that
+only wait for those of `ternmq.Consumer` are generated (`consumer_calls.py`).
 """
 
 import threading
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from ternmq.client.consuming.consumer import BATCH_ROWS
 from ternmq.client.consuming.consumer import Consumer as AsyncConsumer
-from ternmq.client.model.delivery import Delivery
+from ternmq.client.consuming.pace import Pace
+from ternmq.client.model.delivery import BACK, Delivery
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.fork import life
 from ternmq.core.errors import Closed
@@ -27,7 +28,8 @@ class Consumer(ConsumerCalls):
         self._lock = threading.Lock()
         self._parts: list[tuple[Delivery, int, int]] = []  # Fetched; the last one is next.
         self._delivery: Delivery | None = None
-        self._row = self._row_end = 0
+        self._row = self._row_end = self._look_at = 0
+        self._pace = Pace(ordered=consumer.ordered)
         consumer.on_withdraw.append(self._withdrawn)
 
     def start(self) -> "Consumer":
@@ -48,8 +50,10 @@ class Consumer(ConsumerCalls):
             while True:
                 while self._row < self._row_end:
                     row, delivery = self._row, self._delivery
-                    self._row = row + 1
                     assert delivery is not None
+                    if row == self._look_at and not self._look(delivery):
+                        continue
+                    self._row = row + 1
                     if not delivery.settled[row]:  # Else withdrawn meanwhile.
                         return Message(delivery, row)
                 if not self._parts:
@@ -58,6 +62,17 @@ class Consumer(ConsumerCalls):
                         raise StopIteration
                     self._parts = batch.parts[::-1]
                 self._delivery, self._row, self._row_end = self._parts.pop()
+                self._look_at = self._row
+
+    def _look(self, delivery: Delivery) -> bool:
+        """At the clock: is the lease of these rows not over? Else they go back, unseen."""
+        now = self._consumer.now()
+        if delivery.until > now:
+            self._look_at = self._row + self._pace.rows(now)
+            return True
+        rows, self._row = (self._row, self._row_end), self._row_end
+        delivery.source.settle_later(delivery, rows, BACK)
+        return False
 
     def batches(self, rows_max: int = BATCH_ROWS) -> Iterator[MessageBatch]:
         """Messages in batches of one topic, as they arrive; about `rows_max` at most."""

@@ -19,6 +19,7 @@ class Command(IntEnum):
     GROUP_FORGET = 15
     EPOCH = 16
     RESERVE = 17
+    TOPICS_GONE = 63
     STANDINGS = 18
     MEMBER_JOIN = 19
     TOPIC_CREATE = 20

@@ -86,7 +86,7 @@ def test_a_group_without_dead_letters_has_none(shared_node: Node) -> None:
 def test_settings_of_a_group_survive_kill_9(node_factory: NodeFactory, topic: str) -> None:
     """J13: policies are changed while it runs, and are decisions."""
     node = node_factory()
-    tern("group", "create", topic, "g", url=node.url)
+    tern("group", "create", topic, "g", "--create", url=node.url)
     tern("group", "set", topic, "g", "--retry", "fixed:7s", "--attempts", "3", url=node.url)
     tern("group", "pause", topic, "g", url=node.url)
     node.kill()

@@ -2,9 +2,11 @@
 
     python -m tests.integration.delivery.recording_consumer URL TOPIC LOG KIND [NAME=VALUE …]
 
-KIND is `group` (NAME=VALUE are options of `mq.consumer`) or `broadcast`. Each line is `BODY
-ATTEMPT`, appended whole, so several of these may share a log and its order is the order in time.
-A body that begins with "fail" is given back twice before it is handled, and said each time.
+KIND is `group` (NAME=VALUE are options of `mq.consumer`), `slow` (the same) or `broadcast`. Each
+line is `BODY ATTEMPT`, appended whole, so several of these may share a log and its order is the
+order in time. A body that begins with "fail" is given back twice before it is handled, and said
+each time. A slow one takes its time for each and waits for its ack; its lines are `BODY begun`,
+then `BODY acked` or `BODY late`.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ import ternmq
 
 FAILURES = 2
 PREFETCH = 50
+WORK_S = 0.05
 
 
 def note(log: int, *words: object) -> None:
@@ -31,6 +34,19 @@ async def consume(mq: ternmq.Client, topic: str, log: int, options: dict[str, An
                 message.retry(after=0.05)
             else:
                 message.ack()
+
+
+async def consume_slowly(mq: ternmq.Client, topic: str, log: int, options: dict[str, Any]) -> None:
+    async with mq.consumer(topic, **options) as consumer:
+        async for message in consumer:
+            note(log, message.body.decode(), "begun")
+            await asyncio.sleep(WORK_S)
+            try:
+                await message.ack()
+            except ternmq.LeaseLost:
+                note(log, message.body.decode(), "late")
+            else:
+                note(log, message.body.decode(), "acked")
 
 
 async def listen(mq: ternmq.Client, topic: str, log: int) -> None:
@@ -49,7 +65,7 @@ async def main(url: str, topic: str, path: str, kind: str, *options: str) -> Non
         if "ordered" in chosen:
             chosen["ordered"] = True
         chosen["prefetch"] = PREFETCH
-        await consume(mq, topic, log, chosen)
+        await (consume_slowly if kind == "slow" else consume)(mq, topic, log, chosen)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ with ternmq.sync.connect(os.environ["TERN_URL"], app="worker") as mq:
 
 async def test_a_confirmation_is_waited_for_over_a_killed_broker(node: Node) -> None:
     """D13: kill -9 while the producer waits; the client asks the next life of the broker."""
-    tern("group", "create", "orders", "billing", url=node.url)
+    tern("group", "create", "orders", "billing", "--create", url=node.url)
     async with ternmq.connect(node.url, app="shop") as mq:
         sending = asyncio.create_task(
             mq.send_many("orders", [b"x"] * 5, confirm_group="billing", timeout=60)
@@ -49,11 +49,13 @@ async def test_a_confirmation_is_waited_for_over_a_killed_broker(node: Node) -> 
 
 def test_the_command_line_waits_for_a_group_too(shared_node: Node) -> None:
     url = shared_node.url
-    missing = tern("send", "confirm.cli", "x", "--confirm-group", "billing", url=url, code=None)
+    missing = tern(
+        "send", "confirm.cli", "x", "--confirm-group", "billing", "--create", url=url, code=None
+    )
     assert missing.code != 0
     assert "confirm.cli" in missing.err
 
-    tern("group", "create", "confirm.cli", "billing", url=url)
+    tern("group", "create", "confirm.cli", "billing", "--create", url=url)
     late = tern(
         "send",
         "confirm.cli",

@@ -3,13 +3,17 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import ternmq
 from tests.integration.delivery.test_groups import crowd, fill, line_of
-from tests.integration.processes import NodeFactory
+from tests.integration.processes import NodeFactory, clean_environment
 from tests.integration.proxy import PROXIED, Proxy, proxied
 from tests.integration.verifiable_clients import verifying
 from tests.waiting import until, wait_until
@@ -17,6 +21,30 @@ from tests.waiting import until, wait_until
 TOPIC = "work"
 GROUP = "workers"
 HELD = 100
+KEYS, EACH = 20, 5  # One message of each key is out at a time: some lie in a buffer.
+
+
+@contextmanager
+def slow_consumer(url: str, log: Path) -> Iterator[int]:
+    """Its process id, while the block runs."""
+    program = [sys.executable, "-m", "tests.integration.delivery.recording_consumer"]
+    options = ["slow", f"group={GROUP}", "ordered=yes"]
+    process = subprocess.Popen([*program, url, TOPIC, str(log), *options], env=clean_environment())
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def noted(path: Path) -> list[list[str]]:
+    """(body, what) in order of time."""
+    lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+    return [line.split() for line in lines]
+
+
+def bodies(lines: list[list[str]], what: str) -> set[str]:
+    return {body for body, done in lines if done == what}
 
 
 async def test_the_messages_of_a_killed_consumer_are_with_others_within_seconds(
@@ -90,6 +118,40 @@ async def test_a_frozen_consumer_loses_its_lease_and_its_late_acks_do_no_harm(
         assert set(others.got) == sent | extra
         line = await line_of(mq, TOPIC, GROUP)
         assert (line.acked, line.ready, line.in_flight) == (HELD + 10, 0, 0)
+
+
+async def test_a_consumer_that_goes_on_after_its_lease_begins_nothing_and_hears_of_its_late_ack(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    """Q1: what lay in its buffer was handled by another one meanwhile."""
+    node = node_factory(environment={"TERN_LEASE_MS": "1500"})
+    path = tmp_path / "log"
+    async with ternmq.connect(node.url) as mq:
+        for at in range(EACH):
+            rows = [
+                ternmq.Outgoing(body=b"%d-%d" % (key, at), order_key=f"k{key}")
+                for key in range(KEYS)
+            ]
+            await mq.send_many(TOPIC, rows)
+        with slow_consumer(node.url, path) as pid:
+            wait_until(lambda: len(noted(path)) > 6, "it works")
+            os.kill(pid, signal.SIGSTOP)
+            before = noted(path)
+            acked = bodies(before, "acked")
+            taken: list[str] = []
+            async with mq.consumer(TOPIC, group=GROUP, ordered=True) as other:
+                while len(acked) + len(taken) < KEYS * EACH:
+                    message = await anext(other)
+                    taken.append(message.body.decode())
+                    await message.ack()
+            os.kill(pid, signal.SIGCONT)
+            await mq.send(TOPIC, b"new", order_key="k0")
+            await until(lambda: ["new", "acked"] in noted(path), "it goes on with what is new")
+
+    after = noted(path)[len(before) :]
+    in_hand = bodies(before, "begun") - acked
+    assert bodies(after, "begun") == {"new"}
+    assert bodies(after, "late") == in_hand <= set(taken)
 
 
 async def test_a_busy_consumer_keeps_its_lease_by_renewing_it(node_factory: NodeFactory) -> None:

@@ -286,11 +286,17 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_deleted_topic_takes_its_halves_along(mq: ternmq.Client) -> None:
+    """D7: and the commit says so, while the rest of the transaction counts."""
     mq.transaction_checker(unknown)
-    async with mq.transaction() as tx:
-        await tx.send("orders", b"one")
-        await tx.send("bills", b"two")
-        await mq.admin.delete_topic("orders")
+    with pytest.raises(ternmq.TopicNotFound, match="committed, but 1 of its 2 message") as caught:
+        async with mq.transaction() as tx:
+            await tx.send("orders", b"one")
+            await tx.send("bills", b"two")
+            await mq.admin.delete_topic("orders")
+            await mq.admin.create_topic("orders")
+    assert tx.state == "committed"
+    assert caught.value.details == {"state": "committed", "gone": {"orders": 1}}
+    assert [receipt.sequence for receipt in tx.receipts] == [None, 0]
     assert await bodies(mq, "orders") == []
     assert await bodies(mq, "bills") == [b"two"]
     await mq.send("orders", b"new")

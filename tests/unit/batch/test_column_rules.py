@@ -240,7 +240,9 @@ def _read_rows(view: BatchView) -> None:
     assert tags is not None
     tags.rows(view)
     record_batch(view).validate(full=True)
-    SPARK._made(view).validate(full=True)
+    rows, unreadable = SPARK._made(view)
+    rows.validate(full=True)
+    assert not unreadable, unreadable.names()
     if searchable(view):
         places = PlaceColumns()
         places.add(view, 3, view.base_sequence)

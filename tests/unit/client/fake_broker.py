@@ -20,7 +20,7 @@ from ternmq.wire.frame import Frame
 from ternmq.wire.messages.delays import DelayChange, DelayChanged
 from ternmq.wire.messages.hello import PROTOCOL_VERSION, Empty, Hello, Welcome
 from ternmq.wire.messages.order_keys import Placed, Placement
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE, FoundPlaces
 from ternmq.wire.messages.pull import (
     DELIVERED,
     Ack,
@@ -63,6 +63,7 @@ class FakeBroker:
     done: list[Done] = field(default_factory=list)
     renewals: list[Renew] = field(default_factory=list)
     left: int = 0
+    epoch: int = 1
     lease_ms: int = 60_000
     keeps: bool = True
     """Whether leases survive a reconnect."""
@@ -130,7 +131,7 @@ class FakeBroker:
             role="broker",
             node="fake",
             broker_group="" if self.delay_groups else "main",
-            epoch=1,
+            epoch=self.epoch,
         )
 
     def lost(self, peer: Peer) -> None:
@@ -204,6 +205,8 @@ class FakeBroker:
                 unpack(payload, Leave)
                 self.left += 1
                 return Empty()
+            case Command.FIND:
+                return FoundPlaces(places=[])
             case Command.SEEK:
                 seek = unpack(payload, Seek)
                 end = self._ends.get(seek.topic, 0)

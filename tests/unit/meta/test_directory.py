@@ -2,14 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import pytest
 from structlog.testing import capture_logs
 
 from ternmq.core.clock import SystemClock
-from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound
+from ternmq.core.errors import BadName, Closed, DiskFull, TernError, TopicNotFound, Unavailable
 from ternmq.discovery.directory import ClusterDirectory, InUse
+from ternmq.meta import registry_news
 from ternmq.meta.batching import TRANSACTION_ROWS_MAX
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.meta.policies import topic_change
@@ -127,6 +128,10 @@ class Watched:
     def forget_server(self, route: Route) -> None:
         self._enter(1)
         self._inner.forget_server(route)
+
+    def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        self._enter(1)
+        return self._inner.gone_topics(ids)
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         self._enter(1)
@@ -334,6 +339,33 @@ async def test_the_loop_goes_on_while_the_registry_is_slow(watched: Watched) -> 
         assert not creating.done()
         watched.go.set()
         await creating
+
+
+async def test_a_registry_that_does_not_answer_is_told_and_since_when(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for real, each time; and well again when it is."""
+    monkeypatch.setattr(registry_news, "CHECK_S", 0.05)
+    monkeypatch.setattr(registry_news, "CHANGE_S", 0.05)
+    async with serving_directory(lambda: watched, clock=SystemClock()) as service:
+        news = service.news
+        await news.check()
+        before_ms = news.answered_at_ms
+        assert (news.silence, before_ms > 0) == ("", True)
+
+        watched.go.clear()
+        making = asyncio.ensure_future(service.create_topic("orders", PLAIN))
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match=r"registry \(.+\) did not answer within"):
+            await news.in_time(asyncio.shield(making))
+        await news.check()
+        assert news.silence == "no answer within 0.05 s"
+
+        watched.go.set()
+        await making
+        await news.check()
+        assert news.silence == ""
+        assert news.answered_at_ms >= before_ms
 
 
 async def test_a_closed_directory_makes_nothing(watched: Watched) -> None:

@@ -19,7 +19,7 @@ from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.groups.lane import VANISHED, Why
 from ternmq.broker.groups.lane_event import Piece, together
 from ternmq.broker.groups.poison import deaths
-from ternmq.core.errors import TernError
+from ternmq.core.errors import TernError, Unavailable
 from ternmq.core.log import get_logger
 from ternmq.rpc.peer import Peer
 from ternmq.rpc.pending_requests import PendingRequests
@@ -71,10 +71,10 @@ class AckHandler:
         )
 
     async def _settled(self, settling: "asyncio.Future[Applied]") -> Acked:
-        settled, late, moving = await settling
-        if moving:
-            await self._move(moving)
-        return Acked(settled=settled, late=late)
+        applied = await settling
+        if applied.moving:
+            await self._move(applied.moving)
+        return _acked(applied)
 
     def leaves(self, consumer: ConsumerSession) -> None:
         """What it has said is settled before the rest of its rows goes back."""
@@ -85,11 +85,11 @@ class AckHandler:
     ) -> None:
         """With an answer, once every decision in it is safe."""
         check_outcomes(done)
-        settled, late, moving = self._apply(consumer, done)
-        if not moving:
-            peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+        applied = self._apply(consumer, done)
+        if not applied.moving:
+            peer.answer(_ACK, correlation, pack(_acked(applied)))
             return
-        task = self._move(moving)
+        task = self._move(applied.moving)
         gave_up = False
 
         def give_up(error: TernError) -> None:
@@ -103,8 +103,10 @@ class AckHandler:
                 return
             if isinstance(error, TernError):
                 peer.fail(_ACK, correlation, error)
+            elif error is not None:  # By a bug, which `_moved_or_failed` has logged.
+                peer.fail(_ACK, correlation, Unavailable("dead letters were not stored: a bug"))
             else:
-                peer.answer(_ACK, correlation, pack(Acked(settled=settled, late=late)))
+                peer.answer(_ACK, correlation, pack(_acked(applied)))
 
         task.add_done_callback(tell)
         self._stuck_requests.watch(task, give_up)
@@ -159,7 +161,7 @@ class AckHandler:
                 self._pull_handler.feed(group)
         for group in found.freed:
             self._freed(group)
-        return Applied(found.settled, found.late, found.moving)
+        return Applied(found.settled, found.late, found.moving, found.late_rows)
 
     def _freed(self, group: ConsumerGroup) -> None:
         """Something is not in flight any more, and that was waited for."""
@@ -193,7 +195,11 @@ class AckHandler:
         if isinstance(error, TernError):
             log.warning("dead letter not stored", reason=error.message)
         elif error is not None:
-            log.error("dead letter failed by a bug", error=repr(error))
+            log.error("dead letter failed by a bug", exc_info=error)
+
+
+def _acked(applied: Applied) -> Acked:
+    return Acked(settled=applied.settled, late=applied.late, late_rows=applied.late_rows)
 
 
 def groups_of(client: ClientState) -> list[ConsumerGroup]:

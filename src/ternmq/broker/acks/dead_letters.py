@@ -12,7 +12,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.acks.settle import DeadRows
 from ternmq.broker.delivery.failure_texts import FailureTexts
 from ternmq.broker.groups.consumer_group import ConsumerGroup
-from ternmq.broker.groups.failure_notes import Failed, read_failure
+from ternmq.broker.groups.failure_notes import Failed, pack_failure, read_failure
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.internal_producer import InternalProducer, copy_of, properties_of
@@ -63,7 +63,11 @@ class DeadLetterWriter:
                     after = self._groups.now() + AGAIN_MS
                     self._groups.write(group, group.lane.move_failed(at, stop, due=after))
                     continue
-                changes = group.lane.moved(at, stop, expired=dead.expired)
+                text = _said(dead)
+                changes = [
+                    change._replace(text=text)
+                    for change in group.lane.moved(at, stop, expired=dead.expired)
+                ]
                 if group.order is not None:
                     group.order.apply(changes, group.lane)
                 records = [self._groups.to_record(group, change) for change in changes]
@@ -122,6 +126,13 @@ class DeadLetterWriter:
                 "%died_at": self._clock.now_ms(),
             },
         )
+
+
+def _said(dead: DeadRows) -> bytes:
+    """Why, for the pull log; the traceback is in the letter."""
+    failed = read_failure(dead.why.text, dead.why.at_ms) if dead.why.text else None
+    kind, text = (failed.type, failed.text) if failed is not None else ("", "")
+    return pack_failure(kind, dead.reason or text, "") if dead.reason or text else b""
 
 
 def with_error(letter: Outgoing, failed: Failed | None) -> Outgoing:

@@ -29,6 +29,8 @@ class Applied(NamedTuple):
     settled: int
     late: int
     moving: list[DeadRows]
+    late_rows: list[tuple[int, int, int]]
+    """Which were late, of ordered groups: lease, first, end."""
 
 
 class _LargeAck:
@@ -41,7 +43,7 @@ class _LargeAck:
     ) -> None:
         self.consumer = consumer
         self.done = done
-        self.applied = Applied(0, 0, [])
+        self.applied = Applied(0, 0, [], [])
         self.finished = finished
 
 
@@ -98,6 +100,7 @@ class LargeAcks:
             so_far.settled + applied.settled,
             so_far.late + applied.late,
             so_far.moving + applied.moving,
+            so_far.late_rows + applied.late_rows,
         )
         if large.done:
             return False

@@ -16,6 +16,7 @@ from ternmq.broker.groups.lane import NO_REASON, Why
 from ternmq.broker.groups.lane_event import LaneEvent, Piece, Settled
 from ternmq.broker.groups.lease import RetryRule
 from ternmq.core.errors import ProtocolError
+from ternmq.core.range_set import RangeSet
 from ternmq.core.retry import AFTER_MAX_MS
 from ternmq.wire.messages.pull import Done
 
@@ -55,6 +56,8 @@ class SettleResult:
     settled: int = 0
     late: int = 0
     """Rows that were not this consumer's any more."""
+    late_rows: list[tuple[int, int, int]] = field(default_factory=list)
+    """Of ordered groups, which: lease, first, end."""
     moving: list[DeadRows] = field(default_factory=list)
     """To be copied to the dead letters, then marked."""
     events: dict[ConsumerGroup, list[LaneEvent]] = field(default_factory=dict)
@@ -84,7 +87,10 @@ def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment
             found.late += sum(end - first for first, end in acked) or item.end - item.first
         elif acked:
             strict = group.order is not None
-            found.count(group, group.lane.ack_all(item.lease, acked, strict=strict))
+            result = group.lane.ack_all(item.lease, acked, strict=strict)
+            found.count(group, result)
+            if strict and result.late:
+                found.late_rows += _without(item.lease, acked, result.changes)
         elif item.kind == "retry":
             _retry(found, group, item, moment, rules)
         elif item.kind == "back":
@@ -93,6 +99,14 @@ def settle(consumer: ConsumerSession, done: Sequence[Done], moment: SettleMoment
         else:
             _reject(found, group, item, moment)
     return found
+
+
+def _without(
+    lease: int, acked: list[tuple[int, int]], changes: list[LaneEvent]
+) -> list[tuple[int, int, int]]:
+    """The rows of an ack that did not count."""
+    counted = RangeSet((a, b) for change in changes for a, b, _ in change.ranges)
+    return [(lease, a, b) for first, end in acked for a, b in counted.gaps(first, end)]
 
 
 def _retry(
@@ -113,6 +127,8 @@ def _retry(
         found.moving.append(DeadRows(group, list(result.moving), reason, why))
     found.touched[group.id] = group
     found.count(group, result)
+    if group.order is not None and not result.settled and not result.moving:
+        found.late_rows.append((item.lease, item.first, item.end))
 
 
 def _reject(found: SettleResult, group: ConsumerGroup, item: Done, moment: SettleMoment) -> None:
@@ -123,6 +139,8 @@ def _reject(found: SettleResult, group: ConsumerGroup, item: Done, moment: Settl
     found.late += item.end - item.first - count
     if pieces:
         found.moving.append(DeadRows(group, pieces, item.reason, _why(item, moment)))
+    elif group.order is not None:
+        found.late_rows.append((item.lease, item.first, item.end))
 
 
 def _why(item: Done, moment: SettleMoment) -> Why:

@@ -15,6 +15,7 @@ from ternmq.broker.groups.consumer_group import ConsumerGroup
 from ternmq.broker.groups.groups import ConsumerGroups
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.errors import Corrupt, TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.storage.consume.consume_log import ConsumeLog
@@ -57,6 +58,8 @@ class BatchLookup:
         self._feed = feed
         self._loop = asyncio.get_running_loop()
         self._reading: set[asyncio.Task[None]] = set()
+        # The pull that waits for it ends by its own time-out, and comes again.
+        self._background = Background("looking at messages", lambda error: None)
 
     def entries(
         self,
@@ -125,7 +128,7 @@ class BatchLookup:
         self._spawn(warm())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+        task = self._background.task(work, name="look-ahead")
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
 

@@ -1,17 +1,17 @@
 """The broker as its own producer: reading single stored rows, and storing copies of them.
 
-Copies keep their id, so they are the same message wherever they lie. Dead letters go into a batch
-each (a large body must not make its neighbours too large), copies of many rows share batches; all
-of a call share the next sync.
+Copies keep their id and who sent them first, so they are the same message wherever they lie. Dead
+letters go into a batch each (a large body must not make its neighbours too large), copies of many
+rows share batches; all of a call share the next sync.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ternmq.batch.check import check_incoming
-from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
+from ternmq.batch.encoder import Origin, Outgoing, RowOrigin, encode_messages, split_rows
 from ternmq.batch.layout import DUE_MAX_MS, STORED_SIZE_MAX
 from ternmq.batch.properties import PropertyValue
 from ternmq.batch.readable import read_or, reason_of
@@ -33,6 +33,13 @@ SIZE_TOGETHER = 1024 * 1024  # Of bodies; the notes of so many rows leave a batc
 PROPERTY_SIZE_MAX = 4096
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class CopiedMessage(Outgoing):
+    """A message that is stored once more, and who sent it first."""
+
+    origin: RowOrigin
 
 
 class InternalProducer:
@@ -93,8 +100,13 @@ class InternalProducer:
         topic: Topic, messages: Sequence[Outgoing], producer: ProducerId, first_sequence: int
     ) -> bytearray:
         origin = Origin(topic=topic.name, app=APP, producer=producer)
+        copies = [one.origin for one in messages if isinstance(one, CopiedMessage)]
         return encode_messages(
-            messages, origin=origin, first_sequence=first_sequence, size_max=STORED_SIZE_MAX
+            messages,
+            origin=origin,
+            first_sequence=first_sequence,
+            size_max=STORED_SIZE_MAX,
+            origins=copies if len(copies) == len(messages) else (),
         )
 
     async def store_batches(self, topic: Topic, batches: Sequence[bytearray]) -> None:
@@ -146,7 +158,7 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
 
     none: dict[str, PropertyValue] = {}
     said = readable(view.properties, none) | properties
-    copy = Outgoing(
+    copy = CopiedMessage(
         body=readable(view.body, b""),
         key=readable(view.key, None),
         tag=readable(view.tag, None),
@@ -155,6 +167,7 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
         priority=readable(view.priority, 0),
         born_at_ms=min(max(readable(view.born_at_ms, 0), 0), DUE_MAX_MS),
         explicit_id=readable(view.id_bytes, b"") or view.own_id(row),
+        origin=RowOrigin(readable(view.origin_app, ""), readable(view.origin_address, b"")),
     )
     if damage:
         said["%damaged"] = "; ".join(damage)

@@ -210,4 +210,4 @@ class BrokerTimers:
         self._spawned.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("side task failed", error=repr(error))
+            log.error("side task failed", exc_info=error)

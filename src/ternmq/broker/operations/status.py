@@ -83,6 +83,8 @@ class LeaderStatus:
     scraper: Scraper
     half_lines: Callable[[], list[HalfLine]]
     """What is in transactions that have not ended."""
+    keep_ms: int
+    """How old messages may get; 0: as old as they like."""
 
     def status(self, query: StatusQuery) -> Status:
         disk = self.server.free()
@@ -92,6 +94,7 @@ class LeaderStatus:
             topics=self.admin.topic_status(query.topics),
             epoch=self.server.store.epoch,
             untaken=self.read_handler.untaken(self.directory.topics()),
+            keep_ms=self.keep_ms,
         )
 
     def ledger(self, request: GroupFind) -> Ledger:

@@ -11,7 +11,7 @@ that is safe. A repeat of a batch that was put aside is told the same, whatever 
 from collections.abc import Callable
 
 from ternmq.batch.check import Incoming, check_incoming
-from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.layout import TOPIC_ID, TOPIC_ID_AT, Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.broker.limits.send_limits import SendLimits
 from ternmq.broker.limits.traffic import TrafficCounters
@@ -27,6 +27,7 @@ from ternmq.core.errors import (
     SequenceTooOld,
     TernError,
     TooLarge,
+    TopicNotFound,
 )
 from ternmq.discovery.hidden_topics import refused_topic
 from ternmq.intake.pending_batches import (
@@ -103,6 +104,8 @@ class Publisher:
         incoming = check_now(frame.payload)
         topic = self._topics.find(incoming.topic)
         if topic is None:
+            if from_delay_server(peer):
+                _check_number(frame.payload, incoming.topic, 0)
             self._make_first(peer, frame, incoming)
         else:
             self._accept(peer, frame, incoming, topic)
@@ -122,6 +125,8 @@ class Publisher:
         # repeat means that it is certainly not there.
         if self._repeats(peer, frame.correlation, incoming, topic):
             return
+        if from_delay_server(peer):
+            _check_number(frame.payload, topic.name, topic.id)
         self._refuse_drained(peer, frame.payload)
         if incoming.ordered and not self._slots.assigned:
             first = self._assign_first(peer, frame, incoming, topic)
@@ -265,3 +270,13 @@ def check_now(batch: bytearray | memoryview) -> Incoming:
             "(a route of kind 'delay')"
         )
     return incoming
+
+
+def _check_number(batch: Payload, name: str, number: int) -> None:
+    """A delayed message is of the topic that it was accepted for, not of one of the same name."""
+    [meant] = TOPIC_ID.unpack_from(batch, TOPIC_ID_AT)
+    if meant not in (0, number):
+        raise TopicNotFound(
+            f"the topic {name!r} that these messages were for (number {meant}) is not here: it was "
+            "deleted, or is not known yet"
+        )

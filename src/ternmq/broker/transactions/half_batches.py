@@ -298,6 +298,9 @@ class HalfBatches:
             for half in (one.halves if one.info.fenced else sorted(one.halves, key=_number))
             if kind == "commit" and self._name(half.topic_id) is not None
         ]
+        passed_over = sum(len(one.halves) for one in ones) - len(halves)
+        if kind == "commit" and passed_over:
+            log.warning("committed without messages of deleted topics", half_batches=passed_over)
         if HALF_DECIDED_SIZE * len(halves) + sum(map(len, keys)) > DECISION_SIZE_MAX:
             raise OverLimit(
                 f"a commit of {len(halves)} half batches and {len(keys)} attempts does not fit one "

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, until_there, use
+from ternmq.cli.jobs.outbox_database import complaint, open_engine, translated
+from ternmq.cli.terminal.options import URL, AlreadyJson, Json, Url, Yes, confirm, until_there, use
 from ternmq.cli.terminal.output import (
     flush,
     note,
@@ -20,7 +21,7 @@ from ternmq.cli.terminal.output import (
     text_or_base64,
     utc,
 )
-from ternmq.core.errors import BadRequest, TernError, Unavailable
+from ternmq.core.errors import BadRequest, TernError
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Engine
@@ -34,7 +35,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 NUMBER_MAX = 2**63 - 1
-_EXAMPLE = "postgresql+psycopg://user@host/name or sqlite:///file.db"
 T = TypeVar("T")
 
 Database = Annotated[
@@ -79,7 +79,7 @@ def relay(
     """Send rows that applications left behind; several relays may run."""
     from ternmq.outbox import Outbox, RelaySettings
 
-    engines = [_engine(one) for one in database]
+    engines = [open_engine(one) for one in database]
     settings = RelaySettings(rows_max=rows_max, poll=poll, lease=lease, timeout=lease / 2)
 
     async def job(mq: "Client") -> Any:
@@ -94,7 +94,7 @@ def relay(
             await _until_asked(outbox.relay.run(mq))
         return outbox.counts
 
-    counts = _translated(lambda: use(url, job, waits=not once), engines, table, schema)
+    counts = translated(lambda: use(url, job, waits=not once), engines, table, schema)
     result = {name: getattr(counts, name) for name in counts.__slots__}
     if as_json:
         show_json(result)
@@ -110,7 +110,7 @@ async def _there(shard: "Shard", engine: "Engine", rows: "OutboxRows") -> None:
         try:
             await shard.run(rows.count)
         except SQLAlchemyError as error:
-            raise _complaint(error, [engine], rows.table.name, rows.table.schema) from error
+            raise complaint(error, [engine], rows.table.name, rows.table.schema) from error
 
     await until_there(look, f"the database {shard.name}")
 
@@ -184,6 +184,7 @@ def show(
     database: Database,
     table: TableName = TABLE,
     schema: Schema = None,
+    _: AlreadyJson = False,
 ) -> None:
     """Show one row with its message, as JSON."""
     from ternmq.batch.properties import value_from_text
@@ -283,54 +284,40 @@ def move(
 
 
 @app.command()
-def create(database: Database, table: TableName = TABLE, schema: Schema = None) -> None:
+def create(
+    database: Database, table: TableName = TABLE, schema: Schema = None, as_json: Json = False
+) -> None:
     """Make the outbox table if it is not there."""
     from ternmq.outbox import make_table
 
-    engine = _engine(database)
+    engine = open_engine(database, must_exist=False)
     made = make_table(table, schema)
-    _translated(lambda: made.metadata.create_all(engine), (), table, schema)
+    translated(lambda: made.metadata.create_all(engine), (), table, schema)
     engine.dispose()
-    say(f"table {table} is there")
+    if as_json:
+        show_json({"table": table, "schema": schema})
+    else:
+        say(f"table {table} is there")
 
 
 @app.command()
 def sql(
     kind: Annotated[str, typer.Argument(help="postgresql, mariadb or sqlite.")],
     inbox: Annotated[bool, typer.Option("--inbox", help="The inbox table instead.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print the SQL that makes the table."""
     from ternmq.inbox.migrations import inbox_sql
     from ternmq.outbox.migrations import outbox_sql
 
-    say((inbox_sql if inbox else outbox_sql)(kind).rstrip("\n"))
+    text = (inbox_sql if inbox else outbox_sql)(kind).rstrip("\n")
+    if as_json:
+        show_json({"kind": kind, "sql": text})
+    else:
+        say(text)
 
 
 # Parts.
-
-
-def _engine(url: str) -> "Engine":
-    from sqlalchemy import create_engine, make_url
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
-    from ternmq.outbox.database import shown_url
-
-    try:
-        shown = shown_url(make_url(url))
-    except ArgumentError as error:  # Not shown: there may be a password in it.
-        raise BadRequest(f"this is no database URL; one looks like {_EXAMPLE}") from error
-    try:
-        engine = create_engine(url)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise BadRequest(f"{shown!r} is no database URL: {error}") from error
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"the driver of {shown!r} is not installed ({error.name}); 'ternmq[postgres]' brings "
-            "postgresql+psycopg://…, 'ternmq[mysql]' brings mysql+pymysql://…"
-        ) from error
-    if engine.dialect.is_async:
-        raise BadRequest("give the URL of a blocking driver (psycopg, pymysql, sqlite) here")
-    return engine
 
 
 def _with_rows(
@@ -338,53 +325,16 @@ def _with_rows(
 ) -> T:
     from ternmq.outbox import OutboxRows, make_table
 
-    engine = _engine(database)
+    engine = open_engine(database)
 
     def job() -> T:
         with engine.begin() as connection:
             return work(OutboxRows(make_table(table, schema)), connection)
 
     try:
-        return _translated(job, [engine], table, schema)
+        return translated(job, [engine], table, schema)
     finally:
         engine.dispose()
-
-
-def _translated(
-    job: "Callable[[], T]", engines: "Sequence[Engine]", table: str, schema: str | None
-) -> T:
-    """The database's complaints as ours: one line, no stack trace."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        return job()
-    except SQLAlchemyError as error:
-        raise _complaint(error, engines, table, schema) from error
-
-
-def _complaint(
-    error: Exception, engines: "Sequence[Engine]", table: str, schema: str | None
-) -> TernError:
-    from ternmq.outbox.database import shown_url
-
-    for engine in engines:
-        if _lacks_table(engine, table, schema):
-            return BadRequest(
-                f"there is no table {table!r} in {shown_url(engine.url)}: 'tern outbox "
-                "create' makes it, or a migration; --table and --schema name another"
-            )
-    cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-    return Unavailable(f"the database refused: {cause}")
-
-
-def _lacks_table(engine: "Engine", table: str, schema: str | None) -> bool:
-    from sqlalchemy import inspect
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        return not inspect(engine).has_table(table, schema=schema)
-    except SQLAlchemyError:
-        return False  # Then it cannot be asked, which the first error says better.
 
 
 def _number(row: int) -> int:

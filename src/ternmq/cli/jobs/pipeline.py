@@ -48,16 +48,18 @@ app.command("replay")(replay)
 
 
 @app.command("warm-up")
-def warm_up() -> None:
+def warm_up(as_json: Json = False) -> None:
     """Keep Spark's classes on disk (160 MB), so that local jobs start sooner."""
     from ternmq.cli.terminal.logs import configure
     from ternmq.pipeline.spark import class_archive
     from ternmq.pipeline.spark.session import spark_session
 
     configure(level="warning")
-    say(
-        str(class_archive.make(lambda conf: spark_session("warm-up", master="local[2]", conf=conf)))
-    )
+    made = class_archive.make(lambda conf: spark_session("warm-up", master="local[2]", conf=conf))
+    if as_json:
+        show_json({"classes": str(made)})
+    else:
+        say(str(made))
 
 
 @app.command("archive")
@@ -97,7 +99,7 @@ def archive(
         delta=form == "delta",
     )
     prepared(job)  # Before Spark takes its seconds to start.
-    done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0}
+    done = {"rounds": 0, "messages": 0, "deliveries": 0, "files": 0, "unreadable": 0}
     with (
         spark_job("archive", master, conf) as spark,
         interrupted() as stopping,
@@ -112,6 +114,7 @@ def archive(
             done["messages"] += last.messages
             done["deliveries"] += last.delivery_rows
             done["files"] += last.files
+            done["unreadable"] += last.unreadable
             shown(done["messages"])
             rate = int(last.messages / max(last.seconds, 0.001))
             note(
@@ -128,6 +131,8 @@ def archive(
         show_json({"archive": to, **done})
     else:
         say(f"{done['messages']} messages and {done['deliveries']} delivery records archived")
+        if done["unreadable"]:
+            say(f"{done['unreadable']} messages are marked %unreadable: part of them is damaged")
 
 
 @app.command("compact")
@@ -160,6 +165,24 @@ def compact(
         show_json(result)
     else:
         say(f"{before} files became {after}; {dropped} old ones removed")
+
+
+@app.command("repair")
+def repair(
+    archive: Archive,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Mend an archive of release 0.1, which holds addresses of delayed messages as bytes."""
+    from ternmq.pipeline.archive.repair import repair as mend
+
+    found = mend(archive, note, dry_run=dry_run)
+    if as_json:
+        show_json({"archive": archive, "files": found, "mended": not dry_run})
+    elif dry_run:
+        say(f"{len(found)} files hold addresses as bytes")
+    else:
+        say(f"{len(found)} files mended")
 
 
 @app.command("find")
@@ -388,7 +411,10 @@ def _show_one(row: dict[str, Any], timeline: list[dict[str, Any]]) -> None:
     steps = [
         ("sent", row["born_at"], row["app"], None, None),
         ("stored", row["stored_at"], row["broker_group"], None, None),
-        *((e["event"], e["at"], e["group"], e["attempt"], e["text"]) for e in timeline),
+        *(
+            (e["event"], e["at"], e["group"], e["attempt"], (e["text"] or "").partition("\n")[0])
+            for e in timeline
+        ),
     ]
     show_table(("step", "at", "by", "#attempt", "text"), steps)
 

@@ -17,8 +17,17 @@ import typer
 
 from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, use
-from ternmq.cli.terminal.output import message_fields, note, preview, say, show_table, utc
+from ternmq.cli.terminal.options import URL, Create, Json, Url, Wide, must_exist, use
+from ternmq.cli.terminal.output import (
+    UNREADABLE,
+    message_fields,
+    note,
+    readable,
+    say,
+    show_table,
+    shown_body,
+    utc,
+)
 from ternmq.core.ids import check_name
 from ternmq.discovery.hidden_topics import DEAD_PREFIX
 from ternmq.wire.messages.groups import Start
@@ -78,6 +87,7 @@ def consume(
     ordered: Annotated[
         bool, typer.Option("--ordered", help="One message of each order key at a time, in order.")
     ] = False,
+    create: Create = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -98,6 +108,8 @@ def consume(
     )
 
     async def job(mq: "Client") -> int:
+        if not create:
+            await must_exist(mq, topic)
         return await _consume(mq, request)
 
     shown = use(url, job, leaves=True)
@@ -112,6 +124,7 @@ def browse(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 20,
     broker_group: BrokerGroup = "",
     replica: Annotated[bool, typer.Option("--replica", help="Read from a replica.")] = False,
+    wide: Wide = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -145,7 +158,13 @@ def browse(
             say(json.dumps(message_fields(message), ensure_ascii=False))
         end_incomplete(missing)
         return
+    _show(messages, wide=wide)
+    end_incomplete(missing)
+
+
+def _show(messages: list[Any], *, wide: bool) -> None:
     several = len({message.broker_group for message in messages}) > 1
+    more = ["app", "order key"] if wide else []
     show_table(
         [
             "#sequence",
@@ -154,6 +173,7 @@ def browse(
             "id",
             "key",
             "tag",
+            *more,
             "#size",
             "body",
         ],
@@ -162,16 +182,16 @@ def browse(
                 message.sequence,
                 *([message.broker_group] if several else []),
                 utc(message.stored_at),
-                message.id,
-                message.key,
-                message.tag,
-                len(message.body),
-                preview(message.body),
+                readable(message, "id"),
+                readable(message, "key"),
+                readable(message, "tag"),
+                *(readable(message, name.replace(" ", "_")) for name in more),
+                len(readable(message, "body", b"")),
+                shown_body(message),
             )
             for message in messages
         ],
     )
-    end_incomplete(missing)
 
 
 async def _last(
@@ -259,9 +279,10 @@ def render(message: Any, form: BodyFormat) -> bytes:
         case BodyFormat.JSON:
             return json.dumps(message_fields(message), ensure_ascii=False).encode() + b"\n"
         case BodyFormat.RAW:
-            return bytes(message.body)
+            return bytes(readable(message, "body", b""))
         case BodyFormat.TEXT:
-            text = bytes(message.body).decode("utf-8", "backslashreplace")
+            body = readable(message, "body", UNREADABLE.encode())
+            text = bytes(body).decode("utf-8", "backslashreplace")
             return text.encode() + b"\n"
 
 

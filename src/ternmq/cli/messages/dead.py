@@ -21,7 +21,7 @@ import typer
 
 from ternmq.cli.messages.letter_source import LetterSource, find_source
 from ternmq.cli.terminal.incomplete import end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.terminal.options import URL, AlreadyJson, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import (
     message_fields,
     note,
@@ -30,6 +30,7 @@ from ternmq.cli.terminal.output import (
     say,
     show_json,
     show_table,
+    shown_body,
     utc,
 )
 from ternmq.cli.terminal.progress import progress
@@ -51,7 +52,9 @@ GroupName = Annotated[
 OnlyIds = Annotated[
     list[str] | None, typer.Option("--id", help="Only this message; may be repeated.")
 ]
-Error = Annotated[str | None, typer.Option("--error", help="Only where the reason has this text.")]
+Error = Annotated[
+    str | None, typer.Option("--error", help="Only where reason or error have this text.")
+]
 TOPIC_HELP = "Of a group, only those from this topic; without one, what this topic refused."
 Topic = Annotated[str | None, typer.Option("--topic", help=TOPIC_HELP)]
 MOMENT = "a time (2025-01-31T12:00Z), or how long ago (2h)"
@@ -59,6 +62,7 @@ Since = Annotated[str | None, typer.Option("--since", help=f"Only those dead sin
 Until = Annotated[str | None, typer.Option("--until", help=f"Only those dead before: {MOMENT}.")]
 
 
+ERROR_NOTES = ("%reason", "%error_type", "%error_text")
 SHOWN_MAX = 100
 """Letters that a dry run names on a terminal."""
 WORDS = {"resend": "sent again", "delete": "deleted"}
@@ -79,7 +83,7 @@ class DeadChoice:
     def takes(self, letter: Any, notes: dict[str, Any]) -> bool:
         return (
             (not self.ids or letter.id.upper() in self.ids)
-            and self.error.lower() in str(notes.get("%reason", "")).lower()
+            and any(self.error.lower() in str(notes.get(n, "")).lower() for n in ERROR_NOTES)
             and (not self.topic or notes.get("%topic") == self.topic)
             and self.since_ms <= int(notes.get("%died_at", 0)) < self.until_ms
         )
@@ -185,7 +189,7 @@ def list_letters(
                 notes.get("%attempt"),
                 notes.get("%resent", 0),
                 preview(str(notes.get("%reason", "")).encode()),
-                preview(letter.body),
+                shown_body(letter),
             )
             for letter, notes in found.letters
         ],
@@ -207,6 +211,7 @@ def show(
     names: Annotated[list[str], typer.Argument(metavar="[GROUP] ID", help="Whose, and which.")],
     topic: Topic = None,
     url: Url = URL,
+    _: AlreadyJson = False,
 ) -> None:
     """Show one of them with everything known about it, as JSON."""
     group, id = _group_and(names, "ID")
@@ -271,6 +276,7 @@ def export(
     since: Since = None,
     until: Until = None,
     url: Url = URL,
+    as_json: Json = False,
 ) -> None:
     """Write them to a file, one JSON object per line; they stay open."""
     group, file_name = _group_and(names, "FILE")
@@ -284,7 +290,10 @@ def export(
     except TernError:
         target.unlink()  # Half of them must not look like all.
         raise
-    say(f"{written} {source} written to {target}")
+    if as_json:
+        show_json({"written": written, "file": str(target)})
+    else:
+        say(f"{written} {source} written to {target}")
     end_incomplete(missing)
 
 
@@ -440,7 +449,9 @@ async def _visit_all(
 def _fields(letter: Any, notes: dict[str, Any]) -> dict[str, Any]:
     fields = message_fields(letter)
     fields["properties"] = {
-        name: value for name, value in fields["properties"].items() if not name.startswith("%")
+        name: value
+        for name, value in (fields["properties"] or {}).items()
+        if not name.startswith("%")
     }
     return {
         **fields,

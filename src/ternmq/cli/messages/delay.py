@@ -273,11 +273,15 @@ def forget(
     name: Annotated[str, typer.Argument(help="Name of the delay server.")],
     yes: Yes = False,
     url: Url = URL,
+    as_json: Json = False,
 ) -> None:
     """Forget a delay server that is gone for good, with the messages it may hold."""
     confirm(f"Forget delay server {name}, and whatever still waits there?", yes=yes)
     use(url, lambda mq: mq.admin.delays.forget(name))
-    say(f"delay server {name} is forgotten")
+    if as_json:
+        show_json({"forgotten": name})
+    else:
+        say(f"delay server {name} is forgotten")
 
 
 def chart_rows(counts: DelayCounts, by: By | None) -> list[tuple[str, int]]:

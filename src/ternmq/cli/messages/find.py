@@ -7,8 +7,16 @@ import typer
 
 from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, use
-from ternmq.cli.terminal.output import message_fields, note, preview, show_json, show_table, utc
+from ternmq.cli.terminal.options import URL, Json, Url, Wide, use
+from ternmq.cli.terminal.output import (
+    message_fields,
+    note,
+    readable,
+    show_json,
+    show_table,
+    shown_body,
+    utc,
+)
 from ternmq.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -33,6 +41,7 @@ def find(
         typer.Option("--to", metavar="TIME", help="Stored before: 5m (ago), or ISO 8601."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most so many.")] = 100,
+    wide: Wide = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
@@ -57,7 +66,7 @@ def find(
     if as_json:
         show_json([_fields(one) for one in found])
     else:
-        _show(found)
+        _show(found, wide=wide)
     end_incomplete(missing)
     if not found:
         note("no message found")
@@ -76,25 +85,39 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _fields(found: "Finding") -> dict[str, object]:
-    stored = {"broker_group": found.broker_group, "offset": found.offset}
+    stored = {"broker_group": found.broker_group, "offset": found.offset, "lane": found.lane}
     return message_fields(found.message) | stored
 
 
-def _show(found: "list[Finding]") -> None:
+def _show(found: "list[Finding]", *, wide: bool) -> None:
     if not found:
         return
+    more = ["app", "tag", "order key"] if wide else []
     show_table(
-        ["topic", "#sequence", "broker group", "#offset", "stored", "id", "key", "body"],
+        [
+            "topic",
+            "lane",
+            "#sequence",
+            "broker group",
+            "#offset",
+            "stored",
+            "id",
+            "key",
+            *more,
+            "body",
+        ],
         [
             (
                 one.message.topic,
+                one.lane,
                 one.message.sequence,
                 one.broker_group,
                 one.offset,
                 utc(one.message.stored_at),
-                one.message.id,
-                one.message.key,
-                preview(one.message.body),
+                readable(one.message, "id"),
+                readable(one.message, "key"),
+                *(readable(one.message, name.replace(" ", "_")) for name in more),
+                shown_body(one.message),
             )
             for one in found
         ],

@@ -9,12 +9,13 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ternmq.cli.terminal.options import APP, URL, Json, Url
-from ternmq.cli.terminal.output import size
+from ternmq.cli.terminal.output import size, utc
 from ternmq.cli.terminal.report import CheckResult, Level, show_report
 from ternmq.core.errors import TernError
 from ternmq.core.units import MIB, SECOND_MS
@@ -91,7 +92,9 @@ async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
 
     findings: list[CheckResult] = []
     async with connect(url, app=APP) as mq:
-        findings += await _or_fail("registry", lambda: _ask_meta(mq))
+        for address in addresses:
+            asking = partial(_ask_meta, mq, address, alone=len(addresses) == 1)
+            findings += await _or_fail(f"meta {address}", asking)
         routes: list[Route] = []
 
         async def ask_routes() -> list[CheckResult]:
@@ -113,11 +116,16 @@ async def _ask(url: str, addresses: list[str]) -> list[CheckResult]:
     return findings
 
 
-async def _ask_meta(mq: "Client") -> list[CheckResult]:
+async def _ask_meta(mq: "Client", address: str, *, alone: bool) -> list[CheckResult]:
+    """Each meta server on its own: one of them may not reach the registry, or have another."""
     before_ms = _now_ms()
-    status = await asyncio.wait_for(mq.admin.meta_status(), ANSWER_SECONDS_MAX)
+    status = await asyncio.wait_for(mq.admin.meta_status(address), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
-    return [judge_registry(status), judge_clock(status.now_ms, before_ms, after_ms)]
+    registry = judge_registry(status)
+    clock = judge_clock(status.now_ms, before_ms, after_ms)
+    if alone:
+        return [registry, clock]
+    return [replace(each, what=f"{each.what} of meta {address}") for each in (registry, clock)]
 
 
 async def _ask_standings(mq: "Client") -> list[CheckResult]:
@@ -259,11 +267,17 @@ def judge_advertised(route: Route, asked: list[str], reason: str | None) -> Chec
 
 
 def judge_registry(status: Status) -> CheckResult:
-    found = f"{status.registry or 'registry'} answers, meta is {status.state}"
+    """The meta server asked it just now."""
+    name = status.registry or "registry"
     if status.state == "ok":
-        return CheckResult(level=Level.OK, what="registry", found=found)
+        return CheckResult(level=Level.OK, what="registry", found=f"{name} answers")
+    since = f", last heard {utc(status.registry_at_ms)}" if status.registry_at_ms else ""
     return CheckResult(
-        level=Level.FAIL, what="registry", found=found, advice="look at the log of the meta server"
+        level=Level.FAIL,
+        what="registry",
+        found=f"{name}{since}: {status.state}",
+        advice="start it; sending and consuming go on, but nothing new can be made, and nobody can "
+        "take over a broker group",
     )
 
 

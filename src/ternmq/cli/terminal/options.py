@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ternmq.cli.terminal.output import note, reader_left
-from ternmq.core.errors import BadRequest, Unavailable
+from ternmq.core.errors import BadRequest, TopicNotFound, Unavailable
 
 if TYPE_CHECKING:
     from ternmq.client.client import Client
@@ -35,6 +35,10 @@ MetaUrl = Annotated[
     str | None, typer.Option("--url", help="The meta servers, all of them (tern://127.0.0.1:7700).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Show the result as JSON.")]
+AlreadyJson = Annotated[bool, typer.Option("--json", help="It is JSON with or without it.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="More columns: who sent it, and what it is marked with.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 # Of every command that runs a server.
@@ -45,6 +49,10 @@ MetricsPort = Annotated[
 ]
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file with settings.")]
 LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")]
+
+Create = Annotated[
+    bool, typer.Option("--create", help="Make the topic if it is not there; else that is an error.")
+]
 
 T = TypeVar("T")
 
@@ -127,6 +135,17 @@ async def until_there(
                 said = error.message
                 note(f"waiting for {what}: {said}")
         await asyncio.sleep(pause_s)
+
+
+async def must_exist(mq: "Client", topic: str) -> None:
+    """A misspelt topic is an error, not a new topic that nobody sends to."""
+    from difflib import get_close_matches
+
+    names = [known.name for known in await mq.admin.topics()]
+    if topic not in names:
+        near = get_close_matches(topic, names, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise TopicNotFound(f"there is no topic {topic!r}; {meant}--create makes it")
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -1,6 +1,7 @@
 """How results are shown: tables for people, JSON for programs, always on stdout.
 
-On a terminal a table is drawn by Rich; in a pipe it is plain aligned text that is never cut.
+On a terminal a table is drawn by Rich, one line for each row, cut to its width; in a pipe it is
+plain aligned text that is never cut.
 Times are UTC in ISO 8601, whatever the machine's time zone. Everything that is not a result (notes,
 progress, questions) goes to stderr.
 """
@@ -19,7 +20,13 @@ from ternmq.client.model.times import time_from_ms
 from ternmq.core.units import GIB, KIB, MIB
 
 BODY_PREVIEW_MAX = 60
+UNREADABLE = "(unreadable)"
 EXIT_PIPE_CLOSED = 141
+CELL_MIN = 6
+COLUMN_GAP = 3
+"""Between two columns of a drawn table."""
+EDGES = 2
+"""Left and right of it."""
 
 
 def note(text: str) -> None:
@@ -115,26 +122,57 @@ def preview(body: bytes) -> str:
     return safe if len(safe) <= BODY_PREVIEW_MAX else safe[: BODY_PREVIEW_MAX - 1] + "…"
 
 
+FIELDS = (
+    "id",
+    "topic",
+    "sequence",
+    "broker_group",
+    "attempt",
+    "stored_at",
+    "born_at",
+    "app",
+    "key",
+    "tag",
+    "order_key",
+    "properties",
+)
+
+
 def message_fields(message: Any) -> dict[str, Any]:
-    """A message as JSON; a body that is not UTF-8 is `body_base64` instead of `body`."""
-    fields: dict[str, Any] = {
-        "id": message.id,
-        "topic": message.topic,
-        "sequence": message.sequence,
-        "broker_group": message.broker_group,
-        "attempt": message.attempt,
-        "stored_at": utc(message.stored_at),
-        "born_at": utc(message.born_at),
-        "key": message.key,
-        "tag": message.tag,
-        "order_key": message.order_key,
-        "properties": plain(dict(message.properties)),
-    }
+    """A message as JSON; a body that is not UTF-8 is `body_base64` instead of `body`. What cannot
+    be read of a damaged one is null, and `unreadable` names it."""
+    fields: dict[str, Any] = {}
+    unreadable: list[str] = []
+    for name in FIELDS:
+        try:
+            fields[name] = plain(getattr(message, name))
+        except Exception:
+            fields[name] = None
+            unreadable.append(name)
+    body = readable(message, "body", None)
+    if body is None:
+        unreadable.append("body")
+    else:
+        try:
+            fields["body"] = bytes(body).decode()
+        except UnicodeDecodeError:
+            fields["body_base64"] = base64.b64encode(body).decode()
+    return fields | ({"unreadable": unreadable} if unreadable else {})
+
+
+def readable(message: Any, name: str, otherwise: Any = UNREADABLE) -> Any:
+    """A field of a message; releases before 0.2 stored some of which not all can be read, and one
+    such message must not hide the others."""
     try:
-        fields["body"] = bytes(message.body).decode()
-    except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(message.body).decode()
-    return fields
+        return getattr(message, name)
+    except Exception:
+        return otherwise
+
+
+def shown_body(message: Any) -> str:
+    """The start of its body."""
+    body = readable(message, "body", None)
+    return UNREADABLE if body is None else preview(body)
 
 
 def text_or_base64(data: bytes) -> str:
@@ -156,19 +194,40 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+def cut_widths(widths: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that fit into `room`: the widest give way first, none below `CELL_MIN`."""
+    found = list(widths)
+    while sum(found) > room and max(found, default=0) > CELL_MIN:
+        widest = max(found)
+        others = [width for width in found if width < widest]
+        count = len(found) - len(others)
+        over = -(-(sum(found) - room) // count)
+        goal = max(CELL_MIN, max(others, default=0), widest - over)
+        found = [min(width, goal) for width in found]
+    return found
+
+
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """One line for each row, as wide as the terminal: what does not fit ends in '…'."""
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(file=sys.stdout)
+    names = [name.removeprefix("#") for name in columns]
+    widths = [max(cell_len(row[at]) for row in [names, *cells]) for at in range(len(names))]
+    fitting = cut_widths(widths, console.width - COLUMN_GAP * (len(names) - 1) - EDGES)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
+    for name, title, width in zip(columns, names, fitting, strict=True):
         table.add_column(
-            name.removeprefix("#"),
+            title,
             justify="right" if name.startswith("#") else "left",
-            overflow="fold",
+            overflow="ellipsis",
+            no_wrap=True,
+            max_width=width,
         )
     for row in cells:
-        table.add_row(*[Text(text) for text in row])
-    Console(file=sys.stdout).print(table)
+        table.add_row(*[Text(text.replace("\n", " ")) for text in row])
+    console.print(table)

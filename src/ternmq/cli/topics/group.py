@@ -8,10 +8,11 @@ import typer
 from ternmq.cli.messages import ledger
 from ternmq.cli.terminal import starts
 from ternmq.cli.terminal.incomplete import BrokerGroup, end_incomplete
-from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
+from ternmq.cli.terminal.options import URL, Create, Json, Url, Yes, confirm, must_exist, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, utc
 from ternmq.cli.terminal.watch import Watch, show_again, shown_age, shown_rates
 from ternmq.cli.topics import group_replay, group_reset, limit
+from ternmq.cli.topics.topic_keep import shown_duration
 from ternmq.client.admin.merge_answers import differing, merged_figures, merged_group, merged_groups
 from ternmq.client.transport.fan_out import not_answered
 from ternmq.core.errors import BadRequest, GroupNotFound
@@ -52,11 +53,22 @@ def list_groups(
         end_incomplete(missing)
         return
     show_table(
-        ["topic", "group", "#ready", "#in flight", "#retry", "#acked", "#dead", "#consumers"],
+        [
+            "topic",
+            "group",
+            "lane",
+            "#ready",
+            "#in flight",
+            "#retry",
+            "#acked",
+            "#dead",
+            "#consumers",
+        ],
         [
             (
                 group.topic,
                 group.name,
+                group.ledger.lane,
                 group.ledger.ready,
                 group.ledger.in_flight,
                 group.ledger.waiting_retry,
@@ -190,14 +202,17 @@ def create(
     group: GroupName,
     start: Annotated[str, typer.Option("--from", help=starts.HELP)] = "earliest",
     broker_group: BrokerGroup = "",
+    make_topic: Create = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Make a group; its start is stored from this moment on."""
+    """Make a group; its start is stored from this moment on. The topic must be there."""
     check_name("group", group)
     where = _start(start)
 
     async def job(mq: "Client") -> Group:
+        if not make_topic:
+            await must_exist(mq, topic)
         return await mq.admin.create_group(topic, group, where, broker_group)
 
     made = use(url, job)
@@ -379,7 +394,14 @@ def _settings(group: Group) -> dict[str, object]:
         "filter": group.filter or "none",
         "limits": _limits(settings),
         "backlog alarm": settings.backlog_alarm or "none",
+        "dead letters kept": _kept(settings.dead_letter_keep_ms),
     }
+
+
+def _kept(keep_ms: int) -> str:
+    if keep_ms < 0:
+        return "as the broker says"
+    return shown_duration(keep_ms) if keep_ms else "like messages"
 
 
 def _limits(settings: GroupSettings) -> str:
@@ -431,6 +453,7 @@ def _fields(group: Group) -> dict[str, object]:
         "settings": group.settings,
         "filter": group.filter,
         "ordered": group.ordered,
+        "lane": group.ledger.lane,
     }
 
 

@@ -9,9 +9,10 @@ from ternmq.cli.terminal.options import URL, Json, Url, Yes, confirm, use
 from ternmq.cli.terminal.output import say, show_facts, show_json, show_table, size, utc
 from ternmq.cli.terminal.watch import Watch, show_again, shown_rates
 from ternmq.cli.topics import limit
+from ternmq.cli.topics.topic_keep import KeepCost, keep_cost, parse_keep, shown_keep
 from ternmq.core.errors import BadRequest
 from ternmq.core.ids import check_name
-from ternmq.core.units import parse_duration_ms, parse_size
+from ternmq.core.units import parse_size
 from ternmq.wire.messages.stats import Rates, TopicFigures, TopicStatus
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -73,7 +74,7 @@ def list_topics(url: Url = URL, as_json: Json = False) -> None:
         show_json([_fields(topic) for topic in topics])
         return
     show_table(
-        ["topic", "#id", "created", "#body max", "closed"],
+        ["topic", "#id", "created", "#body max", "closed", "keep"],
         [
             (
                 topic.name,
@@ -81,6 +82,7 @@ def list_topics(url: Url = URL, as_json: Json = False) -> None:
                 utc(topic.created_at_ms),
                 size(topic.settings.body_size_max),
                 "yes" if topic.settings.closed else "no",
+                shown_keep(topic.settings.keep_ms),
             )
             for topic in topics
         ],
@@ -205,20 +207,43 @@ def change(
         str | None,
         typer.Option(metavar="N|NAMES", help="Store on so many broker groups, or on a,b; 0: all."),
     ] = None,
+    yes: Yes = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --keep: say what would go, change nothing.")
+    ] = False,
     url: Url = URL,
     as_json: Json = False,
 ) -> None:
-    """Change a topic's settings; they apply to the next message."""
+    """Change a topic's settings; they apply to the next message. --keep acts at once."""
     changes = {
         **limit.rates(rate, bytes_rate),
         "over_limit": over_limit.value if over_limit else None,
         "body_size_max": parse_size(body_size_max) if body_size_max else None,
         "closed": closed,
         "apps": apps or None,
-        "keep_ms": None if keep is None else parse_duration_ms(keep) if keep != "0" else 0,
+        "keep_ms": parse_keep(keep),
         **_home(broker_groups),
     }
+    if dry_run and keep is None:
+        raise BadRequest("--dry-run says what --keep would cost; name --keep")
+    if keep is not None:
+        keep_ms = parse_keep(keep) or 0
+        cost = use(url, lambda mq: keep_cost(mq, name, keep_ms))
+        if dry_run:
+            _show_cost(name, keep_ms, cost, as_json=as_json)
+            return
+        if cost.messages:
+            confirm(cost.question(name, keep_ms), yes=yes)
     _set(name, {key: value for key, value in changes.items() if value is not None}, url, as_json)
+
+
+def _show_cost(name: str, keep_ms: int, cost: KeepCost, *, as_json: bool) -> None:
+    if as_json:
+        fields = {"topic": name, "keep_ms": keep_ms, "expires": cost.messages}
+        show_json(fields | {"unread": cost.unread})
+        return
+    shown = {"topic": name, "keep": shown_keep(keep_ms), "expires": cost.messages}
+    show_facts(shown | {f"unread by {group}": count for group, count in cost.unread.items()})
 
 
 def _home(text: str | None) -> dict[str, object]:
@@ -290,6 +315,7 @@ def _fields(topic: Topic) -> dict[str, object]:
         "over_limit": topic.settings.over_limit,
         "paused": topic.settings.paused,
         "consume_paused": topic.settings.consume_paused,
+        "keep_ms": topic.settings.keep_ms,
     }
 
 
@@ -301,6 +327,7 @@ def _facts(topic: Topic) -> dict[str, object]:
         "bytes_rate": limit.shown_size_rate(settings.bytes_rate),
         "sending": "paused" if settings.paused else "running",
         "consuming": "paused" if settings.consume_paused else "running",
+        "keep": shown_keep(settings.keep_ms),
     }
-    del facts["paused"], facts["consume_paused"]
+    del facts["paused"], facts["consume_paused"], facts["keep_ms"]
     return facts

@@ -1,10 +1,15 @@
 """Servers: their status, which of them leads, draining and forgetting them."""
 
+import secrets
 from collections.abc import Sequence
+
+import msgspec
 
 from ternmq.client.admin.broker_members import BrokerMembers, BrokerState
 from ternmq.client.admin.drain import DrainProgress, look, look_delay
 from ternmq.client.admin.placement import PlacementAdmin
+from ternmq.client.model.arguments import typed_calls
+from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.servers import Route
 from ternmq.wire.messages.standings import BrokerGroupDrain, BrokerGroupKind, HandedOver, Standing
 from ternmq.wire.messages.stats import (
@@ -14,6 +19,7 @@ from ternmq.wire.messages.stats import (
 from ternmq.wire.numbers import Command
 
 
+@typed_calls
 class ServerAdmin(PlacementAdmin):
     """Calls about brokers, delay servers and meta servers."""
 
@@ -26,8 +32,17 @@ class ServerAdmin(PlacementAdmin):
         query = StatusQuery(topics=list(topics))
         return list((await self._fan_out.ask(Command.STATUS, query, Status)).values())
 
-    async def meta_status(self) -> Status:
-        return await self._cluster.ask_meta(Command.STATUS, StatusQuery(), Status)
+    async def meta_status(self, address: str = "") -> Status:
+        """What a meta server says about itself: the one at `address`, or whichever answers."""
+        cluster, query = self._cluster, StatusQuery()
+        if not address:
+            return await cluster.ask_meta(Command.STATUS, query, Status)
+        hello = msgspec.structs.replace(cluster.hello, session=secrets.token_bytes(16))
+        connection = await Connection.open(address, hello, timeout=cluster.timeout)
+        try:
+            return await request(connection, Command.STATUS, query, Status, timeout=cluster.timeout)
+        finally:
+            connection.abort()
 
     async def brokers(self, kind: BrokerGroupKind = "realtime") -> list[BrokerState]:
         """Every server of every broker group, running or not, with what it says; with kind "delay"

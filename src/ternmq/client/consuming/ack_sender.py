@@ -3,27 +3,32 @@
 Acks ride on the next pull, or go alone after at most 200 ms (Q13 allows 5 s); in an ordered
 subscription at once. Retries and rejections always go alone: rejections at once, retries after at
 most 20 ms, so that single failures among many messages share requests. All are kept
-until answered and sent again after a lost connection: twice does no harm. Belongs to
-one event loop.
+until answered and sent again after a lost connection: twice does no harm. In an ordered
+subscription nothing rides on pulls, whose answers do not say what came too late. Belongs to one
+event loop.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Iterable
 from functools import partial
 
 from ternmq.client.consuming.pending_acks import PendingAcks
 from ternmq.client.model.delivery import Outcome
 from ternmq.core.errors import TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
-from ternmq.wire.messages.pull import Ack, Done
+from ternmq.wire.messages.pull import Ack, Acked, Done
 from ternmq.wire.numbers import Command
-from ternmq.wire.record import pack
+from ternmq.wire.record import pack, unpack
 
 ACK_DELAY_S = 0.2
 URGENT_DELAY_S = 0.005  # Enough for those of one turn of the loop to share a request.
 RETRY_DELAY_S = 0.02  # Below a broker's tick, so a retry comes no later for it.
 AGAIN_DELAY_S = 1.0
 SENDING_MAX = 4  # Requests with retries under way: who fails a million rows shares the broker.
+LATE_KEPT_MAX = 10_000  # Ranges that came late, or were sent again; for who awaits them.
 ENTRIES_MAX = 512  # Ranges that wait; beyond, they are sent without waiting for a pull.
 
 log = get_logger()
@@ -32,8 +37,12 @@ log = get_logger()
 class AckSender:
     """The outcomes of one subscription's rows, until the broker has them."""
 
-    def __init__(self, group: str, *, timeout: float, at_once: bool = False) -> None:
+    def __init__(
+        self, group: str, background: Background, *, timeout: float, at_once: bool = False
+    ) -> None:
         self._group = group
+        self._background = background
+        self._send_when_due = background.callback(self.send_now)
         self._at_once = at_once  # In order: the next message of a key waits for this ack.
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
@@ -46,6 +55,8 @@ class AckSender:
         self._timer: asyncio.TimerHandle | None = None
         self._urgent_timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._late: deque[tuple[int, int, int]] = deque(maxlen=LATE_KEPT_MAX)
+        self._repeated: deque[tuple[int, int, int]] = deque(maxlen=LATE_KEPT_MAX)
         self.pending = PendingAcks()
         """Settled and not yet sent; the hot path of acks extends its open range."""
 
@@ -68,7 +79,7 @@ class AckSender:
 
     def take_along(self) -> list[Done]:
         """Acks for a pull that is about to be sent; it must be answered or failed later."""
-        done = self.pending.take_acks()
+        done = [] if self._at_once else self.pending.take_acks()
         self._riding += bool(done)
         return done
 
@@ -107,13 +118,13 @@ class AckSender:
         pending = self.pending
         if self._at_once or at_once:
             if self._urgent_timer is None:
-                self._urgent_timer = self._loop.call_later(0, self.send_now)
+                self._urgent_timer = self._loop.call_later(0, self._send_when_due)
         elif pending.urgent or len(pending) > ENTRIES_MAX:
             self._send_within(URGENT_DELAY_S)
         elif pending.waiting:
             self._send_within(RETRY_DELAY_S)
         elif self._timer is None:
-            self._timer = self._loop.call_later(ACK_DELAY_S, self.send_now)
+            self._timer = self._loop.call_later(ACK_DELAY_S, self._send_when_due)
 
     def _send_within(self, delay_s: float) -> None:
         """A timer that runs already is enough unless it rings later than this."""
@@ -122,7 +133,7 @@ class AckSender:
             if timer.when() <= self._loop.time() + delay_s:
                 return
             timer.cancel()
-        self._urgent_timer = self._loop.call_later(delay_s, self.send_now)
+        self._urgent_timer = self._loop.call_later(delay_s, self._send_when_due)
 
     def send_now(self) -> None:
         """Without waiting for more."""
@@ -151,7 +162,8 @@ class AckSender:
             self.pending.put_back(done)  # Whatever went wrong: it was not sent.
             raise
         self._sending.add(answer)
-        answer.add_done_callback(partial(self._answered, connection, done))
+        answered = partial(self._answered, connection, done)
+        answer.add_done_callback(self._background.callback(answered))
 
     def _answered(
         self, connection: Connection, done: list[Done], answer: "asyncio.Future[bytearray]"
@@ -159,16 +171,34 @@ class AckSender:
         self._sending.discard(answer)
         error = None if answer.cancelled() else answer.exception()
         if error is None:
+            if self._at_once and not answer.cancelled():
+                self._look_for_late(unpack(answer.result(), Acked))
             if self.pending:
                 self._send_soon()  # More than one request held.
             return
         if connection.closed:
-            self.pending.put_back(done)
+            self._put_back(done)
         elif isinstance(error, TernError) and error.retryable:
-            self.pending.put_back(done)
-            self._loop.call_later(AGAIN_DELAY_S, self.send_now)
+            self._put_back(done)
+            self._loop.call_later(AGAIN_DELAY_S, self._send_when_due)
         else:
             log.error("settled rows were refused", group=self._group, reason=str(error))
+
+    def _put_back(self, done: list[Done]) -> None:
+        """Nobody knows whether it counted; when it comes again it may be late because it did."""
+        self.pending.put_back(done)
+        self._repeated.extend((each.lease, each.first, each.end) for each in done)
+
+    def _look_for_late(self, acked: Acked) -> None:
+        late = [rows for rows in acked.late_rows if not _overlap(self._repeated, rows)]
+        if late:
+            self._late.extend(late)
+            count = sum(end - first for _, first, end in late)
+            log.warning("outcomes came too late and do not count", group=self._group, rows=count)
+
+    def came_late(self, rows: list[tuple[int, int, int]]) -> bool:
+        """Was any of these (lease, first, end) refused because its lease was over?"""
+        return bool(self._late) and any(_overlap(self._late, each) for each in rows)
 
     # Being sure.
 
@@ -207,3 +237,8 @@ class AckSender:
             except TernError:
                 if connection is not None and not connection.closed:
                     raise
+
+
+def _overlap(known: Iterable[tuple[int, int, int]], rows: tuple[int, int, int]) -> bool:
+    lease, first, end = rows
+    return any(one == lease and a < end and first < b for one, a, b in known)

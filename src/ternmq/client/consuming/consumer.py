@@ -13,25 +13,39 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
+from ternmq.client.consuming.pace import Pace
 from ternmq.client.consuming.subscription_plan import SubscriptionPlan
 from ternmq.client.consuming.subscriptions import Subscriptions
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.delivery import BACK, Delivery
+from ternmq.client.model.durations import Duration, seconds_of, typed
 from ternmq.client.model.message import Message, MessageBatch
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.fork import life
+from ternmq.core.clock import elapsed
 from ternmq.core.errors import BadRequest, Closed, TernError
+from ternmq.core.log import get_logger
+
+log = get_logger()
 
 TURN_ROWS = 256  # Rows shown before the loop gets a turn: a pull that was started goes out then.
 BATCH_ROWS = 4096
+WAIT_MAX_S = 24 * 3600.0
+NOT_STARTED = "this consumer is not started: use it in 'async with' ('with' in ternmq.sync)"
 
 
 class Consumer:
     """One member of a group. Use it in `async with`, or `start` and `close` it."""
 
-    def __init__(self, cluster: Cluster, plan: SubscriptionPlan) -> None:
+    def __init__(
+        self, cluster: Cluster, plan: SubscriptionPlan, now: Callable[[], float] = elapsed
+    ) -> None:
+        """`now`: the clock of leases."""
         self._plan = plan
         self._life = life.number
-        self._subscriptions = Subscriptions(cluster, plan, self)
+        self.now = now
+        self._subscriptions = Subscriptions(cluster, plan, self, now)
+        self._pace = Pace(ordered=plan.ordered)
         self._ready: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._error: TernError | None = None
@@ -52,6 +66,10 @@ class Consumer:
     @property
     def topics(self) -> list[str]:
         return list(self._plan.topics)
+
+    @property
+    def ordered(self) -> bool:
+        return self._plan.ordered
 
     @property
     def closed(self) -> bool:
@@ -128,11 +146,8 @@ class Consumer:
     async def __anext__(self) -> Message:
         row = self._row
         if row == self._row_end:
-            if self._ranges and self._shown < TURN_ROWS:  # Single rows that came again.
-                self._row, self._row_end = self._ranges.pop()
-                self._shown += self._row_end - self._row
-            else:
-                await self._next_range()
+            if self._shown >= TURN_ROWS or not self._advance(paced=True):
+                await self._next_range(paced=True)
             row = self._row
         self._row = row + 1
         return Message(self._delivery, row)
@@ -143,7 +158,7 @@ class Consumer:
         return _Batches(self, rows_max)
 
     async def next_batch(
-        self, rows_max: int = BATCH_ROWS, *, wait: float = 0.0, exact: bool = False
+        self, rows_max: int = BATCH_ROWS, *, wait: Duration = 0.0, exact: bool = False
     ) -> MessageBatch | None:
         """The next batch; None once the consumer is closed.
 
@@ -151,20 +166,28 @@ class Consumer:
         `rows_max`; else a stored batch that begins within it is not cut.
         """
         self._check_life()
-        try:
-            if self._row == self._row_end:
-                await self._next_range()
-        except StopAsyncIteration:
-            return None
+        if self._state == "new":
+            raise Closed(NOT_STARTED)
+        _check_rows_max(rows_max)
+        check_value("exact", exact, bool)
+        wait = seconds_of("wait", wait, 0, WAIT_MAX_S)
         parts: list[tuple[Delivery, int, int]] = []
-        left = self._take_parts(parts, rows_max, exact)
-        if wait > 0 and left > 0:
+        while not parts:
             try:
-                await self._gather(parts, left, wait, exact)
-            except asyncio.CancelledError:
-                for delivery, first, end in parts:  # Nobody will see them here.
-                    delivery.source.settle(delivery, (first, end), BACK)
-                raise
+                if self._row == self._row_end:
+                    await self._next_range()
+            except StopAsyncIteration:
+                return None
+            left = self._take_parts(parts, rows_max, exact)
+            if wait > 0 and left > 0:
+                try:
+                    await self._gather(parts, left, wait, exact)
+                except asyncio.CancelledError:
+                    _give_back(parts)  # Nobody will see them here.
+                    raise
+                now = self.now()
+                _give_back([part for part in parts if part[0].until <= now])
+                parts = [part for part in parts if part[0].until > now]
         return MessageBatch(parts)
 
     async def _gather(
@@ -203,20 +226,21 @@ class Consumer:
                 break
             like = self._delivery
             end = min(self._row_end, self._row + left) if exact else self._row_end
-            parts.append((like, self._row, end))
+            if like.until > self.now():
+                parts.append((like, self._row, end))
+            else:
+                _give_back([(like, self._row, end)])
             left -= end - self._row
-            self._shown += end - self._row
             self._row = end
         return left
 
-    async def _next_range(self) -> None:
+    async def _next_range(self, *, paced: bool = False) -> None:
         """Make `_row` < `_row_end`, waiting for a delivery if need be."""
         while True:
             if self._shown >= TURN_ROWS:
                 self._shown = 0
                 await asyncio.sleep(0)
-            if self._row < self._row_end or self._advance():
-                self._shown += self._row_end - self._row
+            if self._row < self._row_end or self._advance(paced=paced):
                 return
             self._check_life()
             if self._error is not None:
@@ -233,20 +257,49 @@ class Consumer:
                 raise
             self._shown = 0
 
-    def _advance(self, topic: str | None = None, source: object = None) -> bool:
-        """Go on to the next range that is there; of this topic and source, if they matter."""
-        if not self._ranges:
-            if not self._ready or self._state == "closed":
-                return False
-            following = self._ready[0]
-            if topic is not None and (following.topic != topic or following.source is not source):
-                return False
-            self._delivery = self._ready.popleft()
-            self._ranges = list(reversed(self._delivery.ranges))
-            if self._delivery.alone:
-                self._delivery.source.started(self._delivery)
-        self._row, self._row_end = self._ranges.pop()
+    def _advance(
+        self, topic: str | None = None, source: object = None, *, paced: bool = False
+    ) -> bool:
+        """Go on to the next range that is there; of this topic and source, if they matter.
+        `paced`: to as many rows as may be shown before the clock is looked at again."""
+        while True:
+            fresh = not self._ranges
+            if fresh:
+                if not self._ready or self._state == "closed":
+                    return False
+                following = self._ready[0]
+                if topic is not None and not (
+                    following.topic == topic and following.source is source
+                ):
+                    return False
+                self._delivery = self._ready.popleft()
+                self._ranges = list(reversed(self._delivery.ranges))
+            now = self.now()
+            if self._delivery.until > now:
+                break
+            self._let_go()
+        if fresh and self._delivery.alone:
+            self._delivery.source.started(self._delivery)
+        row, end = self._ranges.pop()
+        if paced and end - row > 1:
+            paced_end = row + self._pace.rows(now)
+            if paced_end < end:
+                self._ranges.append((paced_end, end))
+                end = paced_end
+        self._row, self._row_end = row, end
+        self._shown += end - row
         return True
+
+    def _let_go(self) -> None:
+        """The lease is over, by our own clock: another consumer may be at these rows."""
+        delivery, ranges, self._ranges = self._delivery, self._ranges, []
+        _give_back([(delivery, first, end) for first, end in ranges])
+        log.info(
+            "a lease ran out here: messages not begun are given back",
+            group=self._plan.group,
+            topic=delivery.topic,
+            messages=sum(end - first for first, end in ranges),
+        )
 
     # What subscriptions call.
 
@@ -287,7 +340,7 @@ class Consumer:
     def _check(self) -> None:
         self._check_life()
         if self._state != "open":
-            raise Closed("this consumer is not started or closed; use it in 'async with'")
+            raise Closed(NOT_STARTED if self._state == "new" else "this consumer is closed")
 
     def _check_life(self) -> None:
         if self._life != life.number:
@@ -298,8 +351,7 @@ class _Batches:
     """Iterates over a consumer batch by batch."""
 
     def __init__(self, consumer: Consumer, rows_max: int) -> None:
-        if rows_max < 1:
-            raise BadRequest(f"rows_max is {rows_max}; it is at least 1")
+        _check_rows_max(rows_max)
         self._consumer = consumer
         self._rows_max = rows_max
 
@@ -311,6 +363,16 @@ class _Batches:
         if batch is None:
             raise StopAsyncIteration
         return batch
+
+
+def _give_back(parts: list[tuple[Delivery, int, int]]) -> None:
+    for delivery, first, end in parts:
+        delivery.source.settle(delivery, (first, end), BACK)
+
+
+def _check_rows_max(rows_max: object) -> None:
+    if isinstance(rows_max, bool) or not isinstance(rows_max, int) or rows_max < 1:
+        raise BadRequest(f"rows_max is {typed(rows_max)}; it is a whole number, at least 1")
 
 
 def _alike(one: Delivery, other: Delivery) -> bool:

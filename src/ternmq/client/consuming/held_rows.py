@@ -6,7 +6,7 @@ and the application's late ack settles the new delivery.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ternmq.client.model.delivery import Delivery
 from ternmq.core.range_set import RangeSet
@@ -77,6 +77,13 @@ class HeldRows:
             self.leave(newer, 1)
             found.append((newer.lease, sequence, sequence + 1))
         return found
+
+    def extend(self, leases: Iterable[int], until: float) -> None:
+        """These leases are ours until then, at least."""
+        renewed = set(leases)
+        for delivery in self._held.values():
+            if delivery.lease in renewed and delivery.until < until:
+                delivery.until = until
 
     def lose(self, leases: set[int]) -> list[Delivery]:
         """Let go of these leases; return their deliveries."""

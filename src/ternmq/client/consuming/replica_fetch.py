@@ -22,6 +22,7 @@ from ternmq.client.reading.range_reader import RangeReader
 from ternmq.client.transport.link import Link
 from ternmq.core.clock import SystemClock
 from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.range_set import RangeSet
 from ternmq.wire.messages.pull import DELIVERED, LeftOut
@@ -48,8 +49,9 @@ Took = Callable[["Whole | TernError"], None]
 class ReplicaFetch:
     """Completes the answers to the pulls of one subscription."""
 
-    def __init__(self, reader: Link) -> None:
+    def __init__(self, reader: Link, failed: Callable[[TernError], None]) -> None:
         self._reader = reader
+        self._background = Background("a consumer", failed)
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         self._last: asyncio.Task[None] | None = None
@@ -72,7 +74,7 @@ class ReplicaFetch:
     def take(self, payload: bytearray, took: Took) -> None:
         """Complete an answer and hand it over, after those that came before."""
         before = self._last if self.busy else None
-        task = self._loop.create_task(self._take(payload, took, before), name="tern-left-out")
+        task = self._background.task(self._take(payload, took, before), name="tern-left-out")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._last = task

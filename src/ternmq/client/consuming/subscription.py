@@ -7,26 +7,37 @@
 3. Leases are renewed while rows of them are held. After a reconnect the client presents what it
    holds; rows of leases that are gone and not yet shown to the application are dropped, and rows
    it has in hand are not shown a second time when they are delivered again (D5).
+4. A lease counts from the moment in which it was asked for, by a clock that goes on while the
+   process is stopped: who shows rows looks at it (`Delivery.until`), so nothing is begun that lay
+   in a buffer or a socket for too long.
 
 Belongs to one event loop; only `settle_later` may be called from other threads.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from typing import Any
 
 from ternmq.batch.envelope import Envelope, read_envelopes
 from ternmq.client.consuming.ack_sender import AckSender
 from ternmq.client.consuming.held_rows import HeldRows
 from ternmq.client.consuming.replica_fetch import ReplicaFetch, Whole
+from ternmq.client.consuming.settle_receipts import Flushing, OrderedReceipt
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
-from ternmq.client.model.delivery import ACK, BACK, Delivery, Outcome, retry_outcome
+from ternmq.client.model.delivery import (
+    ACK,
+    BACK,
+    Delivery,
+    Outcome,
+    SettleReceipt,
+    retry_outcome,
+)
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.link import Link, back_off
 from ternmq.core.errors import Closed, Corrupt, ProtocolError, TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.connection import Connection, request
@@ -38,37 +49,35 @@ from ternmq.wire.record import pack, unpack
 PULLS_MAX = 2
 PULL_SIZE_MAX = 2 * MIB
 PULL_WAIT_MS = 10_000
+PULL_WAIT_PART = 4
+"""And at most this part of a lease, which counts from when the pull was sent."""
 HELD_SIZE_MAX = 64 * MIB
 
 log = get_logger()
-
-
-class Flushing:
-    """Awaiting this sends what is settled and waits until the broker has it."""
-
-    __slots__ = ("_subscription",)
-
-    def __init__(self, subscription: "Subscription") -> None:
-        self._subscription = subscription
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._subscription.flush().__await__()
 
 
 class Subscription:
     """The part of a consumer that one broker group knows."""
 
     def __init__(
-        self, link: Link, plan: SubscriptionPlan, sink: DeliverySink, *, reader: Link
+        self,
+        link: Link,
+        plan: SubscriptionPlan,
+        sink: DeliverySink,
+        *,
+        reader: Link,
+        now: Callable[[], float],
     ) -> None:
-        """`reader` leads to a replica, for bytes that the master leaves out."""
+        """`reader` leads to a replica, for bytes that the master leaves out. `now` is the clock of
+        leases (`core.clock.elapsed`)."""
         self._link = link
-        self._replica_fetch = ReplicaFetch(reader)
+        self._now = now
+        self._replica_fetch = ReplicaFetch(reader, sink.failed)
         self._plan = plan
         self._sink = sink
         self._loop = asyncio.get_running_loop()
         self.thread = get_ident()
-        self.flushing = Flushing(self)
+        self.flushing = Flushing(self.flush)
         self._connection: Connection | None = None
         """Joined on it; None while away."""
         self._broker_group = ""
@@ -79,7 +88,12 @@ class Subscription:
         self._stopping = False
         self._broker_stopping = False  # The broker is about to stop.
         self._resting = False
-        self._acks = AckSender(plan.group, timeout=plan.timeout, at_once=plan.ordered)
+        self._background = Background("a consumer", sink.failed)
+        self._on_lost = self._background.callback(self._lost)
+        self._on_notice = self._background.callback(self._noticed)
+        self._acks = AckSender(
+            plan.group, self._background, timeout=plan.timeout, at_once=plan.ordered
+        )
         self._at_once = plan.ordered
         self._pending = self._acks.pending
         self._held = HeldRows()
@@ -95,20 +109,20 @@ class Subscription:
 
     async def start(self) -> None:
         """Join; raises what keeps the consumer out."""
-        self._link.watchers.append(self._lost)
-        self._link.notices.append(self._noticed)
+        self._link.watchers.append(self._on_lost)
+        self._link.notices.append(self._on_notice)
         attempts = Attempts(self._plan.timeout)
         while self._connection is None:
             try:
                 await self._join()
             except TernError as error:
                 await attempts.failed(error)
-        self._task = self._loop.create_task(self._stay(), name="tern-subscription")
+        self._task = self._background.task(self._stay(), name="tern-subscription")
 
     async def _join(self) -> None:
         plan = self._plan
         connection = await self._link.get()
-        held = self._held.leases()
+        held, asked_at = self._held.leases(), self._now()
         joined = await request(
             connection,
             Command.JOIN,
@@ -133,6 +147,7 @@ class Subscription:
         self._replica_fetch.topics = {topic.id: topic.name for topic in joined.topics}
         self._number, self._lease_s = joined.subscription, joined.lease_ms / 1000
         self._lose(set(held) - set(joined.kept))
+        self._held.extend(joined.kept, asked_at + self._lease_s)
         self._connection = connection
         self._broker_group = connection.welcome.broker_group
         self._broker_stopping = False
@@ -140,7 +155,8 @@ class Subscription:
         self._away.clear()
         self._flowing = True
         if self._renew_timer is None:
-            self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+            guarded = self._background.callback
+            self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
         self._pump()
 
     def _warn_about_start(self, joined: Joined, *, again: bool) -> None:
@@ -192,8 +208,8 @@ class Subscription:
             log.warning("consumer left without a word", group=self._plan.group, reason=str(error))
         finally:
             self._connection = None
-            self._link.watchers.remove(self._lost)
-            self._link.notices.remove(self._noticed)
+            self._link.watchers.remove(self._on_lost)
+            self._link.notices.remove(self._on_notice)
             self._acks.stop()
             self._replica_fetch.stop()
             if self._renew_timer is not None:
@@ -241,12 +257,13 @@ class Subscription:
     def _pull(self, connection: Connection, rows: int) -> None:
         self._pulls += 1
         self._asked += rows
+        until = self._now() + self._lease_s
         done = self._acks.take_along()
         pull = Pull(
             subscription=self._number,
             rows_max=rows,
             size_max=PULL_SIZE_MAX,
-            wait_ms=PULL_WAIT_MS,
+            wait_ms=min(PULL_WAIT_MS, int(self._lease_s * 1000) // PULL_WAIT_PART),
             done=done,
             cold=self._replica_fetch.wanted,
         )
@@ -257,12 +274,14 @@ class Subscription:
             self._asked -= rows
             self._acks.failed(done)
             raise
-        answer.add_done_callback(partial(self._pulled, connection, rows, done))
+        pulled = partial(self._pulled, connection, rows, until, done)
+        answer.add_done_callback(self._background.callback(pulled))
 
     def _pulled(
         self,
         connection: Connection,
         rows: int,
+        until: float,
         done: list[Done],
         answer: "asyncio.Future[bytearray]",
     ) -> None:
@@ -277,15 +296,15 @@ class Subscription:
         if self._stopping:
             return  # The broker takes these rows back when we leave.
         try:
-            envelopes = self._complete(connection, rows, answer.result())
+            envelopes = self._complete(connection, rows, until, answer.result())
         except (Corrupt, ProtocolError) as broken:
             self._sink.failed(broken)
             return
         if envelopes is not None:
-            self._arrived(connection, envelopes)
+            self._arrived(connection, envelopes, until)
 
     def _complete(
-        self, connection: Connection, rows: int, payload: bytearray
+        self, connection: Connection, rows: int, until: float, payload: bytearray
     ) -> list[Envelope] | None:
         """What a pull brought; None: it has to wait for bytes, its own or those of one before."""
         if len(payload) < DELIVERED.size:
@@ -295,10 +314,12 @@ class Subscription:
             return read_envelopes(payload, count, DELIVERED.size)
         self._pulls += 1
         self._asked += rows
-        self._replica_fetch.take(payload, partial(self._completed, connection, rows))
+        self._replica_fetch.take(payload, partial(self._completed, connection, rows, until))
         return None
 
-    def _completed(self, connection: Connection, rows: int, whole: Whole | TernError) -> None:
+    def _completed(
+        self, connection: Connection, rows: int, until: float, whole: Whole | TernError
+    ) -> None:
         """The bytes are there, or it is known which are not."""
         self._pulls -= 1
         self._asked -= rows
@@ -309,10 +330,10 @@ class Subscription:
             return
         if whole.missing:
             self._acks.settled(whole.missing, BACK, at_once=True)
-        self._arrived(connection, whole.envelopes)
+        self._arrived(connection, whole.envelopes, until)
 
-    def _arrived(self, connection: Connection, envelopes: list[Envelope]) -> None:
-        deliveries = self._read(envelopes, connection.welcome.epoch)
+    def _arrived(self, connection: Connection, envelopes: list[Envelope], until: float) -> None:
+        deliveries = self._read(envelopes, connection.welcome.epoch, until)
         self._flowing = bool(deliveries)
         if deliveries:
             self._sink.arrived(deliveries)
@@ -324,12 +345,12 @@ class Subscription:
         if isinstance(error, TernError) and not error.retryable:
             self._sink.failed(error)
             return
-        self._loop.call_later(back_off(2), self._pump)
+        self._loop.call_later(back_off(2), self._background.callback(self._pump))
 
-    def _read(self, envelopes: list[Envelope], epoch: int) -> list[Delivery]:
+    def _read(self, envelopes: list[Envelope], epoch: int, until: float) -> list[Delivery]:
         found: list[Delivery] = []
         for envelope in envelopes:
-            delivery = Delivery(envelope, self, self._plan.codec, epoch, self._broker_group)
+            delivery = Delivery(envelope, self, self._plan.codec, epoch, self._broker_group, until)
             self._held.add(delivery)
             try:
                 envelope.batch.check()
@@ -348,21 +369,19 @@ class Subscription:
             held = [
                 (delivery.lease, delivery.base + a, delivery.base + b) for a, b in delivery.ranges
             ]
-            renew = Renew(subscription=self._number, leases=[delivery.lease], started=held)
-            connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
+            self._send_renewal(connection, [delivery.lease], held)
 
     # Settling.
 
-    def acked(self, delivery: Delivery, row: int) -> None:
+    def acked(self, delivery: Delivery, row: int) -> SettleReceipt:
         """One row is handled. The hot path: a few comparisons."""
         settled = delivery.settled
         if settled[row]:
-            return
+            return self.flushing
         sequence = delivery.base + row
         pending = self._pending
         if delivery.lost or self._at_once or delivery.alone:
-            self.settle(delivery, (row, row + 1), ACK)
-            return
+            return self.settle(delivery, (row, row + 1), ACK)
         if sequence == pending.end and delivery.lease == pending.lease:
             pending.end = sequence + 1
         else:  # The row before this one failed, or this one comes again.
@@ -375,30 +394,37 @@ class Subscription:
             held.finished(delivery)
         if held.rows <= self._pull_at:
             self._pump()
+        return self.flushing
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> SettleReceipt:
         """Rows have an outcome; those that had one before keep it."""
         first, end = rows
+        sent = [(delivery.lease, delivery.base + first, delivery.base + end)]
         if end - first == 1 and not (delivery.lost or delivery.alone or delivery.settled[first]):
             delivery.settled[first] = 1
             self._held.leave(delivery, 1)
             self._acks.settled_one(delivery.lease, delivery.base + first, outcome)
-            if self._held.rows <= self._pull_at:
-                self._pump()
-            return
-        for first, end in delivery.open_ranges(*rows):
-            delivery.settled[first:end] = b"\1" * (end - first)
-            ranges = self._held.settle(delivery, first, end)
-            self._acks.settled(ranges, outcome, at_once=delivery.alone)
+        else:
+            sent = []
+            for first, end in delivery.open_ranges(*rows):
+                delivery.settled[first:end] = b"\1" * (end - first)
+                ranges = self._held.settle(delivery, first, end)
+                self._acks.settled(ranges, outcome, at_once=delivery.alone)
+                sent += ranges
         if self._held.rows <= self._pull_at:
             self._pump()
+        return OrderedReceipt(self.flush, self._acks, sent) if self._at_once else self.flushing
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+    def settle_later(
+        self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome
+    ) -> SettleReceipt:
         """The same from another thread; one wake-up for many calls."""
         self._elsewhere.append((delivery, rows, outcome))
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._settle_elsewhere)
+            settle = self._background.callback(self._settle_elsewhere)
+            self._loop.call_soon_threadsafe(settle)
+        return self.flushing
 
     def _settle_elsewhere(self) -> None:
         self._woken = False
@@ -417,7 +443,8 @@ class Subscription:
     # Keeping.
 
     def _renew(self) -> None:
-        self._renew_timer = self._loop.call_later(self._lease_s / 3, self._renew)
+        guarded = self._background.callback
+        self._renew_timer = self._loop.call_later(self._lease_s / 3, guarded(self._renew))
         self._renew_now()
 
     def _noticed(self, notice: Notice) -> None:
@@ -436,14 +463,24 @@ class Subscription:
         connection = self._connection
         if not leases or connection is None:
             return
-        started = self._held.started(self._sink.unshown)
-        renew = Renew(subscription=self._number, leases=leases, started=started)
-        connection.call(Command.RENEW, pack(renew)).add_done_callback(self._renewed)
+        self._send_renewal(connection, leases, self._held.started(self._sink.unshown))
 
-    def _renewed(self, answer: "asyncio.Future[bytearray]") -> None:
+    def _send_renewal(
+        self, connection: Connection, leases: list[int], started: list[tuple[int, int, int]]
+    ) -> None:
+        renew = Renew(subscription=self._number, leases=leases, started=started)
+        renewed = partial(self._renewed, leases, self._now() + self._lease_s)
+        answer = connection.call(Command.RENEW, pack(renew))
+        answer.add_done_callback(self._background.callback(renewed))
+
+    def _renewed(
+        self, leases: list[int], until: float, answer: "asyncio.Future[bytearray]"
+    ) -> None:
         if answer.cancelled() or answer.exception() is not None:
             return  # Lost connections are handled by `_stay`; leases last for two more tries.
-        self._lose(set(unpack(answer.result(), Renewed).lost))
+        lost = set(unpack(answer.result(), Renewed).lost)
+        self._held.extend(set(leases) - lost, until)
+        self._lose(lost)
 
     def _lose(self, leases: set[int]) -> None:
         """These rows are no longer ours: show none of them that was not shown yet."""

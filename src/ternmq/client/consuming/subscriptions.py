@@ -8,16 +8,17 @@ the routes keeps its subscription, which waits for it to come back.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from ternmq.client.consuming.group_settings import carry_settings
+from ternmq.client.consuming.group_settings import carry_settings, declare_settings
 from ternmq.client.consuming.subscription import Subscription
 from ternmq.client.consuming.subscription_plan import DeliverySink, SubscriptionPlan
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.errors import DiskFailed, DiskFull, TernError
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.wire.messages.groups import Start
 
@@ -30,13 +31,23 @@ log = get_logger()
 class Subscriptions:
     """The subscriptions of one consumer, on one event loop."""
 
-    def __init__(self, cluster: Cluster, plan: SubscriptionPlan, sink: DeliverySink) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: SubscriptionPlan,
+        sink: DeliverySink,
+        now: Callable[[], float],
+    ) -> None:
+        """`now`: the clock of leases."""
+        self._now = now
         self._cluster = cluster
         self._plan = plan
         self._sink = sink
         self._joined: dict[str, Subscription] = {}
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._resting = False
+        self._told: set[str] = set()
+        """Topics whose group the code has set, as the log says."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(list(self._joined.values()))
@@ -96,7 +107,8 @@ class Subscriptions:
         later = replace(self._plan, start=Start(at="earliest"), start_given=False)
         for group in self._cluster.masters():
             if group not in self._joined and group not in self._joining and not self._resting:
-                task = asyncio.create_task(self._keep_joining(group, later), name="tern-join")
+                joining = self._keep_joining(group, later)
+                task = Background("a consumer", self._sink.failed).task(joining, name="tern-join")
                 self._joining[group] = task
                 task.add_done_callback(partial(self._came, group))
 
@@ -130,9 +142,12 @@ class Subscriptions:
 
     async def _join(self, group: str, plan: SubscriptionPlan) -> None:
         broker, reader = self._cluster.broker(group), self._cluster.reader(group)
-        subscription = Subscription(broker, plan, self._sink, reader=reader)
+        subscription = Subscription(broker, plan, self._sink, reader=reader, now=self._now)
         try:
+            there = await declare_settings(self._cluster, group, plan, self._told)
             await subscription.start()
+            if not there:
+                await declare_settings(self._cluster, group, plan, self._told)
         except BaseException:
             await subscription.stop()
             raise

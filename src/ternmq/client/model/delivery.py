@@ -6,13 +6,16 @@ delivery is shared by all message objects made from it; it never copies a body.
 
 from collections.abc import Generator
 from functools import lru_cache
+from math import inf
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ternmq.batch.envelope import Envelope, read_errors
 from ternmq.client.model.codec import Codec
+from ternmq.client.model.durations import Duration, seconds_of
 from ternmq.client.model.last_error import LastError, report, writable
-from ternmq.client.model.times import shown, time_from_ms
+from ternmq.client.model.times import time_from_ms
 from ternmq.core.errors import BadRequest
+from ternmq.core.retry import AFTER_MAX_MS
 
 
 class SettleReceipt(Protocol):
@@ -32,20 +35,25 @@ class DeliverySource(Protocol):
     def flushing(self) -> SettleReceipt:
         """Await it to be sure."""
 
-    def acked(self, delivery: "Delivery", row: int) -> None:
+    def acked(self, delivery: "Delivery", row: int) -> SettleReceipt:
         """One row is handled; the hot path."""
 
     def started(self, delivery: "Delivery") -> None:
         """A row that was handed out alone is about to be shown."""
 
-    def settle(self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome") -> None:
+    def settle(
+        self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome"
+    ) -> SettleReceipt:
         """A range of rows has an outcome."""
 
-    def settle_later(self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome") -> None:
+    def settle_later(
+        self, delivery: "Delivery", rows: tuple[int, int], outcome: "Outcome"
+    ) -> SettleReceipt:
         """The same, from any thread."""
 
 
 REASON_SIZE_MAX = 1024
+AFTER_MAX_S = AFTER_MAX_MS / 1000
 
 
 class Outcome:
@@ -79,14 +87,14 @@ def _plain(after_ms: int) -> Outcome:
     return Outcome("retry", after_ms)
 
 
-def retry_outcome(after: float | None, reason: str, error: BaseException | None = None) -> Outcome:
+def retry_outcome(
+    after: Duration | None, reason: str, error: BaseException | None = None
+) -> Outcome:
     """Checked: come again after so many seconds, or (None) when the group's policy says."""
     silent = error is None and isinstance(reason, str) and not reason
     if after is None:
         return BY_POLICY if silent else Outcome("retry", -1, reason, error)
-    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after <= 2**31:
-        raise BadRequest(f"retry after {shown(after)}: it is a number of seconds, 0 or more")
-    after_ms = int(after * 1000)
+    after_ms = int(seconds_of("after", after, 0, AFTER_MAX_S) * 1000)
     return _plain(after_ms) if silent else Outcome("retry", after_ms, reason, error)
 
 
@@ -123,6 +131,7 @@ class Delivery:
         "settled",
         "source",
         "topic",
+        "until",
     )
 
     def __init__(
@@ -132,8 +141,12 @@ class Delivery:
         codec: Codec | None,
         epoch: int = 0,
         broker_group: str = "",
+        until: float = inf,
     ) -> None:
         self.broker_group = broker_group
+        self.until = until
+        """By the client's own clock (`core.clock.elapsed`): before that nobody else has these
+        rows. Renewing puts it off."""
         self.batch = batch = envelope.batch
         self.base = batch.base_sequence
         self.lease = envelope.lease
@@ -206,16 +219,18 @@ class NotLeased:
     thread = 0
     flushing: SettleReceipt
 
-    def acked(self, delivery: Delivery, row: int) -> None:
+    def acked(self, delivery: Delivery, row: int) -> SettleReceipt:
         raise _not_leased()
 
     def started(self, delivery: Delivery) -> None:
         """Ignored: no lease depends on it."""
 
-    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+    def settle(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> SettleReceipt:
         raise _not_leased()
 
-    def settle_later(self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome) -> None:
+    def settle_later(
+        self, delivery: Delivery, rows: tuple[int, int], outcome: Outcome
+    ) -> SettleReceipt:
         raise _not_leased()
 
 

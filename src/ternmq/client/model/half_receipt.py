@@ -121,6 +121,16 @@ class HalfReceipts(Sequence[HalfReceipt]):
         for batch, _ in self._runs:
             batch.sequence = places.get((batch.topic, batch.first), batch.sequence)
 
+    def unplaced(self) -> dict[str, int]:
+        """After a commit: messages that are nowhere, by topic."""
+        found: dict[str, int] = {}
+        before = 0
+        for (batch, _), end in zip(self._runs, self._ends, strict=True):
+            if batch.sequence is None:
+                found[batch.topic] = found.get(batch.topic, 0) + end - before
+            before = end
+        return found
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 

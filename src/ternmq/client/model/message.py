@@ -1,6 +1,6 @@
 """A message as applications see it, alone or in a batch: two references, all else is lazy."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import datetime
 from threading import get_ident
 from typing import Any, overload
@@ -10,6 +10,7 @@ from ternmq.batch.properties import PropertyValue
 from ternmq.client.model.codec import decode_body
 from ternmq.client.model.delivery import (
     ACK,
+    BACK,
     Delivery,
     Fence,
     Outcome,
@@ -17,6 +18,7 @@ from ternmq.client.model.delivery import (
     reject_outcome,
     retry_outcome,
 )
+from ternmq.client.model.durations import Duration
 from ternmq.client.model.last_error import LastError
 from ternmq.client.model.times import time_from_ms
 from ternmq.discovery.hidden_topics import LANE_PREFIX
@@ -120,13 +122,11 @@ class Message:
         delivery = self._delivery
         source = delivery.source
         if get_ident() == source.thread:
-            source.acked(delivery, self._row)
-        else:
-            source.settle_later(delivery, (self._row, self._row + 1), ACK)
-        return source.flushing
+            return source.acked(delivery, self._row)
+        return source.settle_later(delivery, (self._row, self._row + 1), ACK)
 
     def retry(
-        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+        self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
     ) -> SettleReceipt:
         """Not handled: deliver it again, after a while that the group's policy says, or `after`.
 
@@ -138,14 +138,16 @@ class Message:
         """Never deliver it to this group again; it is kept as a dead letter."""
         return self._settle(reject_outcome(reason, error))
 
+    def release(self) -> SettleReceipt:
+        """Not looked at: give it back as it was, for any consumer at once; no attempt counts."""
+        return self._settle(BACK)
+
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._delivery.source
         rows = (self._row, self._row + 1)
         if get_ident() == source.thread:
-            source.settle(self._delivery, rows, outcome)
-        else:
-            source.settle_later(self._delivery, rows, outcome)
-        return source.flushing
+            return source.settle(self._delivery, rows, outcome)
+        return source.settle_later(self._delivery, rows, outcome)
 
     def held(self) -> "HeldMessage":
         """The same message, for a handler whose caller settles it when its transaction has ended.
@@ -175,6 +177,19 @@ class HeldMessage(Message):
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         self.given_back = True
         return super()._settle(outcome)
+
+
+class AllSettled:
+    """What became of several parts; await it to be sure of all."""
+
+    __slots__ = ("_receipts",)
+
+    def __init__(self, receipts: list[SettleReceipt]) -> None:
+        self._receipts = receipts
+
+    def __await__(self) -> Generator[Any, None, None]:
+        for receipt in self._receipts:
+            yield from receipt.__await__()
 
 
 class MessageBatch:
@@ -263,7 +278,7 @@ class MessageBatch:
         return self._settle(ACK)
 
     def retry(
-        self, after: float | None = None, reason: str = "", error: BaseException | None = None
+        self, after: Duration | None = None, reason: str = "", error: BaseException | None = None
     ) -> SettleReceipt:
         """Deliver all that are not settled yet again, by the group's policy or `after` seconds."""
         return self._settle(retry_outcome(after, reason, error))
@@ -272,15 +287,15 @@ class MessageBatch:
         """Keep all that are not settled yet as dead letters."""
         return self._settle(reject_outcome(reason, error))
 
+    def release(self) -> SettleReceipt:
+        """Give back all that are not settled yet, as they were; no attempt counts."""
+        return self._settle(BACK)
+
     def _settle(self, outcome: Outcome) -> SettleReceipt:
         source = self._parts[0][0].source
-        here = get_ident() == source.thread
-        for delivery, first, end in self._parts:
-            if here:
-                source.settle(delivery, (first, end), outcome)
-            else:
-                source.settle_later(delivery, (first, end), outcome)
-        return source.flushing
+        settle = source.settle if get_ident() == source.thread else source.settle_later
+        receipts = [settle(delivery, (first, end), outcome) for delivery, first, end in self._parts]
+        return receipts[0] if len(receipts) == 1 else AllSettled(receipts)
 
     def __repr__(self) -> str:
         return f"MessageBatch(topic={self.topic!r}, messages={self._count})"

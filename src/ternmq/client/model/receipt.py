@@ -11,7 +11,7 @@ from typing import NamedTuple, overload
 
 from ternmq.batch.encoder import Due
 from ternmq.client.model.times import time_from_ms
-from ternmq.core.errors import TernError
+from ternmq.core.errors import SendUnknown, TernError
 from ternmq.core.ids import ProducerId, explicit_id_text, id_to_text
 
 
@@ -50,6 +50,12 @@ class Published:
         self.due: Due | Dues | None = None
         self.explicit_ids: list[bytes | None] | None = None
         """Where some row brought its own."""
+
+    def error_of(self, error: TernError, row: int, count: int = 1) -> TernError:
+        """What the caller that sent these rows is told: with their ids, if they may be stored."""
+        if isinstance(error, SendUnknown):
+            return error.about([Receipt(self, at).id for at in range(row, row + count)])
+        return error.copy()
 
 
 class Receipt:

@@ -88,7 +88,7 @@ class BatchShare:
         if error is None:
             self._receipt.stored(first, published, row, count)
         else:
-            self._receipt.failed(first, count, error)
+            self._receipt.failed(first, count, published.error_of(error, row, count))
         self._left -= count
         if not self._left and not self._answered.done():
             self._answered.set_result(None)
@@ -226,7 +226,7 @@ class Accumulator:
         if (
             len(open_batch.rows) + count > rows_max
             or open_batch.size + size > size_max
-            or now - open_batch.opened_at > OPEN_AGE_MAX_S
+            or not 0 <= now - open_batch.opened_at <= OPEN_AGE_MAX_S
         ):
             return None
         return open_batch

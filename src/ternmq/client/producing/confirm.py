@@ -2,16 +2,27 @@
 
 The broker answers when it knows; a lost connection or a restarted broker is asked again, because
 asking twice does no harm. Time-outs and refusals have in common that the message is stored: they
-are one error, which says what is known and carries the receipt.
+are one error, which says what is known and carries the receipt. A message that was sent for later
+is looked for first (`delayed_confirm`).
 """
 
 import asyncio
 from typing import Any, NamedTuple
 
+from ternmq.client.model.durations import seconds_of, typed
 from ternmq.client.model.receipt import BatchReceipt, Receipt
+from ternmq.client.model.times import shown
+from ternmq.client.producing.delayed_confirm import (
+    CANCELLED,
+    WAITING,
+    Span,
+    delayed_rows,
+    place_of,
+)
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import back_off
-from ternmq.core.errors import BadRequest, GroupNotFound, NotConfirmed, TernError
+from ternmq.core.clock import Clock
+from ternmq.core.errors import BadRequest, GroupNotFound, NotConfirmed, TernError, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.rpc.connection import request
 from ternmq.wire.messages.publish import Confirm, Confirmed
@@ -25,15 +36,6 @@ ASKING_MAX = 64  # Requests of one call under way at once.
 OPEN = "open"
 
 
-class Span(NamedTuple):
-    """Neighbouring messages of one topic in one broker group."""
-
-    topic: str
-    broker_group: str
-    first: int
-    end: int
-
-
 class ConfirmRequest(NamedTuple):
     """Whose acks to wait for, and how long."""
 
@@ -41,16 +43,22 @@ class ConfirmRequest(NamedTuple):
     timeout: float
 
 
+def check_receipt(receipt: object) -> Receipt | BatchReceipt:
+    """Of a call of `confirm`."""
+    if isinstance(receipt, Receipt | BatchReceipt):
+        return receipt
+    raise BadRequest(
+        f"confirm() takes what send or send_many returned, a receipt; it got {shown(receipt)}. "
+        "Whether a message of some id was acked: 'tern find --id' shows its sequence"
+    )
+
+
 def make_confirm_request(group: object, timeout: object) -> ConfirmRequest:
     """Check `confirm_group` and `timeout`."""
     if not isinstance(group, str):
-        raise BadRequest(f"confirm_group is {group!r}; it is the name of a group")
-    seconds = TIMEOUT_S if timeout is None else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise BadRequest(f"timeout is {timeout!r}; it is a number of seconds")
-    if not 0 <= seconds <= TIMEOUT_MAX_S:
-        raise BadRequest(f"timeout is {timeout!r}; it can be 0 to {TIMEOUT_MAX_S:g} seconds")
-    return ConfirmRequest(check_name("group", group), float(seconds))
+        raise BadRequest(f"confirm_group is {typed(group)}; it is the name of a group")
+    seconds = seconds_of("timeout", TIMEOUT_S if timeout is None else timeout, 0, TIMEOUT_MAX_S)
+    return ConfirmRequest(check_name("group", group), seconds)
 
 
 def take_confirm_request(options: dict[str, Any]) -> ConfirmRequest | None:
@@ -74,11 +82,16 @@ async def check_group(cluster: Cluster, topic: str, group: str) -> None:
 
 
 async def confirm(
-    cluster: Cluster, receipt: Receipt | BatchReceipt, wanted: ConfirmRequest
+    cluster: Cluster, receipt: Receipt | BatchReceipt, wanted: ConfirmRequest, clock: Clock
 ) -> None:
     """Return when the group has acked everything; else raise `NotConfirmed`."""
+    if not isinstance(receipt, Receipt | BatchReceipt):
+        raise BadRequest(
+            f"receipt is {typed(receipt)}; confirm() takes what send() or send_many() returned"
+        )
     until = asyncio.get_running_loop().time() + wanted.timeout
     spans = spans_of(receipt)
+    later = delayed_rows(receipt)
     limit = asyncio.Semaphore(ASKING_MAX)
 
     reasons: list[str] = []
@@ -87,9 +100,15 @@ async def confirm(
         async with limit:
             return await _wait(cluster, span, wanted.group, until, reasons)
 
+    async def find(delayed: Receipt) -> Span | str:
+        async with limit:
+            return await place_of(cluster, delayed, until, clock)
+
     try:
+        found = await asyncio.gather(*(find(delayed) for delayed in later))
+        spans += [place for place in found if isinstance(place, Span)]
         answers = await asyncio.gather(*(wait(span) for span in spans))
-    except GroupNotFound as error:
+    except (GroupNotFound, TopicNotFound) as error:
         text = f"{_what(receipt)} stored, but nobody will confirm: {error.message}"
         raise NotConfirmed(text, state="deleted", receipt=receipt) from None
     missing = [
@@ -97,6 +116,11 @@ async def confirm(
         for span, answer in zip(spans, answers, strict=True)
         for first, end, state in [*((a, b, OPEN) for a, b in answer.open), *answer.refused]
     ]
+    for delayed, place in zip(later, found, strict=True):
+        if isinstance(place, str):
+            at = delayed.sequence
+            span = Span(delayed.topic, delayed.broker_group, at, at + 1)
+            missing.append((span, at, at + 1, place))
     if missing:
         refusal = _not_confirmed(receipt, wanted, missing)
         if reasons:
@@ -105,13 +129,16 @@ async def confirm(
 
 
 def spans_of(receipt: Receipt | BatchReceipt) -> list[Span]:
-    """Where the messages are, neighbours together."""
+    """Where the messages are that were sent for now, neighbours together."""
     if isinstance(receipt, Receipt):
+        if receipt.due_at_ms is not None:
+            return []
         at = receipt.sequence
         return [Span(receipt.topic, receipt.broker_group, at, at + 1)]
     found: list[Span] = []
+    parts = [part for part in receipt.parts() if part[0].due is None]
     for published, row, count in sorted(
-        receipt.parts(), key=lambda part: (part[0].broker_group, part[0].base_sequence + part[1])
+        parts, key=lambda part: (part[0].broker_group, part[0].base_sequence + part[1])
     ):
         first = published.base_sequence + row
         last = found[-1] if found else None
@@ -166,9 +193,10 @@ def _what(receipt: Receipt | BatchReceipt) -> str:
         receipt = receipt[0]
     if isinstance(receipt, Receipt):
         return f"message {receipt.id} to {receipt.topic!r} (sequence {receipt.sequence}) is"
-    spans = spans_of(receipt)
-    stored = sum(span.end - span.first for span in spans)
-    return f"{stored} messages to {spans[0].topic!r} (from sequence {spans[0].first}) are"
+    stored = sum(count for _, _, count in receipt.parts())
+    first = min(published.base_sequence + row for published, row, _ in receipt.parts())
+    topic = receipt.parts()[0][0].topic
+    return f"{stored} messages to {topic!r} (from sequence {first}) are"
 
 
 def _not_confirmed(
@@ -183,6 +211,10 @@ def _not_confirmed(
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     if only == OPEN:
         why = f"did not ack within {wanted.timeout:g} s ({counts}); it may still do so"
+    elif only == WAITING:
+        why = "cannot ack what is not due yet"
+    elif only == CANCELLED:
+        why = "never gets it: it was cancelled before it was due, or its topic deleted"
     elif only == "unknown":
         why = "settled it too long ago to tell whether by an ack"
     else:

@@ -7,7 +7,8 @@ broker stores none behind a later one.
 
 A slot has one place at a time. Its rows wait aside, in no group's line, while it moves, while rows
 of it are under way to the group that had it before, and for a moment after a broker has said that
-it has it no more (`Moved`: certainly not stored; those rows come first). So whatever a producer
+it has it no more (`Moved`: certainly not stored; those rows come first). What waits behind a batch
+ends at its own deadline, unsent (`Deadlines`). So whatever a producer
 knows of a move, and whenever it learns it, the rows of a key are stored in the order of the calls.
 
 Belongs to one event loop. Messages without order keys never come here.
@@ -20,19 +21,20 @@ from typing import Protocol
 from ternmq.batch.encoder import Outgoing
 from ternmq.client.config import ClientConfig
 from ternmq.client.producing.accumulator import Accumulator, OpenBatch, Row, Waiter, row_size
+from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
 from ternmq.core.errors import Closed, Moved, TernError, Unavailable
+from ternmq.core.lifecycle import Background
 from ternmq.core.slots import slot_of
 from ternmq.wire.messages.order_keys import PlaceChange, Placed, Placement
 from ternmq.wire.numbers import Command
 
 PAUSE_S = 0.1
 """Until a slot is tried again that a broker says it does not have."""
-SWEEP_S = 0.1
 TOPICS_KEPT_MAX = 4096
 
 
@@ -42,6 +44,7 @@ class Sends(Protocol):
     loop: asyncio.AbstractEventLoop
     clock: Clock
     config: ClientConfig
+    background: Background
 
     def make_batch(
         self,
@@ -106,8 +109,10 @@ class OrderedSender:
         self._forget_at = TOPICS_KEPT_MAX
         self._placement = Placement()
         self._asking: asyncio.Task[None] | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
-        cluster.on_routes.append(self._look)
+        self._deadlines: Deadlines[Queue] = Deadlines(
+            self._deadline, self._expired, producer.background
+        )
+        cluster.on_routes.append(producer.background.callback(self._look))
 
     def queue(self, topic: str, order_key: str) -> Queue:
         """Where the next row of this key waits."""
@@ -122,8 +127,10 @@ class OrderedSender:
 
     def cut(self, queue: Queue) -> None:
         """Send the oldest open batch, if nothing of this queue is under way."""
+        lines = queue.lines
         while queue.group and queue.open_batches and not queue.under_way:
-            open_batch, lines = queue.open_batches.popleft(), queue.lines
+            if (open_batch := self._deadlines.next(queue)) is None:
+                return
             slots = {slot_of(lines.topic, key) for key in order_keys(open_batch)}
             lines.flying |= dict.fromkeys(slots, queue.group)
             queue.under_way += 1
@@ -131,6 +138,8 @@ class OrderedSender:
             batch = self._producer.make_batch(lines.topic, open_batch, settled, lines.identity)
             batch.bound = True
             self._producer.post_to(batch, queue.group)
+        if queue.open_batches:
+            self._deadlines.watch(queue)
 
     # Where a slot's rows are.
 
@@ -139,7 +148,9 @@ class OrderedSender:
         free = owner is not None and slot not in lines.paused
         if not free or owner is None or lines.flying.get(slot, owner) != owner:
             lines.waiting.add(slot)
-            self._watch()
+            self._deadlines.watch(lines.aside)
+            if not self._placement.owners:
+                self._ask()
             return lines.aside
         queue = lines.queues.get(owner)
         if queue is None:
@@ -215,7 +226,8 @@ class OrderedSender:
         if error.version > self._placement.version:
             self._ask()
         self._sort(lines, lines.all)
-        self._loop.call_later(PAUSE_S, self._resume, lines, slots)
+        resume = self._producer.background.callback(self._resume)
+        self._loop.call_later(PAUSE_S, resume, lines, slots)
 
     def _resume(self, lines: Lines, slots: set[int]) -> None:
         for slot in slots:
@@ -224,27 +236,15 @@ class OrderedSender:
                 del lines.paused[slot]
         self._sort(lines, [lines.aside])
 
-    # While rows wait aside.
+    # While rows wait.
 
-    def _watch(self) -> None:
-        if self._sweeping is None:
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
-            if not self._placement.owners:
-                self._ask()
+    def _deadline(self, open_batch: OpenBatch) -> float:
+        return self._producer.window(open_batch).deadline
 
-    def _sweep(self) -> None:
-        """Give up what waits for too long."""
-        self._sweeping = None
-        now = self._loop.time()
-        for lines in self._lines.values():
-            late = [
-                one for one in lines.aside.open_batches if self._producer.window(one).deadline < now
-            ]
-            for open_batch in late:
-                lines.aside.open_batches.remove(open_batch)
-                self._give_up(lines, open_batch, _stuck(lines.topic, len(open_batch.rows)))
-        if any(lines.aside.open_batches for lines in self._lines.values()):
-            self._watch()
+    def _expired(self, queue: Queue, open_batch: OpenBatch) -> None:
+        """It was never sent, and its time is over."""
+        make = _behind if queue.group else _stuck
+        self._give_up(queue.lines, open_batch, make(queue, len(open_batch.rows)))
 
     def _give_up(self, lines: Lines, open_batch: OpenBatch, error: TernError) -> None:
         done = partial(
@@ -254,7 +254,7 @@ class OrderedSender:
 
     def _ask(self) -> None:
         if self._asking is None or self._asking.done():
-            self._asking = self._loop.create_task(self._ask_meta(), name="tern-slots")
+            self._asking = self._producer.background.task(self._ask_meta(), name="tern-slots")
 
     async def _ask_meta(self) -> None:
         """Ask which group has which slot; the first send with an order key assigns the slots."""
@@ -282,10 +282,16 @@ class OrderedSender:
             for open_batch in open_batches:
                 self._give_up(lines, open_batch, error)
 
+    def give_up_all(self, error: TernError) -> None:
+        """What is not under way."""
+        for lines in self._lines.values():
+            for queue in lines.all:
+                while queue.open_batches:
+                    self._give_up(lines, queue.open_batches.popleft(), error)
+
     async def stop(self) -> None:
         """Give up what is not under way."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        self._deadlines.stop()
         if self._asking is not None and not self._asking.done():
             self._asking.cancel()
             await asyncio.wait([self._asking])
@@ -297,9 +303,18 @@ def order_keys(open_batch: OpenBatch) -> list[str]:
     return [row.order_key or "" for row in open_batch.rows if isinstance(row, Outgoing)]
 
 
-def _stuck(topic: str, count: int) -> Unavailable:
+def _stuck(queue: Queue, count: int) -> Unavailable:
     return Unavailable(
-        f"{count} message(s) to {topic!r} are not stored: the slots of their order keys are being "
-        "moved and their broker group has not given them up in time; 'tern broker slots show' says "
-        "which"
+        f"{count} message(s) to {queue.topic!r} are not stored: the slots of their order keys are "
+        "being moved and their broker group has not given them up in time; 'tern broker slots "
+        "show' says which"
+    )
+
+
+def _behind(queue: Queue, count: int) -> Unavailable:
+    return Unavailable(
+        f"{count} message(s) to {queue.topic!r} are not stored: broker group {queue.group!r} has "
+        "not answered in time about messages sent before them, and those with order keys go one "
+        "batch after the other; 'tern broker list' says whether it runs",
+        broker_group=queue.group,
     )

@@ -34,6 +34,7 @@ from ternmq.client.producing.accumulator import (
     delay_line_of,
     row_size,
 )
+from ternmq.client.producing.deadlines import Deadlines
 from ternmq.client.producing.ordered_sender import OrderedSender, Queue
 from ternmq.client.producing.producer_batch import OnDone, ProducerBatch, SendWindow
 from ternmq.client.producing.producer_id import ProducerIdentity
@@ -45,6 +46,7 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, Closed, SendUnknown, TernError
 from ternmq.core.ids import check_name
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 
 PARTIAL_MAX = 2  # Batches of a topic under way beyond which rows rather pile up.
@@ -87,9 +89,14 @@ class Producer:
         self._identity = ProducerIdentity(clock)
         self._accumulators: dict[str | DelayLine, Accumulator] = {}
         self._forget_at = TOPICS_KEPT_MAX
-        self._brokers = Senders(cluster, "realtime", config, self._renewed)
-        self._delays = Senders(cluster, "delay", config, self._renewed)
+        self.background = Background("the producer", self._broken)
+        self._cut_when_due = self.background.callback(self._cut)
+        self._brokers = Senders(cluster, "realtime", config, self._renewed, self.background)
+        self._delays = Senders(cluster, "delay", config, self._renewed, self.background)
         self.ordered = OrderedSender(self, cluster)
+        self._deadlines: Deadlines[Accumulator] = Deadlines(
+            self._deadline, self._give_up, self.background
+        )
         self._drained: asyncio.Future[None] | None = None
         self._sent = self._failed = self._unknown = 0
         self._closing_until = inf
@@ -98,11 +105,12 @@ class Producer:
         """Store one message; its receipt says where."""
         row, size = self.prepare(body, options)
         accumulator = self._accumulator(topic, row)
+        since = self.loop.time()
         if not self.buffer.take(1, size):
             await self.wait_for_room(1, size)
             accumulator = self._accumulator(topic, row)  # It may have been forgotten.
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._add(accumulator, row, size, future)
+        self._add(accumulator, row, size, future, since)
         return await future  # type: ignore[no-any-return]
 
     def send_nowait(self, topic: str, body: Any, options: SendOptions) -> None:
@@ -144,13 +152,17 @@ class Producer:
 
     def _accumulator(self, topic: str, row: Row) -> Accumulator:
         """Where a row waits to be sent."""
-        if isinstance(row, bytes):
-            return self._accumulators.get(topic) or self._open(topic, None)
-        delay_line = delay_line_of(topic, row)
-        if delay_line is None and row.order_key is not None:
+        try:
+            if isinstance(row, bytes):
+                return self._accumulators.get(topic) or self._open(topic, None)
+            delay_line = delay_line_of(topic, row)
+            if delay_line is None and row.order_key is not None:
+                check_name("topic", topic)
+                return self.ordered.queue(topic, row.order_key)
+            return self._accumulators.get(delay_line or topic) or self._open(topic, delay_line)
+        except TypeError:  # A list, for example, that no dict can look for.
             check_name("topic", topic)
-            return self.ordered.queue(topic, row.order_key)
-        return self._accumulators.get(delay_line or topic) or self._open(topic, delay_line)
+            raise
 
     def _open(self, topic: str, delay_line: DelayLine | None) -> Accumulator:
         check_name("topic", topic)
@@ -163,13 +175,21 @@ class Producer:
         self._accumulators[delay_line or topic] = accumulator
         return accumulator
 
-    def _add(self, accumulator: Accumulator, row: Row, size: int, waiter: Waiter) -> None:
+    def _add(
+        self,
+        accumulator: Accumulator,
+        row: Row,
+        size: int,
+        waiter: Waiter,
+        since: float | None = None,
+    ) -> None:
+        """`since`: when it was sent, if not now; its time counts from then."""
         config = self.config
-        now = self.loop.time()
-        open_batch = accumulator.fitting(size, config.batch_rows_max, config.batch_size_max, now)
+        if since is None:
+            since = self.loop.time()
+        open_batch = accumulator.fitting(size, config.batch_rows_max, config.batch_size_max, since)
         if open_batch is None:
-            open_batch = OpenBatch(now, self.clock.now_ms())
-            accumulator.open_batches.append(open_batch)
+            open_batch = self._open_batch(accumulator, since)
         open_batch.rows.append(row)
         open_batch.waiters.append(waiter)
         open_batch.size += size
@@ -187,8 +207,7 @@ class Producer:
             size, config.batch_rows_max, config.batch_size_max, now, count
         )
         if open_batch is None:
-            open_batch = OpenBatch(now, self.clock.now_ms())
-            accumulator.open_batches.append(open_batch)
+            open_batch = self._open_batch(accumulator, now)
         open_batch.shares.append((share, len(open_batch.rows)))
         open_batch.rows.extend(rows)
         open_batch.waiters.extend([share] * count)  # type: ignore[list-item]  # Never waits by row.
@@ -197,12 +216,19 @@ class Producer:
         open_batch.plain = open_batch.plain and set(map(type, rows)) <= {bytes}
         self._cut_soon(accumulator)
 
+    def _open_batch(self, accumulator: Accumulator, since: float) -> OpenBatch:
+        open_batch = OpenBatch(since, self.clock.now_ms())
+        accumulator.open_batches.append(open_batch)
+        if accumulator.under_way >= PARTIAL_MAX:
+            self._deadlines.watch(accumulator)
+        return open_batch
+
     def _cut_soon(self, accumulator: Accumulator) -> None:
         if not accumulator.scheduled and (
             accumulator.under_way < PARTIAL_MAX or len(accumulator.open_batches) > 1
         ):
             accumulator.scheduled = True
-            self.loop.call_soon(self._cut, accumulator)
+            self.loop.call_soon(self._cut_when_due, accumulator)
 
     def _cut(self, accumulator: Accumulator) -> None:
         """Turn open batches into batches, as many as may be under way."""
@@ -212,14 +238,17 @@ class Producer:
             return
         senders = self.senders(accumulator.delayed)
         if not senders.known:
+            self._deadlines.watch(accumulator)
             self._look_for(senders)
             return
         open_batches = accumulator.open_batches
         while open_batches:
             last = len(open_batches) == 1
             if accumulator.under_way >= (PARTIAL_MAX if last else self.config.inflight_max):
+                self._deadlines.watch(accumulator)
                 return
-            self._dispatch(accumulator, open_batches.popleft())
+            if (open_batch := self._deadlines.next(accumulator)) is not None:
+                self._dispatch(accumulator, open_batch)
 
     def send_waiting(self, topic: str, delay_line: DelayLine | None) -> None:
         """Send what waits now, so that what comes next is stored behind it."""
@@ -228,9 +257,19 @@ class Producer:
             self._dispatch(accumulator, accumulator.open_batches.popleft())
 
     def _dispatch(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
+        settled = partial(self._settled, accumulator)
+        try:
+            batch = self.make_batch(accumulator.topic, open_batch, settled)
+        except Exception:
+            accumulator.open_batches.appendleft(open_batch)  # `_broken` gives it up.
+            raise
         accumulator.under_way += 1
-        batch = self.make_batch(accumulator.topic, open_batch, partial(self._settled, accumulator))
-        self.post(batch, self.senders(accumulator.delayed))
+        try:
+            self.post(batch, self.senders(accumulator.delayed))
+        except Exception as bug:
+            if not batch.serial:  # No sender has it, to give it up.
+                settled(batch, TernError(f"sending failed inside ternmq, by a bug: {bug!r}"))
+            raise
 
     def make_batch(
         self,
@@ -303,25 +342,30 @@ class Producer:
         self.answer(batch, error)
         if accumulator.open_batches and not accumulator.scheduled:
             accumulator.scheduled = True  # Behind the senders just woken: their next rows join.
-            self.loop.call_soon(self._cut, accumulator)
+            self.loop.call_soon(self._cut_when_due, accumulator)
 
     def answer(self, batch: ProducerBatch, error: TernError | None) -> None:
         """Give every caller that waits for a row of this batch its receipt or error."""
-        open_batch, published = batch.open_batch, batch.published
+        open_batch = batch.open_batch
+        try:
+            self._tell(open_batch, batch.published, error)
+        finally:
+            self.count(len(open_batch.rows), error)
+            self.give_room(len(open_batch.rows), open_batch.size)
+
+    def _tell(self, open_batch: OpenBatch, published: Published, error: TernError | None) -> None:
         if error is None:
             for row, waiter in enumerate(open_batch.waiters):
                 if waiter is not None and not waiter.done():
                     waiter.set_result(Receipt(published, row))
         else:
-            for waiter in open_batch.waiters:
+            for row, waiter in enumerate(open_batch.waiters):
                 if waiter is None:
-                    self.report(published.topic, error)
+                    self.report(published.topic, published.error_of(error, row))
                 elif not waiter.done():
-                    waiter.set_exception(error.copy())
+                    waiter.set_exception(published.error_of(error, row))
         if open_batch.shares:
             open_batch.answer_lists(published, error)
-        self.count(len(open_batch.rows), error)
-        self.give_room(len(open_batch.rows), open_batch.size)
 
     def count(self, rows: int, error: TernError | None) -> None:
         if error is None:
@@ -349,7 +393,7 @@ class Producer:
     def _look_for(self, senders: Senders) -> None:
         """There are no routes: ask for them, and cut then."""
         if senders.finding is None:
-            senders.finding = self.loop.create_task(self._find(senders), name="tern-routes")
+            senders.finding = self.background.task(self._find(senders), name="tern-routes")
 
     async def _find(self, senders: Senders) -> None:
         attempts = Attempts()
@@ -359,10 +403,12 @@ class Producer:
                     await senders.find()
                     break
                 except TernError as error:
-                    self._expire(senders, error)
+                    senders.trouble = error
+                    if not error.retryable:
+                        self._give_up_all(senders)
                     await attempts.wait()
         finally:
-            senders.finding = None
+            senders.finding = senders.trouble = None
         for accumulator in self._waiting_for(senders):
             if senders.known:
                 self._cut(accumulator)
@@ -374,17 +420,32 @@ class Producer:
             if accumulator.open_batches and self.senders(accumulator.delayed) is senders
         ]
 
-    def _expire(self, senders: Senders, error: TernError) -> None:
-        """Without servers: give up what waited too long, or all if waiting cannot help."""
-        now = self.loop.time()
+    def _give_up_all(self, senders: Senders) -> None:
+        """Without servers, where waiting cannot help."""
         for accumulator in self._waiting_for(senders):
-            open_batches = accumulator.open_batches
-            while open_batches and (
-                not error.retryable or self.window(open_batches[0]).deadline < now
-            ):
-                accumulator.under_way += 1
-                settled = partial(self._settled, accumulator)
-                settled(self.make_batch(accumulator.topic, open_batches.popleft(), settled), error)
+            while accumulator.open_batches:
+                self._give_up(accumulator, accumulator.open_batches.popleft())
+
+    def _give_up(self, accumulator: Accumulator, open_batch: OpenBatch) -> None:
+        """It was never sent, and its time is over."""
+        accumulator.under_way += 1
+        settled = partial(self._settled, accumulator)
+        batch = self.make_batch(accumulator.topic, open_batch, settled)
+        settled(batch, self.senders(accumulator.delayed).trouble or batch.overdue())
+
+    def _deadline(self, open_batch: OpenBatch) -> float:
+        return self.window(open_batch).deadline
+
+    def _broken(self, error: TernError) -> None:
+        """Something failed that nobody thought of: nobody may wait for ever because of it."""
+        for accumulator in self._accumulators.values():
+            while accumulator.open_batches:
+                open_batch = accumulator.open_batches.popleft()
+                made = self.make_batch(accumulator.topic, open_batch, lambda batch, error: None)
+                self.answer(made, error)
+        self.ordered.give_up_all(error)
+        for sender in (*self._brokers, *self._delays):
+            sender.give_up(error)
 
     def stats(self) -> Stats:
         senders = [*self._brokers, *self._delays]
@@ -413,6 +474,7 @@ class Producer:
             for sender in (*self._brokers, *self._delays):
                 sender.end_by(self._closing_until)
             await self.flush()
+        self._deadlines.stop()
         await self.ordered.stop()
         await self._brokers.stop()
         await self._delays.stop()

@@ -5,13 +5,14 @@ for it and until when it may be tried. It does no I/O.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_bodies, encode_messages
 from ternmq.batch.layout import Encoding
 from ternmq.client.model.receipt import Dues, Published
 from ternmq.client.producing.accumulator import OpenBatch
-from ternmq.core.errors import BadRequest, SendUnknown, TernError, TooLarge, Unavailable
+from ternmq.core.errors import BadRequest, ReadOnly, SendUnknown, TernError, TooLarge, Unavailable
 
 OnDone = Callable[["ProducerBatch", TernError | None], None]
 
@@ -38,6 +39,7 @@ class ProducerBatch:
         "published",
         "refusal",
         "refusals",
+        "refused_by",
         "sent_at",
         "serial",
         "transmitted",
@@ -67,10 +69,12 @@ class ProducerBatch:
         """What the broker said last, if it was a refusal."""
         self.trouble = ""
         """What kept it from being answered, the last time."""
-        self.unanswered = 0
-        """Times that it was sent and nobody said what became of it."""
+        self.unanswered: list[float] = []
+        """Epochs of the servers to which it was sent and that never said what became of it."""
         self.tried: list[str] = []
         """The groups that had it, this one included."""
+        self.refused_by: set[str] = set()
+        """The groups that said they cannot take it, by no fault of its own."""
         self.bound = False
         """It stays with the group it was given to: its order key's slot lies there."""
         self.finished = False
@@ -149,7 +153,7 @@ class ProducerBatch:
         )
         made.data = bytearray(self.data)
         made.transmitted = True
-        made.unanswered = self.unanswered
+        made.unanswered = [inf] * len(self.unanswered)  # Epochs of another group say nothing.
         made.take_over(self)
         return made
 
@@ -157,7 +161,28 @@ class ProducerBatch:
         """It takes the place of one that another group had."""
         self.deadline, self.again_after = before.deadline, before.again_after
         self.tried, self.refusals = before.tried, before.refusals + 1
+        self.refused_by = before.refused_by
         self.refusal, self.trouble = before.refusal, before.trouble
+
+    def sent_to(self, epoch: int) -> None:
+        """It is on its way to a server; one that had no role yet may have any by now."""
+        self.unanswered.append(epoch or inf)
+
+    def refused_by_epoch(self, epoch: int, error: TernError) -> None:
+        """A server has certainly not stored what it was sent this time. One that leads in a later
+        epoch and takes no messages has looked first whether it has this one: then nobody who led
+        before has it either, and what they store now does not count."""
+        if (epoch or inf) in self.unanswered:
+            self.unanswered.remove(epoch or inf)
+        if isinstance(error, ReadOnly) and epoch:
+            self.unanswered = [sent for sent in self.unanswered if sent >= epoch]
+
+    def abandon(self, bug: Exception) -> None:
+        """Whoever still waits for a row hears that telling him failed."""
+        error = TernError(f"what became of the message could not be told, by a bug: {bug!r}")
+        for waiter in self.open_batch.waiters:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error.copy())
 
     def overdue(self) -> TernError:
         """The error for the caller when time is up."""
@@ -166,9 +191,12 @@ class ProducerBatch:
             return self.refusal
         if self.transmitted:
             last = f" (last: {self.trouble})" if self.trouble else ""
+            look = "mq.find(id=…) or 'tern find --id'"
+            if published.due is not None:
+                look = "mq.admin.delays.rows(id=…)"
             return SendUnknown(
-                f"no answer about {published.count} message(s) to {published.topic!r} in time"
-                f"{last}: they may or may not be stored; look for their ids before sending them "
+                f"no answer about a message to {published.topic!r} in time{last}: it may or may "
+                f"not be stored; look for it by its id (error.ids) with {look} before sending it "
                 "again"
             )
         return Unavailable(

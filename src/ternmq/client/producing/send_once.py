@@ -11,6 +11,7 @@ from datetime import datetime
 
 from ternmq.batch.encoder import Origin, Outgoing, encode_messages, split_rows
 from ternmq.client.config import ClientConfig
+from ternmq.client.model.arguments import check_value
 from ternmq.client.model.outgoing import adopt_outgoing
 from ternmq.client.model.times import time_from_ms
 from ternmq.client.producing.accumulator import row_size
@@ -18,7 +19,7 @@ from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.link import Link
 from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TooLarge
+from ternmq.core.errors import BadRequest, SendUnknown, TooLarge
 from ternmq.core.ids import check_name, explicit_id_text, new_producer_id
 from ternmq.wire.messages.publish import PublishedOnce
 from ternmq.wire.numbers import Command
@@ -58,6 +59,8 @@ class OnceSender:
     ) -> list[OnceReceipt]:
         """One receipt per row, in the order of the rows."""
         check_name("topic", topic)
+        check_value("rows", rows, Sequence[Outgoing])
+        check_value("broker_group", broker_group, str | None)
         wanted: dict[bytes, Outgoing] = {}
         ids: list[bytes] = []
         now_ms = self._clock.now_ms()
@@ -101,7 +104,11 @@ class OnceSender:
                 messages = messages[middle:]
                 continue
             retrying = RetryingRequest(self._config, f"send_once to {topic!r}")
-            answer = await retrying.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
+            try:
+                answer = await retrying.ask(link, Command.PUBLISH_ONCE, batch, PublishedOnce)
+            except SendUnknown as error:
+                ids = [explicit_id_text(one.explicit_id or b"") for one in messages]
+                raise error.about(ids) from error
             places = {known.row: (known.sequence, known.stored_at_ms) for known in answer.known}
             if not places:
                 base = answer.base_sequence

@@ -3,11 +3,12 @@
 1. Connection lost, or no answer within `request_timeout` (`resend_after` for one-way messages): the
    result is indefinite, so the same bytes go to the same group again, in the original order; the
    broker recognises a repeat.
-2. Refused for now (full disk, read-only, paused): nothing was stored. Three quick tries, with
-   another group each time where it is the group that cannot and there is another, then the caller
-   is told. Over a limit that all groups have the broker says when there is room: the topic's
-   batches wait for that, together and in order, while it lies within `delivery_timeout`; else the
-   caller is told. What was never sent because the group cannot be reached goes to another too.
+2. Refused for now (full disk, read-only, paused): nothing was stored. Where it is the group that
+   cannot, it goes to others until its time is over, or until all have said so and it was tried
+   three times; else three quick tries, then the caller is told. Over a limit that all groups have
+   the broker says when there is room: the topic's batches wait for that, together and in order,
+   while it lies within `delivery_timeout`; else the caller is told. What was never sent because the
+   group cannot be reached goes to another too.
    Order keys that live here wait for a group without its replicas as for one that is away.
 3. Refused for good: the caller is told at once.
 4. A batch's time (`delivery_timeout`, or the resend window of one-way messages) is over:
@@ -39,6 +40,7 @@ from ternmq.core.errors import (
     TernError,
     Unavailable,
 )
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection
 from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
@@ -56,25 +58,37 @@ OF_ITS_REPLICAS = (NotMaster, ReadOnly)
 log = get_logger()
 
 
-class Elsewhere(Protocol):
-    """Gives a batch to another group, as a new one; False where there is none."""
+class OtherGroups(Protocol):
+    """Where a batch may go that this group does not take."""
 
-    def __call__(self, batch: ProducerBatch, *, stored: bool) -> bool: ...
+    def elsewhere(self, batch: ProducerBatch, *, stored: bool) -> bool:
+        """Give it to another group, as a new one; False where there is none now."""
+
+    def left(self, batch: ProducerBatch) -> bool:
+        """Is there a group that has not refused it yet?"""
 
 
 class Sender:
     """The line of batches to one broker group."""
 
     def __init__(
-        self, broker_group: str, link: Link, elsewhere: Elsewhere, *, allow_duplicates: bool
+        self,
+        broker_group: str,
+        link: Link,
+        others: OtherGroups,
+        background: Background,
+        *,
+        allow_duplicates: bool,
     ) -> None:
         """`allow_duplicates`: what may be stored here goes to another group too, when this one
         does not answer."""
         self.broker_group = broker_group
+        self._background = background
+        self._guarded = background.callback
         self.breaker = CircuitBreaker()
         self._allow_duplicates = allow_duplicates
         self._link = link
-        self._elsewhere = elsewhere
+        self._others = others
         self._waiting: deque[ProducerBatch] = deque()
         self._under_way: dict[int, ProducerBatch] = {}
         self._later: dict[ProducerBatch, None] = {}  # In order: repeats leave as they came.
@@ -111,7 +125,7 @@ class Sender:
         self._open[batch.origin] = self._open.get(batch.origin, 0) + 1
         self._waiting.append(batch)
         if self._sweeping is None:  # First: whatever happens below, its time will be up.
-            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+            self._sweeping = self._loop.call_later(SWEEP_S, self._guarded(self._sweep))
         self._pump()
 
     def _pump(self) -> None:
@@ -119,8 +133,8 @@ class Sender:
             return
         connection = self._link.connection
         if connection is None or connection.closed:
-            if self._connecting is None:
-                self._connecting = self._loop.create_task(self._connect(), name="tern-sender")
+            if self._connecting is None or self._connecting.done():
+                self._connecting = self._background.task(self._connect(), name="tern-sender")
             return
         last = next(iter(self._open)) + AHEAD_MAX
         while self._waiting and len(self._under_way) < REQUESTS_MAX:
@@ -159,7 +173,7 @@ class Sender:
 
     def _move(self, batch: ProducerBatch) -> bool:
         """To another group, if there is one; it is no more ours then."""
-        batch.finished = self._elsewhere(batch, stored=batch.unanswered > 0)
+        batch.finished = self._others.elsewhere(batch, stored=bool(batch.unanswered))
         if batch.finished:
             self._drop(batch)
             self._close(batch)
@@ -168,7 +182,7 @@ class Sender:
     def _transmit(self, connection: Connection, batch: ProducerBatch) -> None:
         self.repeats += batch.transmitted
         batch.transmitted = True
-        batch.unanswered += 1
+        batch.sent_to(connection.welcome.epoch)
         batch.sent_at = self._loop.time()
         try:
             answer = connection.call(Command.PUBLISH, batch.data)
@@ -177,7 +191,7 @@ class Sender:
             self._under_way.pop(batch.serial, None)
             self._put_later(batch)
             return
-        answer.add_done_callback(partial(self._answered, batch, connection))
+        answer.add_done_callback(self._guarded(partial(self._answered, batch, connection)))
 
     def _answered(
         self, batch: ProducerBatch, connection: Connection, answer: "asyncio.Future[bytearray]"
@@ -187,8 +201,8 @@ class Sender:
         else:
             error = answer.exception()
         if isinstance(error, TernError) and _definite(error, connection):
-            batch.refusal = error
-            batch.unanswered -= 1
+            batch.refusal = error = self._named(error)
+            batch.refused_by_epoch(connection.welcome.epoch, error)
         if batch.finished or batch.serial not in self._under_way:
             return  # Answered twice, or given up meanwhile.
         if error is None:
@@ -229,9 +243,17 @@ class Sender:
         del self._under_way[batch.serial]
         if connection.closed:
             self._waiting = deque(sorted((batch, *self._waiting), key=_serial))
-            self._loop.call_soon(self._pump)  # After all requests of the lost connection are back.
+            # After all requests of the lost connection are back.
+            self._loop.call_soon(self._guarded(self._pump))
         else:
             self._put_later(batch)
+
+    def _named(self, error: TernError) -> TernError:
+        """With the group that cannot, for whoever has to mend it."""
+        if not isinstance(error, OF_THE_GROUP):
+            return error
+        details = error.details | {"broker_group": self.broker_group}
+        return type(error)(f"broker group {self.broker_group!r}: {error.message}", **details)
 
     def _refused(self, batch: ProducerBatch, error: TernError) -> None:
         """Definite: this broker has not stored it."""
@@ -239,7 +261,8 @@ class Sender:
         if isinstance(error, OF_THE_GROUP):
             self.breaker.failed(self._loop.time())
         if over or isinstance(error, OF_THE_GROUP):
-            sure = batch.unanswered == 0 or self._allow_duplicates
+            batch.refused_by.add(self.broker_group)
+            sure = not batch.unanswered or self._allow_duplicates
             if sure and self._move(batch):
                 return
         wait = error.wait if isinstance(error, OverLimit) and over else None
@@ -251,13 +274,22 @@ class Sender:
             return
         batch.refusals += 1
         final = isinstance(error, BufferFull | Moved)
-        if not (batch.bound and isinstance(error, OF_ITS_REPLICAS)):
+        if not self._waits(batch, error):
             final = final or batch.refusals >= REFUSALS_MAX
         if not error.retryable or final:
             self._finish(batch, error)
             return
         del self._under_way[batch.serial]
         self._put_later(batch)
+
+    def _waits(self, batch: ProducerBatch, error: TernError) -> bool:
+        """Is it tried until its time is over? It is bound to this group; or perhaps stored, by a
+        try before, so that this refusal is not the answer; or another group may take it soon."""
+        if batch.bound:
+            return isinstance(error, OF_ITS_REPLICAS)
+        return isinstance(error, OF_THE_GROUP) and (
+            bool(batch.unanswered) or self._others.left(batch)
+        )
 
     def _hold(self, batch: ProducerBatch, wait: float) -> None:
         """Its topic is over a limit: nothing of it is sent until there is room, then in order."""
@@ -266,7 +298,7 @@ class Sender:
         self._later[batch] = None
         if topic not in self._held:
             self._held[topic] = []
-            self._loop.call_later(wait, self._let_go, topic)
+            self._loop.call_later(wait, self._guarded(self._let_go), topic)
         self._held[topic].append(batch)
 
     def _let_go(self, topic: str) -> None:
@@ -278,7 +310,7 @@ class Sender:
 
     def _put_later(self, batch: ProducerBatch) -> None:
         self._later[batch] = None
-        self._loop.call_later(back_off(batch.refusals), self._put_back, batch)
+        self._loop.call_later(back_off(batch.refusals), self._guarded(self._put_back), batch)
 
     def _put_back(self, batch: ProducerBatch) -> None:
         if batch in self._later:
@@ -289,7 +321,11 @@ class Sender:
     def _finish(self, batch: ProducerBatch, error: TernError | None) -> None:
         self._under_way.pop(batch.serial, None)
         batch.finished = True
-        batch.on_done(batch, error)  # May put halves of it, so its origin stays open until now.
+        try:
+            batch.on_done(batch, error)  # May put halves of it, so its origin stays open until now.
+        except Exception as bug:
+            batch.abandon(bug)
+            raise
         self._close(batch)
         if self._waiting:
             self._pump()
@@ -301,6 +337,7 @@ class Sender:
 
     def _sweep(self) -> None:
         """Give up what is overdue and repeat what was not answered."""
+        self._sweeping = None
         now = self._loop.time()
         for batch in [*self._under_way.values(), *self._waiting, *self._later]:
             if now >= batch.deadline:
@@ -314,7 +351,8 @@ class Sender:
                 if connection is not None and not connection.closed:
                     log.warning("no answer, sending again", topic=batch.published.topic)
                     self._transmit(connection, batch)
-        self._sweeping = None if self.idle else self._loop.call_later(SWEEP_S, self._sweep)
+        if not self.idle and self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._guarded(self._sweep))
 
     def _drop(self, batch: ProducerBatch) -> None:
         self._later.pop(batch, None)
@@ -338,10 +376,13 @@ class Sender:
             self._sweeping.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
+        self.give_up(Closed("the client was closed before the message was sent"))
+
+    def give_up(self, error: TernError) -> None:
+        """Everything: `error` for what was never sent, of the rest nobody knows."""
         for batch in [*self._under_way.values(), *self._waiting, *self._later]:
             self._drop(batch)
-            closed = Closed("the client was closed before the message was sent")
-            self._finish(batch, batch.overdue() if batch.transmitted else closed)
+            self._finish(batch, batch.overdue() if batch.transmitted else error)
 
 
 def _definite(error: TernError, connection: Connection) -> bool:

@@ -2,8 +2,8 @@
 
 Which there are comes from the routes, which is next from a `Balancer`; one that fails is left alone
 for a while (`CircuitBreaker`), one that is about to stop is passed over. What a server has
-certainly not stored may go to another one: three tries in all. What it may have stored stays with
-it, unless the application allows duplicates.
+certainly not stored may go to another one. What it may have stored stays with it, unless the
+application allows duplicates.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 
 from ternmq.client.config import ClientConfig
 from ternmq.client.producing.producer_batch import ProducerBatch
-from ternmq.client.producing.sender import REFUSALS_MAX, Sender
+from ternmq.client.producing.sender import Sender
 from ternmq.client.transport.attempts import Attempts
 from ternmq.client.transport.balancing import Affinity, Balancer, able, at_home
 from ternmq.client.transport.cluster import Cluster, Kind
 from ternmq.core.errors import TernError
+from ternmq.core.lifecycle import Background
 
 
 class Senders:
@@ -28,10 +29,14 @@ class Senders:
         kind: Kind,
         config: ClientConfig,
         renewed: Callable[[ProducerBatch], ProducerBatch],
+        background: Background,
     ) -> None:
+        self._background = background
         self.kind: Kind = kind
         self.finding: asyncio.Task[None] | None = None
         """The task that asks for routes while none are known."""
+        self.trouble: TernError | None = None
+        """What the last one that asked was told."""
         self._cluster = cluster
         self._config = config
         self._renewed = renewed
@@ -71,15 +76,24 @@ class Senders:
         handles them can see that they are the same.
         """
         self._look()
-        if batch.bound or len(batch.tried) >= REFUSALS_MAX:
+        if batch.bound:
             return False
-        now = self._loop.time()
+        now, here = self._loop.time(), batch.tried[-1]
         homes = self._homes(batch.published.topic)
-        others = [group for group in homes if group not in batch.tried]
-        left = [group for group in others if self.of(group).breaker.fit(now)]
+        fit = [group for group in homes if group != here and self.of(group).breaker.fit(now)]
+        left = [group for group in fit if group not in batch.tried] or [
+            group for group in fit if not stored and group not in batch.refused_by
+        ]
         if left:
             self._pick(left).put(batch.again() if stored else self._renewed(batch))
         return bool(left)
+
+    def left(self, batch: ProducerBatch) -> bool:
+        """Is there a server that has not refused it yet?"""
+        self._look()
+        return not batch.bound and not batch.refused_by.issuperset(
+            self._homes(batch.published.topic)
+        )
 
     def of(self, group: str) -> Sender:
         """The line to one server."""
@@ -87,7 +101,7 @@ class Senders:
         if sender is None:
             link = self._cluster.server(group, self.kind)
             duplicates = self._config.allow_duplicates
-            sender = Sender(group, link, self.elsewhere, allow_duplicates=duplicates)
+            sender = Sender(group, link, self, self._background, allow_duplicates=duplicates)
             self._senders[group] = sender
         return sender
 

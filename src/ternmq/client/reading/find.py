@@ -12,9 +12,10 @@ from typing import TypedDict
 
 from ternmq.batch.envelope import read_envelopes
 from ternmq.client.config import ClientConfig
-from ternmq.client.model.checks import check_options
+from ternmq.client.model.arguments import check_typed_options, check_value
 from ternmq.client.model.codec import find_codec
 from ternmq.client.model.delivery import Delivery, NotLeased
+from ternmq.client.model.durations import typed
 from ternmq.client.model.message import Message
 from ternmq.client.model.start import milliseconds
 from ternmq.client.transport.cluster import Cluster
@@ -23,6 +24,7 @@ from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import BadRequest, ProtocolError, TernError, Unavailable
 from ternmq.core.ids import ID_TEXT_SIZE, id_from_text
 from ternmq.core.units import MIB
+from ternmq.discovery.hidden_topics import DEAD_PREFIX, LANE_PREFIX, REFUSED_PREFIX
 from ternmq.wire.messages.publish import FOUND_LIMIT, Find, FoundPlace, FoundPlaces
 from ternmq.wire.messages.pull import DELIVERED
 from ternmq.wire.messages.read import Read
@@ -51,6 +53,18 @@ class Finding:
     broker_group: str
     offset: int
     """Of its batch in the message log."""
+    lane: str = "topic"
+    """Where it is kept: in its topic, in a group's private lane ("private GROUP"), among the dead
+    letters of one ("dead GROUP"), or put aside ("refused"). Sequences count in each anew."""
+
+
+def _lane(topic: str) -> str:
+    """What the name of the topic that keeps a message says to people."""
+    if topic.startswith(LANE_PREFIX):
+        return f"private {topic.removeprefix(LANE_PREFIX).partition('.')[2]}"
+    if topic.startswith(DEAD_PREFIX):
+        return f"dead {topic.removeprefix(DEAD_PREFIX)}"
+    return "refused" if topic.startswith(REFUSED_PREFIX) else "topic"
 
 
 def id_bytes(message_id: str | bytes) -> bytes:
@@ -58,7 +72,7 @@ def id_bytes(message_id: str | bytes) -> bytes:
     if isinstance(message_id, bytes):
         return message_id
     if not isinstance(message_id, str) or not message_id:
-        raise BadRequest(f"{message_id!r} is not a message id")
+        raise BadRequest(f"id is {typed(message_id)}; it is a message id: its text, or bytes")
     if len(message_id) == ID_TEXT_SIZE:
         return id_from_text(message_id).to_bytes(16, "big")
     try:
@@ -71,18 +85,22 @@ def id_bytes(message_id: str | bytes) -> bytes:
 
 def make_find(topic: str | None, options: FindOptions) -> Find:
     """Check what the caller wants."""
-    check_options("find", options, FindOptions.__annotations__)
+    check_typed_options("find", options, FindOptions, but=("id", "start", "end"))
+    check_value("topic", topic, str | None)
     wanted, key = options.get("id"), options.get("key")
     if (wanted is None) == (key is None):
         raise BadRequest("find() takes id= or key=, one of the two")
     start, end = options.get("start"), options.get("end")
+    limit = options.get("limit", FOUND_LIMIT)
+    if limit < 1:
+        raise BadRequest(f"limit is {limit}; it is at least 1")
     return Find(
         topic=topic or "",
         id=None if wanted is None else id_bytes(wanted),
         key=key,
-        start_ms=0 if start is None else milliseconds(start),
-        end_ms=0 if end is None else milliseconds(end),
-        limit=options.get("limit", FOUND_LIMIT),
+        start_ms=0 if start is None else milliseconds(start, "start"),
+        end_ms=0 if end is None else milliseconds(end, "end"),
+        limit=limit,
     )
 
 
@@ -126,7 +144,7 @@ class FindCall:
         except TernError as error:
             return error
         return [
-            (place.stored_at_ms, Finding(message, group, place.offset))
+            (place.stored_at_ms, Finding(message, group, place.offset, _lane(place.topic)))
             for place, message in zip(answer.places, messages, strict=True)
             if message is not None
         ]

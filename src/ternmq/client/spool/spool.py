@@ -31,6 +31,7 @@ from ternmq.client.transport.attempts import Attempts
 from ternmq.core.clock import Clock
 from ternmq.core.errors import BadRequest, BufferFull, Closed, Moved, TernError
 from ternmq.core.ids import ProducerId, check_name, id_to_text
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.core.units import MIB
 
@@ -82,7 +83,18 @@ class Spool:
         if self._line:
             log.info("spool goes on", messages=len(self._line), directory=str(directory))
             self._news.set()
-        self._draining = asyncio.create_task(self._drain(), name="tern-spool")
+        self._error: TernError | None = None
+        self._draining = Background("the spool", self._broken).task(
+            self._drain(), name="tern-spool"
+        )
+
+    def _broken(self, error: TernError) -> None:
+        """Its file has what was accepted; the next client on it goes on."""
+        self._error = error
+        for waiting in self._line:
+            if waiting.future is not None and not waiting.future.done():
+                waiting.future.set_exception(error.copy())
+        self._progress.set()
 
     def __len__(self) -> int:
         return len(self._line)
@@ -92,6 +104,8 @@ class Spool:
     def put(self, topic: str, message: Outgoing, *, waits: bool) -> SpooledMessage:
         """Write one message into the file; from here on it will be sent, whatever happens."""
         check_name("topic", topic)
+        if self._error is not None:
+            raise self._error.copy()
         if self._draining.done():
             raise Closed("this client's spool is closed")
         if message.due_at_ms is not None or message.delay_ms is not None:
@@ -128,6 +142,8 @@ class Spool:
         """Wait until everything accepted so far is stored."""
         last = self._line[-1].entry.end if self._line else 0
         while self._line and self._line[0].entry.offset < last:
+            if self._error is not None:
+                raise self._error.copy()
             self._progress.clear()
             await self._progress.wait()
 

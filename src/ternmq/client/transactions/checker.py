@@ -20,6 +20,7 @@ from ternmq.client.model.times import time_from_ms
 from ternmq.client.transport.cluster import Cluster
 from ternmq.client.transport.retrying import RetryingRequest
 from ternmq.core.errors import ProtocolError, TernError
+from ternmq.core.lifecycle import Background
 from ternmq.core.log import get_logger
 from ternmq.rpc.connection import Connection, request
 from ternmq.wire.messages.hello import Empty
@@ -70,11 +71,19 @@ class Checker:
         self._registered_on: dict[str, Connection] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
-        self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="tern-checker")
+        self._error: TernError | None = None
+        self._background = Background("the transaction checker", self._broken)
+        self._keeping = self._background.task(self._keep(), name="tern-checker")
+
+    def _broken(self, error: TernError) -> None:
+        self._error = error
+        self._ready.set()
 
     async def ready(self) -> None:
         """Wait until this client is registered at every broker group that can be reached."""
         await self._ready.wait()
+        if self._error is not None:
+            raise self._error.copy()
 
     async def close(self) -> None:
         self._keeping.cancel()
@@ -90,6 +99,8 @@ class Checker:
                 self._ready.set()
             except TernError as error:
                 log.debug("no broker to answer to", reason=error.message)
+            except Exception as bug:
+                self._background.report(bug)  # And try again: nobody else answers for this app.
             await asyncio.sleep(LOOK_S)
 
     async def _tell(self, group: str) -> None:
@@ -109,7 +120,7 @@ class Checker:
             log.warning("a question about a transaction cannot be read", reason=error.message)
             return
         if len(self._answering) < ANSWERS_MAX:
-            task = asyncio.get_running_loop().create_task(self._answer(group, check))
+            task = self._background.task(self._answer(group, check), name="tern-check")
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 

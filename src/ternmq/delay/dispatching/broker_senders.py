@@ -32,6 +32,7 @@ from ternmq.core.errors import (
     ReadOnly,
     SequenceTooOld,
     TernError,
+    TopicNotFound,
     Unavailable,
 )
 from ternmq.core.ids import RANDOM_BITS, START_BITS, ProducerId
@@ -149,7 +150,8 @@ class BrokerSender:
             except TernError as refused:
                 sent.tries += 1
                 sure = sent.tries == 1 and not isinstance(refused, SequenceTooOld)
-                if sure or isinstance(refused, Moved):  # Nothing of such slots is stored there.
+                # Nothing of such slots is stored there; with a topic its messages are gone.
+                if sure or isinstance(refused, Moved | TopicNotFound):
                     error = refused
                     self._pause(refused)
                     break
@@ -157,6 +159,10 @@ class BrokerSender:
                 log.warning(
                     "a broker group refuses a repeat", group=self.group, reason=refused.message
                 )
+            except Exception as bug:
+                sent.tries += 1  # Sent or not: nobody knows, so the same again.
+                sent.refused = False
+                log.error("a dispatch failed by a bug", group=self.group, exc_info=bug)
             await asyncio.sleep(back_off(sent.tries))
         del self._open[sent.serial]
         self._size -= len(sent.batch)

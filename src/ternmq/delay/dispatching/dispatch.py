@@ -5,20 +5,22 @@ hands the batch to the sender of a broker group, which sends it until answered; 
 at once. While no group takes messages no intents are made, so the rows stay free for the group that
 comes back first. Intents of an earlier life go first, each to its own group only. A refusal
 releases the rows at once, and their topic is paused (`paused_topics`), unless it is the group that
-cannot store.
+cannot store. Rows of a topic that was deleted are cancelled instead (`gone_topics`).
 """
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from ternmq.batch.layout import TOPIC_ID, TOPIC_ID_AT
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Moved, TernError
+from ternmq.core.errors import Moved, TernError, TopicNotFound
 from ternmq.core.ids import ProducerId
 from ternmq.core.log import get_logger
 from ternmq.delay.dispatching.broker_senders import OF_THE_GROUP, BrokerSender, BrokerSenders
 from ternmq.delay.dispatching.collect import Destination, collect
 from ternmq.delay.dispatching.decide import Decisions
+from ternmq.delay.dispatching.gone_topics import Fate, GoneTopics
 from ternmq.delay.formats.decision import Decision, DecisionKind
 from ternmq.delay.timing.engine import Engine
 from ternmq.delay.timing.work import Work
@@ -37,10 +39,12 @@ class Dispatcher:
         engine: Engine,
         decisions: Decisions,
         senders: BrokerSenders,
+        gone: GoneTopics,
         *,
         clock: Clock,
         workers: int,
     ) -> None:
+        self._gone = gone
         self._engine = engine
         self._decisions = decisions
         self._senders = senders
@@ -86,6 +90,14 @@ class Dispatcher:
 
     async def _dispatch(self, work: Work, sender: BrokerSender) -> None:
         engine = self._engine
+        fate = await self._gone.fate(work.topic_id)
+        if fate is Fate.GONE:
+            await self._drop(work)
+            return
+        if fate is Fate.UNKNOWN:
+            engine.paused.refused(work.topic_id, self._clock.monotonic())
+            engine.give_back(work, work.rows, self._clock.now_ms())
+            return
         producer, first = sender.producer, sender.numbers(len(work.rows))
         destination = Destination(sender.group, self._senders.slot_owner)
         gather = partial(
@@ -110,6 +122,8 @@ class Dispatcher:
             engine.leave(work, found.left)
         if found.batch is None:
             return
+        if fate is Fate.LIVES:  # Else only its name is left.
+            TOPIC_ID.pack_into(found.batch, TOPIC_ID_AT, work.topic_id)
         intent = Decision(
             kind=DecisionKind.INTENT,
             at_ms=self._clock.now_ms(),
@@ -127,10 +141,31 @@ class Dispatcher:
             engine.give_back(work, found.rows, self._clock.now_ms())
             await asyncio.sleep(WAIT_S)
 
+    async def _drop(self, work: Work) -> None:
+        """Its topic was deleted: these rows are cancelled with it."""
+        dropped = Decision(
+            kind=DecisionKind.CANCELLED,
+            at_ms=self._clock.now_ms(),
+            topic_id=work.topic_id,
+            rows=work.rows,
+        )
+        error = await self._decisions.put(work.hour, dropped)
+        if error is None:
+            self._engine.dropped(work)
+        elif self._engine.store.failed is None:
+            log.warning("a decision could not be written", reason=error.message)
+            self._engine.give_back(work, work.rows, self._clock.now_ms())
+            await asyncio.sleep(WAIT_S)
+
     async def _repeat(self, hour: int, intent: Decision) -> None:
         """Send an intent of an earlier life again, to the same group: how it ended is not known."""
         engine = self._engine
         if not engine.is_open(hour, intent):
+            return
+        fate = await self._gone.fate(intent.topic_id)
+        if fate is Fate.GONE:
+            # Whether it arrived does not matter any more. Free, the rows are dropped.
+            self._ended(hour, intent, TopicNotFound("the topic was deleted"))
             return
         found = await self._loop.run_in_executor(
             self._pool,
@@ -146,6 +181,8 @@ class Dispatcher:
         if found.batch is None or len(found.rows) != len(intent.rows):
             log.error("an open intent cannot be repeated: its rows are damaged", hour=hour)
             return
+        if fate is not Fate.FORGOTTEN:
+            TOPIC_ID.pack_into(found.batch, TOPIC_ID_AT, intent.topic_id)
         self._senders.to(intent.group).send(hour, intent, found.batch, self._ended)
 
     def _ended(

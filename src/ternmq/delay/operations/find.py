@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ternmq.core.errors import BadRequest, Corrupt, TernError
+from ternmq.delay.hours.decision_book import CANCELLED, DISPATCHED, PENDING, STATE
 from ternmq.delay.hours.hour import Hour
 from ternmq.delay.hours.hour_index import times_of
 from ternmq.delay.operations.listing import (
@@ -37,10 +38,16 @@ from ternmq.wire.messages.delays import (
     DelayLedgerQuery,
     DelayRow,
     DelayRows,
+    DelayState,
 )
 
 LIMIT_MAX = 1000
 _CURSOR = struct.Struct("<qqq")  # hour, due, row
+STATES: dict[int, DelayState] = {
+    PENDING: "pending",
+    DISPATCHED: "dispatched",
+    CANCELLED: "cancelled",
+}
 T = TypeVar("T")
 
 
@@ -113,10 +120,32 @@ class DelayFinder:
                 found.append(ListedRow(row, int(times_of(view)[inside]), view.topic_id))
         return Searched(found, damaged)
 
+    async def _whatever_became(self, query: DelayFind) -> DelayRows:
+        """The messages of one id, also those that were decided about."""
+        found: list[DelayRow] = []
+        async for hour, row in self.by_id(query.id, query.topic, query.from_ms):
+            hold = await self._hold(hour)
+            state = int(hold.states[row.row]) & STATE if row.row < len(hold.states) else PENDING
+            moved = hold.moves.get(row.row)
+            found.append(
+                DelayRow(
+                    id=query.id,
+                    topic=self._engine.store.names.get(row.topic_id, ""),
+                    key="",
+                    due_at_ms=row.due_ms if moved is None else moved[0],
+                    accepted_at_ms=0,
+                    size=0,
+                    state=STATES.get(state, "dispatching"),
+                )
+            )
+        return DelayRows(rows=found)
+
     # Lists
 
     async def find(self, query: DelayFind) -> DelayRows:
         """One page of what is not dispatched."""
+        if query.decided:
+            return await self._whatever_became(query)
         await self._scheduler.scheduled()
         limit = max(1, min(query.limit, LIMIT_MAX))
         wanted = ListingFilter(

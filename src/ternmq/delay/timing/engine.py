@@ -175,6 +175,10 @@ class Engine:
 
     # What was decided
 
+    def dropped(self, work: Work) -> None:
+        """All rows of a work are cancelled."""
+        self.hours[work.hour].waiting -= len(work.rows)
+
     def decided(self, item: Deciding, now_ms: int) -> None:
         """A decision is on disk, or is not (`item.error`)."""
         hour, decision = self.hours[item.hour], item.decision

@@ -15,7 +15,7 @@ Rules
    so that a meta server that looks at `news` again and again knows what the others did.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -159,6 +159,9 @@ class Registry(Protocol):
 
     def watch(self, wake: Callable[[], None]) -> bool:
         """Call `wake`, from any thread, when there is news. False: cannot, so ask now and then."""
+
+    def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        """Which of these were deleted; of others it is not known, or they live."""
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         """Never give out what is in use; says what was unknown so far."""

@@ -7,7 +7,7 @@ transaction gets in the way of is simply done again. Never used from two threads
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -204,6 +204,11 @@ class SqlRegistry:
 
     def watch(self, wake: Callable[[], None]) -> bool:
         return False
+
+    def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        chosen = sa.and_(TOPICS.c.id.in_(ids), TOPICS.c.deleted_at_ms.is_not(None))
+        with self._transaction() as connection:
+            return frozenset(connection.execute(sa.select(TOPICS.c.id).where(chosen)).scalars())
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         return self._repeated(lambda connection: _reserve(connection, used, now_ms))

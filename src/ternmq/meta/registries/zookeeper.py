@@ -13,7 +13,7 @@ answer got lost is told as `Unavailable`: asking again is harmless (rule 3 of `r
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -360,6 +360,10 @@ class ZooKeeperRegistry:
             wake()
 
         return True
+
+    def gone_topics(self, ids: Collection[int]) -> frozenset[int]:
+        gone = self._tree.repeated(lambda: self._tree.children("/gone"))
+        return frozenset(ids).intersection(map(int, gone))
 
     def reserve(self, used: InUse, *, now_ms: int) -> Behind:
         def reserve() -> Behind:

@@ -26,6 +26,7 @@ from ternmq.pipeline.archive.log import (
     ArchiveState,
     Commit,
 )
+from ternmq.pipeline.archive.packed_addresses import mended
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.archive.writer import write_rows
 
@@ -80,7 +81,7 @@ def compact(
         texts = [msgspec.json.encode(file).decode() for file in pieces]
         [made] = spark.sparkContext.parallelize([texts], 1).map(_rewrite(target)).collect()
         added = [msgspec.json.decode(text, type=ArchivedFile) for text in made]
-        _step(store, state, added=added, removed=pieces)
+        swap(store, state, added=added, removed=pieces)
         before, after = before + len(pieces), after + len(added)
         told(done + 1, len(work))
     store.drop_staged(state, STAGED_GRACE_S, time.time())
@@ -95,7 +96,7 @@ def drop_old(target: str, first_date: str) -> int:
     store.finish(state)
     old = too_old(state, first_date)
     if old:
-        _step(store, state, added=[], removed=old)
+        swap(store, state, added=[], removed=old)
     return len(old)
 
 
@@ -105,9 +106,10 @@ def first_date_kept(keep_ms: int, now_ms: int) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(day * DAY_MS / 1000))
 
 
-def _step(
+def swap(
     store: ArchiveStore, state: ArchiveState, *, added: Pieces, removed: Iterable[ArchivedFile]
 ) -> None:
+    """One commit that puts files in the place of others, or removes them."""
     paths = [file.path for file in removed]
     commit = Commit(
         number=0,
@@ -147,7 +149,8 @@ def _batches(store: ArchiveStore, pieces: Pieces) -> Iterator[Any]:
         yield from merged.to_batches(max_chunksize=65_536)
         return
     for file in pieces:
-        yield from _open(store, file).iter_batches(65_536)
+        for batch in _open(store, file).iter_batches(65_536):
+            yield mended(batch)
 
 
 def _open(store: ArchiveStore, file: ArchivedFile) -> pq.ParquetFile:

@@ -6,6 +6,10 @@ killed anywhere, and restarted anywhere, goes on from the last commit. What rete
 was archived, or while it was read, is counted as missing and warned of, never passed over in
 silence. A topic that was deleted and made anew counts its messages from 0 again; its place in the
 archive is taken, so it is warned of and left to an archive of its own.
+
+Delivery records of all topics lie in one log. A job for all topics has one place for them, a job
+for some has one for each topic, in the same positions; each leaves out what the other has archived,
+so an archive may be fed by both.
 """
 
 import json
@@ -68,6 +72,8 @@ class ArchiveRound:
     delivery_rows: int
     files: int
     seconds: float
+    unreadable: int = 0
+    """Messages that are marked, since something of them cannot be read."""
 
 
 def prepared(job: ArchiveJob) -> ArchiveStore:
@@ -92,6 +98,7 @@ class Archiver:
         self._told = set[str]()
         self._store = prepared(job)
         self._state = ArchiveState()
+        self._unreadable = 0
         spark.dataSource.register(ArchiveSource)
 
     def run_once(self, told: Callable[[ArchiveRound], None]) -> None:
@@ -143,6 +150,7 @@ class Archiver:
             delivery_rows=sum(file.rows for file in files if file.kind == DELIVERIES),
             files=len(files),
             seconds=time.monotonic() - started,
+            unreadable=self._unreadable,
         )
 
     def _mirror(self, state: ArchiveState) -> None:
@@ -171,7 +179,8 @@ class Archiver:
             if self._job.deliveries:
                 bounds = found.bounds(TopicPlace(DELIVERIES_PLACE, group))
                 assert bounds is not None
-                ends[ArchivePlace(DELIVERIES, DELIVERIES_PLACE, group)] = bounds.end
+                for topic in self._job.topics or (DELIVERIES_PLACE,):
+                    ends[ArchivePlace(DELIVERIES, topic, group)] = bounds.end
         return ends
 
     def _plan(self, state: ArchiveState, ends: dict[ArchivePlace, int]) -> list[ArchivedRange]:
@@ -196,14 +205,14 @@ class Archiver:
                         after=after,
                         first=starts[place],
                         end=until[place],
-                        topic_id=self._topics.get(place.topic, 0),
+                        topic_id=self._topics.get(place.topic, 0) if place.kind == MESSAGES else 0,
                     )
                 )
         return ranges
 
     def _deleted(self, place: ArchivePlace) -> bool:
         """Did its topic go since its end was asked for?"""
-        if self._cluster.recent_bounds(TopicPlace(place.topic, place.broker_group)) is not None:
+        if self._cluster.recent_bounds(_line(place)) is not None:
             return False
         self._tell_not_archived(
             place.topic, f"topic {place.topic!r} was deleted before all of it was archived"
@@ -264,31 +273,79 @@ class Archiver:
         log.warning("not archived in time", what=text)
 
     def _start(self, state: ArchiveState, place: ArchivePlace) -> int:
-        bounds = self._cluster.recent_bounds(TopicPlace(place.topic, place.broker_group))
+        bounds = self._cluster.recent_bounds(_line(place))
         assert bounds is not None
         mark = state.marks.get(place)
-        if mark is None or mark.end >= bounds.first:
-            return bounds.first if mark is None else mark.end
+        done = _archived_with_all(state, place)
+        if mark is None:
+            return max(bounds.first, done)
+        if max(mark.end, done) >= bounds.first:
+            return mark.end
         self._tell_gone(bounds.first - mark.end, place)
         return bounds.first
 
     def _write(self, ranges: Iterable[ArchivedRange]) -> tuple[list[ArchivedFile], dict[str, int]]:
-        tasks: list[dict[str, object]] = []
+        ranges = list(ranges)
+        tasks = delivery_tasks(ranges, self._state)
         for each in ranges:
             kind, topic, group = each.place
-            whole = [Range(TopicPlace(topic, group), each.first, each.end)]
-            cut = whole if kind == DELIVERIES else split(whole, rows_max=TASK_ROWS)
-            tasks += [
-                {"kind": kind, "topic": topic, "broker_group": group, "first": a, "end": b}
-                for _, a, b in cut
-            ]
+            if kind == MESSAGES:
+                whole = [Range(TopicPlace(topic, group), each.first, each.end)]
+                tasks += [
+                    {"kind": kind, "topic": topic, "broker_group": group, "first": a, "end": b}
+                    for _, a, b in split(whole, rows_max=TASK_ROWS)
+                ]
         reader = self._spark.read.format("tern_archive").options(
             url=self._job.url, target=self._job.target, plan=json.dumps(tasks)
         )
         found = reader.load().collect()
         told = [msgspec.json.decode(row.manifest, type=Told) for row in found]
         files = [each.file for each in told if each.file is not None]
+        self._unreadable = sum(each.unreadable for each in told)
         return files, {each.broker_group: each.lost for each in told if each.lost}
+
+
+def delivery_tasks(ranges: Iterable[ArchivedRange], state: ArchiveState) -> list[dict[str, object]]:
+    """Pure: one task for each piece of a log, whichever topics want it, and what each wants."""
+    found: dict[tuple[str, int, int], dict[str, int]] = {}
+    for each in ranges:
+        kind, topic, group = each.place
+        if kind != DELIVERIES:
+            continue
+        wanted = found.setdefault((group, each.first, each.end), {})
+        if topic == DELIVERIES_PLACE:
+            wanted |= {"": each.first} | {
+                place.topic: mark.end
+                for place, mark in state.marks.items()
+                if place.kind == DELIVERIES and place.broker_group == group and place != each.place
+            }
+        else:
+            wanted[topic] = max(each.first, _archived_with_all(state, each.place))
+    return [
+        {
+            "kind": DELIVERIES,
+            "topic": DELIVERIES_PLACE,
+            "broker_group": group,
+            "first": min(end, max(first, min(wanted.values()))),
+            "end": end,
+            "wanted": wanted,
+        }
+        for (group, first, end), wanted in found.items()
+    ]
+
+
+def _archived_with_all(state: ArchiveState, place: ArchivePlace) -> int:
+    """How far a job for all topics has archived the delivery records of this one."""
+    if place.kind != DELIVERIES:
+        return 0
+    mark = state.marks.get(ArchivePlace(DELIVERIES, DELIVERIES_PLACE, place.broker_group))
+    return 0 if mark is None else mark.end
+
+
+def _line(place: ArchivePlace) -> TopicPlace:
+    """Where the cluster has it: delivery records of all topics lie in one log."""
+    topic = place.topic if place.kind == MESSAGES else DELIVERIES_PLACE
+    return TopicPlace(topic, place.broker_group)
 
 
 def _limited(

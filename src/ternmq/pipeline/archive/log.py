@@ -16,7 +16,8 @@ MESSAGES, DELIVERIES = "messages", "deliveries"
 
 
 class ArchivePlace(NamedTuple):
-    """One sequence that is archived: messages of a topic, or all deliveries, of a broker group."""
+    """One sequence that is archived, of a broker group: messages of a topic, delivery records of
+    all topics, or of one."""
 
     kind: str
     topic: str
@@ -62,6 +63,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     broker_group: str = ""
     lost: int = 0
     """Bytes of delivery records of this group that went while they were being read."""
+    unreadable: int = 0
+    """Messages that were marked, since something of them cannot be read."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

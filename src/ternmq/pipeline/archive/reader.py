@@ -3,7 +3,8 @@
 Local files are read by Spark itself. What lies in S3 and the like is read by our tasks through
 `pyarrow.fs`, one task for each file: so no Hadoop jars are needed, and the credentials are those
 that the archive job used. Files, and parts of files, without a wanted sequence are not read. Both
-ways give the same columns: those of the source, and the partition `date`.
+ways give the same columns: those of the source, and the partition `date`; addresses that release
+0.1 wrote as bytes are text (`packed_addresses.py`).
 """
 
 import json
@@ -12,17 +13,26 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ternmq.pipeline.archive.log import ArchivedFile
+from ternmq.pipeline.archive.packed_addresses import COLUMN, mended
 from ternmq.pipeline.archive.store import ArchiveStore
 from ternmq.pipeline.source.columns import full_schema
+from ternmq.rpc.address import ADDRESS_SIZE
 
 ROWS_AT_ONCE = 16_384
 END = 2**62
+_MAPPED = "00000000000000000000FFFF"
+"""How an IPv4 address begins, as hexadecimal digits."""
+_IPV4_AT = (25, 27, 29, 31)
+_IPV6_AT = (1, 5, 9, 13, 17, 21, 25, 29)
+_PORT_AT = 33
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,8 @@ def archived_rows(
     wanted = [file for file in files if file.first < end and file.end > first] or [files[0]]
     if store.is_local:
         paths = [store.present(file) for file in wanted]
-        return spark.read.option("basePath", store.absolute(kind)).parquet(*paths)
+        rows = spark.read.option("basePath", store.absolute(kind)).parquet(*paths)
+        return rows.withColumn(COLUMN, _mended_column()) if COLUMN in rows.columns else rows
     plan = [
         {"path": store.present(file), "topic": file.topic, "date": file.date} for file in wanted
     ]
@@ -96,7 +107,8 @@ class FilesReader(DataSourceReader):
         with pq.ParquetFile(partition.path, filesystem=store.filesystem) as file:
             groups = _groups(file, *self._range)
             names = [name for name in schema.names if name not in constants]
-            for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=names):
+            for found in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=names):
+                batch = mended(found)
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
@@ -117,3 +129,22 @@ def _groups(file: pq.ParquetFile, first: int, end: int) -> list[int]:
         if known is None or not known.has_min_max or (known.min < end and known.max >= first):
             found.append(number)
     return found
+
+
+def _mended_column() -> SparkColumn:
+    """What `mended` does, in Spark itself; IPv6 without the shortening of zeros."""
+    digits = f.hex(f.col(COLUMN).cast("binary"))
+    packed = f.col(COLUMN).rlike("[^0-9a-f.:\\[\\]]") & (
+        f.octet_length(COLUMN) == f.lit(ADDRESS_SIZE)
+    )
+    parts = [_number(digits, at, 2) for at in _IPV4_AT]
+    ipv4 = f.concat_ws(":", f.concat_ws(".", *parts), _number(digits, _PORT_AT, 4))
+    groups = [f.lower(f.conv(f.substring(digits, at, 4), 16, 16)) for at in _IPV6_AT]
+    host = f.concat(f.lit("["), f.concat_ws(":", *groups), f.lit("]"))
+    ipv6 = f.concat_ws(":", host, _number(digits, _PORT_AT, 4))
+    text = f.when(digits.startswith(_MAPPED), ipv4).otherwise(ipv6)
+    return f.when(packed, text).otherwise(f.col(COLUMN)).alias(COLUMN)
+
+
+def _number(digits: SparkColumn, at: int, count: int) -> SparkColumn:
+    return f.conv(f.substring(digits, at, count), 16, 10)

@@ -4,7 +4,8 @@ The commit log says which files count and what times each holds; most are passed
 An id carries the time at which its producer began, so the files of the two hours after it are
 looked at first; only if the message is not there (it was delayed, or its id came from outside) the
 others are. Inside the files the bloom filters on id and key lead DuckDB to the rows; files that are
-not on this machine are read by pyarrow.
+not on this machine are read by pyarrow, and so are those that DuckDB does not read: release 0.1
+wrote addresses that are no text.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +17,16 @@ import pyarrow as pa
 
 from ternmq.core.errors import BadRequest, Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, RANDOM_BITS, SEQUENCE_BITS, id_from_text
+from ternmq.core.log import get_logger
 from ternmq.core.units import HOUR_MS
 from ternmq.pipeline.archive.log import DELIVERIES, MESSAGES, ArchivedFile, ArchiveState
+from ternmq.pipeline.archive.packed_addresses import mended_table
 from ternmq.pipeline.archive.store import ArchiveStore
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+
+log = get_logger()
 
 LIKELY_MS = 2 * HOUR_MS
 FOUND_MAX = 10_000
@@ -45,10 +50,15 @@ class SearchTerms:
             raise BadRequest(f"at most {FOUND_MAX} messages can be shown, not {self.limit}")
 
 
+class _NotText(Exception):
+    """DuckDB met text that is not UTF-8."""
+
+
 class ArchiveSearch:
     """Questions about one archive."""
 
     def __init__(self, target: str) -> None:
+        self._target = target
         self._store = ArchiveStore(target)
         self._store.check()
         self._state: ArchiveState = self._store.load()
@@ -95,7 +105,10 @@ class ArchiveSearch:
             return []
         with self._readable():
             if self._store.is_local:
-                return self._duckdb(files, wanted)
+                try:
+                    return self._duckdb(files, wanted)
+                except _NotText:
+                    log.warning("read slowly; mend it: tern pipeline repair", archive=self._target)
             rows = self._scan(files, _condition(wanted), wanted.limit)
         return sorted(rows, key=lambda row: (row["stored_at"], row["sequence"]))
 
@@ -131,8 +144,11 @@ class ArchiveSearch:
                 params=[list(topics), *texts, wanted.limit],
             )
             assert found is not None
-            table: pa.Table = found.to_arrow_table()
-        rows = table.to_pylist(maps_as_pydicts="lossy")
+            try:
+                table: pa.Table = found.to_arrow_table()
+            except duckdb.InvalidInputException as error:
+                raise _NotText from error
+        rows = mended_table(table).to_pylist(maps_as_pydicts="lossy")
         return [{"topic": topics[row.pop("filename")]} | row for row in rows]
 
     def _scan(
@@ -146,7 +162,7 @@ class ArchiveSearch:
             path = self._store.present(file)
             dataset = ds.dataset(path, filesystem=self._store.filesystem, format="parquet")
             table = dataset.head(limit - len(found), filter=where)
-            rows = table.to_pylist(maps_as_pydicts="lossy")
+            rows = mended_table(table).to_pylist(maps_as_pydicts="lossy")
             found += [{"topic": file.topic} | row for row in rows]
             if len(found) >= limit:
                 break

@@ -6,9 +6,8 @@ read. Not for users: the job gives it a plan.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -34,6 +33,8 @@ class ArchiveTask(InputPartition):
     broker_group: str
     first: int
     end: int
+    wanted: dict[str, int] | None = None
+    """Of delivery records: see `DeliveryRowMaker`."""
 
 
 class ArchiveSource(DataSource):
@@ -67,21 +68,23 @@ class ArchiveReader(DataSourceReader):
         task = partition
         place = ArchivePlace(task.kind, task.topic, task.broker_group)
         gone: list[int] = []
-        rows = _rows(self._url, task, gone.append)
+        schema = to_arrow_schema(full_schema(task.kind, properties=True), timezone="UTC")
+        messages = RowMaker(schema, topic=task.topic, broker_group=task.broker_group)
+        where = TopicPlace(task.topic, task.broker_group)
+        if task.kind == DELIVERIES:
+            pages = cluster(self._url).read_deliveries(where, task.first, task.end, gone.append)
+            deliveries = DeliveryRowMaker(
+                schema, broker_group=task.broker_group, wanted=task.wanted
+            )
+            rows = deliveries.record_batches(pages)
+        else:
+            pieces = cluster(self._url).read(where, task.first, task.end, [])
+            rows = messages.record_batches(pieces)
         expected = task.end - task.first if task.kind != DELIVERIES else 100_000
         for file in write_rows(ArchiveStore(self._target), place, rows, expected):
             yield (msgspec.json.encode(Told(file=file)).decode(),)
-        if gone:
-            lost = Told(broker_group=task.broker_group, lost=sum(gone))
-            yield (msgspec.json.encode(lost).decode(),)
-
-
-def _rows(url: str, task: ArchiveTask, gone: Callable[[int], None]) -> Iterator[Any]:
-    schema = to_arrow_schema(full_schema(task.kind, properties=True), timezone="UTC")
-    place = TopicPlace(task.topic, task.broker_group)
-    if task.kind == DELIVERIES:
-        deliveries = DeliveryRowMaker(schema, broker_group=task.broker_group)
-        pages = cluster(url).read_deliveries(place, task.first, task.end, gone)
-        return deliveries.record_batches(pages)
-    messages = RowMaker(schema, topic=task.topic, broker_group=task.broker_group)
-    return messages.record_batches(cluster(url).read(place, task.first, task.end, []))
+        if gone or messages.unreadable:
+            told = Told(
+                broker_group=task.broker_group, lost=sum(gone), unreadable=messages.unreadable
+            )
+            yield (msgspec.json.encode(told).decode(),)

@@ -37,6 +37,7 @@ from ternmq.pipeline.jobs.replay_plan import PLANS, Block, ReplayDone, ReplayPla
 from ternmq.pipeline.jobs.replay_writer import ReplayWriter
 from ternmq.pipeline.sink import rows as sink_rows
 from ternmq.pipeline.spark.session import first_line
+from ternmq.rpc.address import packed_address
 from ternmq.sync.loop_thread import loop_thread
 from ternmq.wire.messages.read import ReplayOpen
 
@@ -263,6 +264,7 @@ class Replayer:
                 "order_key",
                 "born_at",
                 "app",
+                "client_address",
                 f.map_concat(
                     f.coalesce(kept, f.create_map().cast("map<string,string>")), notes
                 ).alias("properties"),
@@ -284,27 +286,34 @@ class Replayer:
 
     def _send(self, bringer: ReplayWriter, rows: pa.RecordBatch) -> None:
         last = int(rows.column("sequence")[rows.num_rows - 1].as_py())
-        apps = rows.column("app")
-        [made] = sink_rows.batches(rows.drop_columns(["sequence", "app"]), 0)
-        pieces = [*made.pieces, *app_pieces(apps)]
+        others = ["sequence", "app", "client_address"]
+        [made] = sink_rows.batches(rows.drop_columns(others), 0)
+        origins = origin_pieces(rows.column("app"), rows.column("client_address"))
+        pieces = [*made.pieces, *origins]
         loop_thread().run(
             bringer.send(pieces, made.count, made.body_size, last=last, attributes=made.attributes)
         )
 
 
-def app_pieces(apps: pa.Array) -> list[Piece]:
-    """The application that sent each row first."""
-    filled = pa.concat_arrays([pc.cast(pc.fill_null(apps, ""), pa.utf8())])
-    ends = np.frombuffer(filled.buffers()[1], "<i4")[filled.offset :][: len(filled) + 1]
-    data = memoryview(filled.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
+def origin_pieces(apps: pa.Array, addresses: pa.Array) -> list[Piece]:
+    """The application that sent each row first, and from where."""
+    words = pc.cast(pc.fill_null(addresses, ""), pa.utf8()).dictionary_encode()
+    known = pa.array([packed_address(text) for text in words.dictionary.to_pylist()], pa.binary())
+    names = pc.cast(pc.fill_null(apps, ""), pa.utf8())
     return [
-        Piece(
-            Column.ORIGIN_APP,
-            ColumnPart.OFFSETS,
-            Type.UTF8,
-            (ends - ends[0]).astype("<i4").tobytes(),
-        ),
-        Piece(Column.ORIGIN_APP, ColumnPart.DATA, Type.UTF8, data),
+        *_pieces(Column.ORIGIN_APP, Type.UTF8, names),
+        *_pieces(Column.ORIGIN_ADDRESS, Type.BINARY, known.take(words.indices)),
+    ]
+
+
+def _pieces(column: Column, kind: Type, values: pa.Array) -> list[Piece]:
+    whole = pa.concat_arrays([values])
+    ends = np.frombuffer(whole.buffers()[1], "<i4")[whole.offset :][: len(whole) + 1]
+    data = memoryview(whole.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
+    offsets = (ends - ends[0]).astype("<i4").tobytes()
+    return [
+        Piece(column, ColumnPart.OFFSETS, kind, offsets),
+        Piece(column, ColumnPart.DATA, kind, data),
     ]
 
 

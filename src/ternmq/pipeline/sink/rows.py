@@ -40,6 +40,9 @@ AHEAD_MAX_DAYS = 731
 
 TEXTS = {"key": Column.KEY, "order_key": Column.ORDER_KEY}
 COLUMNS = ("body", "key", "tag", "order_key", "properties", "id", "born_at", "topic", "deliver_at")
+NOT_SENT = ("broker_group", "sequence", "stored_at", "app", "client_address", "size")
+"""Columns of the source that are the broker's to say: left out, so that a topic is copied as it is
+read."""
 _VALUES = np.full(256, 255, np.uint8)
 for _value, _letter in enumerate(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"):
     _VALUES[_letter] = _value
@@ -51,10 +54,8 @@ def check_columns(names: list[str], *, topic: str) -> None:
         raise BadRequest(f"the tern sink needs a column 'body'; there are: {', '.join(names)}")
     if not topic and "topic" not in names:
         raise BadRequest("say where to: the option 'topic', or a column 'topic'")
-    if topic and "topic" in names:
-        raise BadRequest("say where to once: the option 'topic' or the column 'topic', not both")
     for name in names:
-        if name not in COLUMNS:
+        if name not in COLUMNS and name not in NOT_SENT:
             near = get_close_matches(name, COLUMNS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(COLUMNS)}"
             raise BadRequest(f"the tern sink has no column {name!r}; {hint}")

@@ -33,6 +33,8 @@ def check_schema(schema: StructType, topic: str) -> None:
     """Refuse a data frame that cannot be sent before anything is run."""
     sink_rows.check_columns(schema.names, topic=topic)
     for field in schema.fields:
+        if field.name in sink_rows.NOT_SENT or (topic and field.name == "topic"):
+            continue
         kind, shown = field.dataType, field.dataType.simpleString()
         if field.name == "body":
             fine, wanted = isinstance(kind, BinaryType | StringType), "binary or string"

@@ -3,7 +3,8 @@
 The records come as bytes of the pull log. Ranges become rows by numpy, so a record about ten
 thousand messages costs as much Python as one about a single message. The event is the record's kind
 in small letters: handed_out, acked, retry, dead … A group that is made or reset is one row with the
-sequence where it goes on; other records without messages make no rows.
+sequence where it goes on; other records without messages make no rows. `text` says why: the error
+as `Type: what it said`, then its traceback.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ternmq.broker.groups.failure_notes import read_failure
 from ternmq.storage.pull.record import (
     FIELDS,
     FRAME,
@@ -27,6 +29,7 @@ from ternmq.wire.messages.read import DeliveriesNames, DeliveriesPage
 PLACES = {PullKind.GROUP_MADE: "made", PullKind.RESET: "reset"}
 """Where a group goes on: one row, whose sequence is that place."""
 ROWS_MIN = 8_192
+NOWHERE = 2**63
 
 
 class Event(NamedTuple):
@@ -62,7 +65,12 @@ def _with_rows(record: PullRecord) -> PullRecord:
 class DeliveryRowMaker:
     """Makes the rows of one broker group, in the columns of a schema."""
 
-    def __init__(self, schema: pa.Schema, *, broker_group: str) -> None:
+    def __init__(
+        self, schema: pa.Schema, *, broker_group: str, wanted: dict[str, int] | None = None
+    ) -> None:
+        """`wanted`: topics whose records make rows, each from this position on; else all do.
+        The name "" stands for every topic that is not named."""
+        self._wanted = wanted
         self._schema = schema
         self._broker_group = broker_group
         self._names: dict[int, DeliveriesNames] = {}
@@ -73,6 +81,8 @@ class DeliveryRowMaker:
         for page in pages:
             self._names |= {names.group_id: names for names in page.names}
             for event in events(page):
+                if self._wanted is not None and not self._is_wanted(event, self._wanted):
+                    continue
                 waiting.append(event)
                 count += sum(end - first for first, end, _ in event.record.ranges)
                 if count >= ROWS_MIN:
@@ -80,6 +90,10 @@ class DeliveryRowMaker:
                     waiting, count = [], 0
         if waiting:
             yield self._made(waiting)
+
+    def _is_wanted(self, event: Event, wanted: dict[str, int]) -> bool:
+        first = wanted.get(self._topic(event.record), wanted.get("", NOWHERE))
+        return event.position >= first
 
     def _made(self, found: list[Event]) -> pa.RecordBatch:
         ranges = [part for event in found for part in event.record.ranges]
@@ -123,10 +137,23 @@ class DeliveryRowMaker:
         if name == "consumer":
             return record.session.hex() if record.session != NO_SESSION else None
         if name == "text":
-            return record.text.decode("utf-8", "replace") or None
+            return text_of(record) or None
+        if name == "topic":
+            return self._topic(record)
         names = self._names.get(record.group_id)
         if names is None:  # The group is deleted: its number is all that is left.
-            return {"topic": f"%topic.{record.lane_id}", "lane": "topic"}.get(
-                name, f"%group.{record.group_id}"
-            )
-        return {"topic": names.topic, "lane": names.lane, "group": names.group}[name]
+            return "topic" if name == "lane" else f"%group.{record.group_id}"
+        return names.lane if name == "lane" else names.group
+
+    def _topic(self, record: PullRecord) -> str:
+        names = self._names.get(record.group_id)
+        return f"%topic.{record.lane_id}" if names is None else names.topic
+
+
+def text_of(record: PullRecord) -> str:
+    """Why, as people read it; empty where nobody said."""
+    failed = read_failure(record.text, record.at_ms)
+    if failed is None:  # Plain text.
+        return record.text.decode("utf-8", "replace")
+    said = ": ".join(part for part in (failed.type, failed.text) if part)
+    return "\n".join(part for part in (said, failed.traceback.rstrip()) if part)

@@ -3,6 +3,10 @@
 Bodies, keys and properties point into the received bytes; constant columns and ids are made by
 numpy, never row by row. An id is text whose last eight letters are the forty bits of the sequence,
 so a batch's ids are one prefix and a table look-up.
+
+Every array that points into received bytes is validated before anything reads it. A column that
+cannot be read (releases before 0.2 stored such batches) never ends a query: `unreadable.py` reads
+what there is of it, and its rows are marked and counted.
 """
 
 from collections.abc import Iterator
@@ -12,16 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from ternmq.batch.envelope import Envelope
-from ternmq.batch.layout import Column, ColumnPart
+from ternmq.batch.layout import DUE_MAX_MS, Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 from ternmq.core.ids import ID_TEXT_SIZE, explicit_id_text
-from ternmq.rpc.address import packed_address_text
+from ternmq.core.log import get_logger
+from ternmq.pipeline.source import unreadable
+from ternmq.pipeline.source.unreadable import UnreadableRows
+from ternmq.rpc.address import ADDRESS_SIZE, packed_address_text, unpacked_address_text
+
+log = get_logger()
 
 ROWS_MIN = 8_192  # Smaller batches are put together: Spark pays for each.
 SEQUENCE_LETTERS = 8
 ID_SIZE = 16
-ADDRESS_SIZE = 18  # IPv6 and port.
 _LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _SHIFTS = np.arange(35, -1, -5, dtype=np.uint64)
 
@@ -32,6 +40,8 @@ class RowMaker:
     def __init__(self, schema: pa.Schema, *, topic: str, broker_group: str) -> None:
         self._schema = schema
         self._constants = {"topic": topic, "broker_group": broker_group}
+        self.unreadable = 0
+        """Rows so far of which something could not be read."""
 
     def record_batches(self, pieces: Iterator[list[Envelope]]) -> Iterator[pa.RecordBatch]:
         """Everything, in order, in batches that are worth Spark's while."""
@@ -39,7 +49,9 @@ class RowMaker:
         count = 0
         for envelopes in pieces:
             for envelope in envelopes:
-                made = self._made(envelope.batch)
+                made, rows = self._made(envelope.batch)
+                if rows:
+                    self._tell(rows, envelope)
                 for first, end in envelope.selection:
                     waiting.append(made.slice(first, end - first))
                     count += end - first
@@ -49,9 +61,30 @@ class RowMaker:
         if waiting:
             yield _joined(waiting)
 
-    def _made(self, view: BatchView) -> pa.RecordBatch:
-        arrays = [self._column(view, field) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+    def _made(self, view: BatchView) -> tuple[pa.RecordBatch, UnreadableRows]:
+        bad = UnreadableRows()
+        arrays: dict[str, pa.Array] = {}
+        for field in self._schema:
+            try:
+                arrays[field.name] = found = self._column(view, field)
+                if len(found) != view.count:
+                    raise Corrupt(f"column {field.name} has {len(found)} rows, not {view.count}")
+            except Exception:
+                arrays[field.name] = unreadable.column(view, field, bad)
+        if bad and "properties" in arrays:
+            arrays["properties"] = bad.noted(arrays["properties"])
+        return pa.RecordBatch.from_arrays(list(arrays.values()), schema=self._schema), bad
+
+    def _tell(self, rows: UnreadableRows, envelope: Envelope) -> None:
+        count = sum(rows.count(first, end) for first, end in envelope.selection)
+        first_time, self.unreadable = not self.unreadable, self.unreadable + count
+        if count and first_time:
+            log.warning(
+                "messages that cannot be read whole are marked",
+                topic=self._constants["topic"],
+                sequence=envelope.batch.base_sequence,
+                lacking=", ".join(rows.names()),
+            )
 
     def _column(self, view: BatchView, field: pa.Field) -> pa.Array:
         name, count = field.name, view.count
@@ -130,15 +163,15 @@ def _offsets(view: BatchView, column: Column, part: ColumnPart) -> np.ndarray:
 
 
 def _bodies(view: BatchView) -> pa.Array:
-    return pa.Array.from_buffers(
-        pa.binary(),
-        view.count,
-        [
-            None,
-            pa.py_buffer(view.buffer(Column.BODY, ColumnPart.OFFSETS)),
-            pa.py_buffer(view.raw_bodies()),
-        ],
-    )
+    offsets = pa.py_buffer(view.buffer(Column.BODY, ColumnPart.OFFSETS))
+    data = pa.py_buffer(view.raw_bodies())
+    return checked(pa.Array.from_buffers(pa.binary(), view.count, [None, offsets, data]))
+
+
+def checked(array: pa.Array) -> pa.Array:
+    """Bytes from outside: nothing may look at them through an array before this has."""
+    array.validate(full=True)
+    return array
 
 
 def _validity(view: BatchView, column: Column) -> pa.Buffer | None:
@@ -151,9 +184,8 @@ def _text(view: BatchView, column: Column) -> pa.Array:
     if data is None:
         return pa.nulls(view.count, pa.utf8())
     offsets = pa.py_buffer(view.buffer(column, ColumnPart.OFFSETS))
-    return pa.Array.from_buffers(
-        pa.utf8(), view.count, [_validity(view, column), offsets, pa.py_buffer(data)]
-    )
+    buffers = [_validity(view, column), offsets, pa.py_buffer(data)]
+    return checked(pa.Array.from_buffers(pa.utf8(), view.count, buffers))
 
 
 def _or_constant(view: BatchView, column: Column, constant: str) -> pa.Array:
@@ -167,23 +199,14 @@ def _addresses(view: BatchView, constant: str) -> pa.Array:
     data = view.buffer(Column.ORIGIN_ADDRESS, ColumnPart.DATA)
     if data is None:
         return pa.repeat(pa.scalar(constant, pa.utf8()), view.count)
-    packed = pa.Array.from_buffers(
-        pa.binary(),
-        view.count,
-        [
-            _validity(view, Column.ORIGIN_ADDRESS),
-            pa.py_buffer(view.buffer(Column.ORIGIN_ADDRESS, ColumnPart.OFFSETS)),
-            pa.py_buffer(data),
-        ],
-    ).dictionary_encode()
-    texts = [_address_text(each, constant) for each in packed.dictionary.to_pylist()]
+    offsets = pa.py_buffer(view.buffer(Column.ORIGIN_ADDRESS, ColumnPart.OFFSETS))
+    buffers = [_validity(view, Column.ORIGIN_ADDRESS), offsets, pa.py_buffer(data)]
+    packed = checked(pa.Array.from_buffers(pa.binary(), view.count, buffers)).dictionary_encode()
+    texts = [
+        unpacked_address_text(each) if len(each) == ADDRESS_SIZE else constant
+        for each in packed.dictionary.to_pylist()
+    ]
     return pa.array(texts, pa.utf8()).take(packed.indices).fill_null(constant)
-
-
-def _address_text(packed: bytes, otherwise: str) -> str:
-    if len(packed) != ADDRESS_SIZE:
-        return otherwise
-    return packed_address_text(packed[:-2], int.from_bytes(packed[-2:], "big"))
 
 
 def _tags(view: BatchView) -> pa.Array:
@@ -192,15 +215,14 @@ def _tags(view: BatchView) -> pa.Array:
         return pa.nulls(view.count, pa.utf8())
     offsets = view.buffer(Column.TAG, ColumnPart.DICTIONARY_OFFSETS)
     assert offsets is not None
-    dictionary = pa.Array.from_buffers(
-        pa.utf8(), len(offsets) // 4 - 1, [None, pa.py_buffer(offsets), pa.py_buffer(words)]
+    dictionary = checked(
+        pa.Array.from_buffers(
+            pa.utf8(), len(offsets) // 4 - 1, [None, pa.py_buffer(offsets), pa.py_buffer(words)]
+        )
     )
-    codes = pa.Array.from_buffers(
-        pa.int32(),
-        view.count,
-        [_validity(view, Column.TAG), pa.py_buffer(view.buffer(Column.TAG, ColumnPart.VALUES))],
-    )
-    return dictionary.take(codes)
+    values = pa.py_buffer(view.buffer(Column.TAG, ColumnPart.VALUES))
+    codes = pa.Array.from_buffers(pa.int32(), view.count, [_validity(view, Column.TAG), values])
+    return dictionary.take(checked(codes))
 
 
 def _properties(view: BatchView, kind: pa.MapType) -> pa.Array:
@@ -219,12 +241,12 @@ def _properties(view: BatchView, kind: pa.MapType) -> pa.Array:
             pa.py_buffer(view.buffer(column, places)),
             pa.py_buffer(view.buffer(column, data)),
         ]
-        return pa.Array.from_buffers(pa.utf8(), total, found)
+        return checked(pa.Array.from_buffers(pa.utf8(), total, found))
 
     names = strings(ColumnPart.NAME_OFFSETS, ColumnPart.NAME_DATA)
     values = strings(ColumnPart.VALUE_OFFSETS, ColumnPart.VALUE_DATA)
     offsets = pa.array(_offsets(view, column, ColumnPart.OFFSETS))
-    return pa.MapArray.from_arrays(offsets, names, values).cast(kind)
+    return checked(pa.MapArray.from_arrays(offsets, names, values)).cast(kind)
 
 
 def _born(view: BatchView) -> np.ndarray:
@@ -240,4 +262,6 @@ def _born(view: BatchView) -> np.ndarray:
 
 
 def _times(ms: np.ndarray, kind: Any) -> pa.Array:
+    if len(ms) and not (int(ms.min()) >= 0 and int(ms.max()) <= DUE_MAX_MS):
+        raise Corrupt("a time is no date")
     return pa.array(ms * 1000).cast(kind)

@@ -19,6 +19,7 @@ from ternmq.core.errors import BadRequest, Unavailable
 from ternmq.pipeline import register
 from ternmq.pipeline.spark import class_archive
 from ternmq.pipeline.spark.quiet import quiet_start
+from ternmq.pipeline.spark.worker_python import HELP, MISSING
 
 LOCAL = "local[*]"
 CHECKPOINTS = (
@@ -85,5 +86,7 @@ def first_line(error: BaseException) -> str:
     """
     thrown = getattr(error, "java_exception", None)  # py4j itself says only what it called.
     text = str(thrown or error).strip() or type(error).__name__
+    if MISSING in text:
+        return f"the Python of Spark's workers has no ternmq; {HELP}"
     ours = _OURS.findall(text)
     return ours[-1].strip() if ours else text.splitlines()[0]

@@ -15,7 +15,7 @@ DelayAction = Literal["cancel", "reschedule", "fire"]
 DelayResult = Literal["cancelled", "rescheduled", "fired", "already_dispatched", "unknown"]
 
 
-DelayState = Literal["pending", "dispatching", "unreadable"]
+DelayState = Literal["pending", "dispatching", "unreadable", "dispatched", "cancelled"]
 
 
 class DelayChange(Record, frozen=True):
@@ -52,6 +52,9 @@ class DelayFind(Record, frozen=True):
     limit: Number = 100
     unreadable: bool = False
     """Only messages whose record cannot be read, and which therefore cannot go out."""
+    decided: bool = False
+    """By id: also what was dispatched or cancelled, as long as its hour is kept. `from_ms` is when
+    the caller thinks that it is due."""
 
 
 class DelayRow(Record, frozen=True):

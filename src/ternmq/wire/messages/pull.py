@@ -88,6 +88,8 @@ class Acked(Record, frozen=True):
     """Rows that changed state because of this call."""
     late: Number
     """Rows that were no longer this consumer's, or were settled before."""
+    late_rows: list[tuple[Number, Number, Number]] = []
+    """Of ordered groups, which: lease, first, end. There a late outcome never counts."""
 
 
 class Renew(Record, frozen=True):

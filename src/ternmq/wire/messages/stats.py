@@ -48,6 +48,10 @@ class Status(Record, frozen=True):
     """Delay servers: messages on their way to each broker group, decided and not yet there."""
     untaken: Number = 0
     """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
+    registry_at_ms: Number = 0
+    """Meta servers: when their registry answered last."""
+    keep_ms: Number = 0
+    """Brokers: messages that are older go; 0: never by age."""
 
 
 class StatusQuery(Record, frozen=True):

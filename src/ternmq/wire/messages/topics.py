@@ -46,6 +46,12 @@ class TopicNamed(Record, frozen=True):
     name: str
 
 
+class TopicIds(Record, frozen=True):
+    """Topics by number."""
+
+    ids: list[Number]
+
+
 class TopicFind(Record, frozen=True):
     """Which topics to list, by name; `limit` 0 means all. Ours only if `prefix` begins with %."""
 

@@ -66,6 +66,34 @@ def test_what_another_group_or_nobody_was_given_is_late() -> None:
     assert group.lane.done.count == 2
 
 
+def test_an_ordered_group_is_told_which_outcomes_came_late() -> None:
+    """There they never count, so a consumer that waits for its ack has to hear of it."""
+    group = a_group(ordered=True)
+    lease = hand_out(group, 10)
+    group.lane.give_back(lease, 2, 4)
+
+    found = settled(
+        a_consumer(group),
+        Done(lease=lease, first=0, end=6),
+        Done(lease=lease, first=2, end=3, kind="retry"),
+        Done(lease=lease, first=3, end=4, kind="reject"),
+        Done(lease=lease, first=6, end=7, kind="reject"),
+    )
+
+    assert (found.settled, found.late) == (5, 4)
+    assert found.late_rows == [(lease, 2, 4), (lease, 2, 3), (lease, 3, 4)]
+
+
+def test_elsewhere_a_late_ack_may_count_and_nobody_is_told() -> None:
+    group = a_group()
+    lease = hand_out(group, 10)
+    group.lane.give_back(lease, 2, 4)
+
+    found = settled(a_consumer(group), Done(lease=lease, first=0, end=6))
+
+    assert found.late_rows == []
+
+
 def test_a_retry_waits_by_the_policy_and_says_why() -> None:
     group = a_group(retry="fixed:2s", attempts_max=3)
     lease = hand_out(group, 10)

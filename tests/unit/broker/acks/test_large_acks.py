@@ -30,7 +30,7 @@ class Seen:
         if done[0].kind == "reject":
             raise ValueError("a bug")
         self.calls.append((member, len(done)))
-        return Applied(len(done), 1, [])
+        return Applied(len(done), 1, [], [])
 
 
 async def test_a_slice_is_settled_in_a_turn_and_the_answer_tells_of_all() -> None:
@@ -43,7 +43,7 @@ async def test_a_slice_is_settled_in_a_turn_and_the_answer_tells_of_all() -> Non
         await asyncio.sleep(0)
 
     assert [count for _, count in seen.calls] == [SLICE, SLICE, 1]
-    assert settling.result() == Applied(2 * SLICE + 1, 3, [])
+    assert settling.result() == Applied(2 * SLICE + 1, 3, [], [])
     assert turns >= 3
 
 

@@ -90,7 +90,11 @@ def test_a_node_that_refuses_messages_fails_with_its_own_reason() -> None:
     assert (found.level, found.found) == (Level.FAIL, "disk full")
     assert judge_state(a_status()).level is Level.OK
     assert judge_registry(a_status(registry="sqlite")).level is Level.OK
-    assert judge_registry(a_status(state="gone")).level is Level.FAIL
+    gone = judge_registry(a_status(registry="zk h:1", state="silent", registry_at_ms=1_000))
+    assert (gone.level, gone.found) == (
+        Level.FAIL,
+        "zk h:1, last heard 1970-01-01T00:00:01.000Z: silent",
+    )
 
 
 def test_loopback_advertised_by_another_machine_fails_even_if_something_answers_here() -> None:

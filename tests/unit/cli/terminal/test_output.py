@@ -1,12 +1,28 @@
 """How results are shown."""
 
+import re
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from subprocess import PIPE, Popen
 
 import pytest
 
-from ternmq.cli.terminal.output import plain, preview, show_facts, show_json, show_table, size, utc
+from ternmq.cli.messages.consume import BodyFormat, render
+from ternmq.cli.terminal.output import (
+    UNREADABLE,
+    cut_widths,
+    message_fields,
+    plain,
+    preview,
+    readable,
+    show_facts,
+    show_json,
+    show_table,
+    shown_body,
+    size,
+    utc,
+)
+from ternmq.core.errors import Corrupt
 from ternmq.wire.messages.groups import Start
 from ternmq.wire.messages.pull import Join
 
@@ -94,3 +110,52 @@ def test_a_reader_that_leaves_is_no_failure_to_talk_about(lines: int) -> None:
         chatter.stdin.close()
         assert chatter.wait(60) == 141
         assert chatter.stderr.read() == b""
+
+
+def test_columns_give_way_from_the_widest_on() -> None:
+    assert cut_widths([5, 10, 40], 100) == [5, 10, 40]
+    assert cut_widths([5, 10, 40], 40) == [5, 10, 25]
+    assert cut_widths([5, 30, 40], 45) == [5, 20, 20]
+    assert cut_widths([10, 10, 10], 3) == [6, 6, 6], "but something of each stays"
+    assert cut_widths([], 10) == []
+
+
+def test_a_table_on_a_narrow_terminal_is_cut_and_never_wrapped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    show_table(["group", "state", "#lag"], [("main", "lost its disk: " + "x" * 250, 12_345)])
+
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    lines = [line for line in drawn.splitlines() if line.strip()]
+    assert len(lines) == 3, "head, rule, row"
+    assert all(len(line) <= 60 for line in lines)
+    assert "main" in lines[2] and "…" in lines[2] and "12345" in lines[2]
+
+
+class Damaged:
+    """A message of which not everything can be read."""
+
+    id, topic, sequence, broker_group, attempt = "i", "t", 7, "main", 1
+    stored_at = born_at = datetime(2025, 1, 1, tzinfo=UTC)
+    app, tag, order_key, properties = "shop", None, None, {"n": b"\xff"}
+
+    @property
+    def key(self) -> str:
+        raise Corrupt("a name is not UTF-8")
+
+    @property
+    def body(self) -> bytes:
+        raise Corrupt("does not decompress")
+
+
+def test_a_damaged_message_is_shown_as_far_as_it_can_be_read() -> None:
+    fields = message_fields(Damaged())
+
+    assert (fields["key"], fields["unreadable"]) == (None, ["key", "body"])
+    assert (fields["app"], fields["sequence"], fields["properties"]) == ("shop", 7, {"n": "/w=="})
+    assert "body" not in fields
+    assert (readable(Damaged(), "key"), shown_body(Damaged())) == (UNREADABLE, UNREADABLE)
+    for form in BodyFormat:
+        render(Damaged(), form)

@@ -44,7 +44,7 @@ def test_bytes_of_another_history_are_not_taken() -> None:
 
 
 async def test_after_a_failure_the_master_is_asked_for_bytes_for_a_growing_while() -> None:
-    left = ReplicaFetch(None)  # type: ignore[arg-type]
+    left = ReplicaFetch(None, print)  # type: ignore[arg-type]
     assert left.wanted
     for _ in range(3):
         left._complain()

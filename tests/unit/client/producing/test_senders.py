@@ -1,11 +1,12 @@
 """Q1: several broker groups: refusals go to another one, unclear results stay where they are."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 import ternmq
-from ternmq.core.errors import DiskFull, OverLimit, ReadOnly
+from ternmq.core.errors import DiskFull, OverLimit, ReadOnly, Unavailable
 from ternmq.rpc.server import Peer
 from ternmq.wire.frame import Frame
 from ternmq.wire.messages.servers import Route, Routes
@@ -97,6 +98,72 @@ async def test_when_all_groups_refuse_the_caller_is_told_after_three_tries(
             await mq.send("orders", b"x")
 
     assert len(pair[0].published) + len(pair[1].published) == 3
+
+
+async def test_what_a_dead_master_may_have_had_goes_to_another_group_when_its_successor_has_it_not(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """Q12: who leads in a later epoch looks first whether it has the batch; its refusal settles
+    what became of every try before."""
+    first, second = await _silent_then(pair, epoch=2)
+
+    assert len(second.published) + len(first.published) > 2
+    assert sum(map(len, first.batches.values())) + sum(map(len, second.batches.values())) == 1
+
+
+async def _silent_then(
+    pair: tuple[FakeBroker, FakeBroker], *, epoch: int
+) -> tuple[FakeBroker, FakeBroker]:
+    """Whoever gets the message says nothing; then there is another master, who takes nothing."""
+    for broker in pair:
+        broker.behave(Command.PUBLISH, lambda peer, frame: True)
+    async with ternmq.connect(pair[0].url, delivery_timeout=5) as mq:
+        sending = asyncio.create_task(mq.send("orders", b"x"))
+        await until(lambda: pair[0].published or pair[1].published)
+        silent, other = pair if pair[0].published else (pair[1], pair[0])
+        other.behaviours.pop(Command.PUBLISH)
+        silent.epoch = epoch
+        silent.refuse(Command.PUBLISH, ReadOnly("no replica"))
+        for peer in list(silent.listener.peers) if silent.listener else []:
+            peer.abort()
+        await sending
+    return pair
+
+
+async def test_a_refusal_of_the_same_epoch_says_nothing_about_the_tries_before(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    """Bytes of a lost connection may be read after it."""
+    with pytest.raises(ternmq.SendUnknown):
+        await _silent_then(pair, epoch=1)
+
+    assert not (pair[0].batches or pair[1].batches)
+
+
+async def test_a_refused_batch_waits_for_a_group_that_has_not_refused_it(
+    pair: tuple[FakeBroker, FakeBroker],
+) -> None:
+    first, second = pair
+    first.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    second.refusal = Unavailable("not yet")
+    async with ternmq.connect(first.url) as mq:
+        sending = asyncio.create_task(mq.send("orders", b"x"))
+        await until(lambda: len(first.published) > 3)
+        second.refusal = None
+        receipt = await sending
+
+    assert receipt.sequence == 0
+    assert len(second.batches["orders"]) == 1
+
+
+async def test_the_error_names_the_group_that_takes_no_messages(broker: FakeBroker) -> None:
+    """Q11."""
+    broker.refuse(Command.PUBLISH, ReadOnly("no replica"))
+    async with ternmq.connect(broker.url) as mq:
+        with pytest.raises(ReadOnly, match="broker group 'main': no replica") as caught:
+            await mq.send("orders", b"x")
+
+    assert caught.value.details["broker_group"] == "main"
 
 
 async def test_an_unclear_result_stays_with_its_group_and_its_number(

@@ -191,6 +191,17 @@ def in_use(*topic_ids: int, group_id: int = 0, epoch: int = 0) -> InUse:
     return InUse(broker_group="a", topic_ids=frozenset(topic_ids), group_id=group_id, epoch=epoch)
 
 
+def test_only_a_topic_that_was_deleted_here_is_said_to_be_gone(registry: Registry) -> None:
+    """A live one is not, nor one that this registry has never heard of: it may be an older copy."""
+    deleted, live = made(registry, "orders"), made(registry, "bills")
+    registry.reserve(in_use(99), now_ms=1)
+    registry.delete_topic("orders", deleted_at_ms=2)
+    again = made(registry, "orders")
+
+    asked = [deleted.id, live.id, again.id, 99, 12345]
+    assert registry.gone_topics(asked) == {deleted.id}
+
+
 def test_what_is_in_use_is_never_given_out_over_restarts(
     registry: Registry, opener: Opener
 ) -> None:

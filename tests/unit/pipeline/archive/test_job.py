@@ -9,13 +9,15 @@ from pyspark.sql import SparkSession
 
 from ternmq.core.errors import TopicNotFound
 from ternmq.pipeline.archive import job as archive_job
-from ternmq.pipeline.archive.job import ArchiveJob, Archiver
+from ternmq.pipeline.archive.job import ArchiveJob, Archiver, delivery_tasks
 from ternmq.pipeline.archive.log import (
     DELIVERIES,
     MESSAGES,
     ArchivedFile,
     ArchivedRange,
     ArchivePlace,
+    ArchiveState,
+    Watermark,
 )
 from ternmq.pipeline.cluster import Bounds
 from ternmq.pipeline.positions import DELIVERIES as DELIVERIES_PLACE
@@ -184,3 +186,29 @@ def test_a_topic_that_is_deleted_meanwhile_does_not_stop_the_others(
     strict = archiver(monkeypatch, found, tmp_path / "b", fail_on_data_loss=True)
     with pytest.raises(DataLoss, match="'bills' was deleted"):
         strict.round(ends)
+
+
+def test_jobs_for_all_topics_and_for_some_leave_out_what_the_other_has() -> None:
+    """B5: one log of delivery records, read once for topics that are equally far."""
+    everything = ArchivePlace(DELIVERIES, DELIVERIES_PLACE, "main")
+    orders, bills = (ArchivePlace(DELIVERIES, name, "main") for name in ("orders", "bills"))
+    state = ArchiveState(marks={orders: Watermark(0, 100)})
+
+    def tasks(*ranges: tuple[ArchivePlace, int, int]) -> list[tuple[Any, ...]]:
+        wanted = [
+            ArchivedRange(place=place, after=-1, first=first, end=end)
+            for place, first, end in ranges
+        ]
+        made = delivery_tasks(wanted, state)
+        return [(task["first"], task["end"], task["wanted"]) for task in made]
+
+    assert tasks((everything, 0, 500)) == [(0, 500, {"": 0, "orders": 100})]
+    state.marks[everything] = Watermark(0, 300)
+    assert tasks((orders, 100, 500), (bills, 300, 500)) == [
+        (300, 500, {"orders": 300}),
+        (300, 500, {"bills": 300}),
+    ]
+    assert tasks((orders, 300, 500), (bills, 300, 500)) == [
+        (300, 500, {"orders": 300, "bills": 300})
+    ]
+    assert tasks((PLACE, 0, 10)) == []

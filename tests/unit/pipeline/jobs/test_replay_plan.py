@@ -1,14 +1,16 @@
 """Which messages a replay sends together, and where it goes on (P5)."""
 
 import random
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.jobs import replay_plan
-from ternmq.pipeline.jobs.replay import app_pieces, row_sizes
+from ternmq.pipeline.jobs.replay import origin_pieces, row_sizes
 from ternmq.pipeline.jobs.replay_plan import BLOCK_ROWS, Block, Step
+from ternmq.rpc.address import unpacked_address_text
 
 
 def cuts(sizes: list[int], steps: list[int], rows_max: int) -> list[int]:
@@ -89,8 +91,15 @@ def test_sizes_count_every_value() -> None:
     assert row_sizes(rows).tolist() == [64 + 5 + 1 + 2 + 3, 64 + 1, 64 + 1]
 
 
-def test_who_sent_a_row_is_kept() -> None:
-    offsets, data = app_pieces(pa.array(["before", "shop", None, "bil", "after"]).slice(1, 3))
+def test_who_sent_a_row_from_where_is_kept() -> None:
+    apps = pa.array(["before", "shop", None, "bil", "after"]).slice(1, 3)
+    addresses = pa.array(["x", "1.2.3.4:80", None, "[::1]:7", "y"]).slice(1, 3)
+
+    offsets, data, places, packed = origin_pieces(apps, addresses)
 
     assert bytes(data.data) == b"shopbil"
     assert memoryview(bytes(offsets.data)).cast("i").tolist() == [0, 4, 4, 7]
+    ends = memoryview(bytes(places.data)).cast("i").tolist()
+    assert ends == [0, 18, 18, 36]
+    found = [bytes(packed.data)[a:b] for a, b in pairwise(ends)]
+    assert [unpacked_address_text(each) for each in found] == ["1.2.3.4:80", "", "[::1]:7"]

@@ -137,7 +137,6 @@ def test_rows_go_to_the_topic_of_their_column() -> None:
     [
         (["key"], "t", "needs a column 'body'"),
         (["body"], "", "say where to"),
-        (["body", "topic"], "t", "not both"),
         (["body", "value"], "t", "no column 'value'; it takes body, key"),
         (["body", "tags"], "t", "did you mean 'tag'"),
     ],

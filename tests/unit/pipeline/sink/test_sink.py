@@ -6,6 +6,7 @@ from pyspark.sql import types
 from ternmq.core.errors import BadRequest
 from ternmq.pipeline.options import sink_options
 from ternmq.pipeline.sink.sink import check_schema
+from ternmq.pipeline.source.columns import full_schema
 
 KINDS = {
     "bigint": types.LongType(),
@@ -28,7 +29,6 @@ def schema_of(text: str) -> types.StructType:
     [
         ("key string", "t", "needs a column 'body'"),
         ("body string", "", "say where to"),
-        ("body string, topic string", "t", "not both"),
         ("body string, tags string", "t", "did you mean 'tag'"),
         ("body bigint", "t", "'body' is bigint; the tern sink takes binary or string"),
         ("body string, key binary", "t", "'key' is binary; the tern sink takes string"),
@@ -49,6 +49,12 @@ def test_all_columns_are_taken() -> None:
         ),
         "",
     )
+
+
+def test_what_the_source_reads_can_be_written_as_it_is() -> None:
+    """Its own columns are left out, and the option says where to, as Kafka's users know it."""
+    check_schema(full_schema("messages", properties=True), "copy")
+    check_schema(schema_of("body string, topic bigint, size string"), "copy")
 
 
 @pytest.mark.parametrize(
