@@ -17,6 +17,7 @@ from ternmq.node.broker_process import serving_broker_alone
 from ternmq.node.config import NodeConfig, build
 from ternmq.node.delay_process import serving_delay_alone
 from ternmq.node.meta_process import serving_meta_alone
+from ternmq.rpc.node_proof import NodeSecret
 from ternmq.storage.config import StorageConfig
 from tests.simulation.cluster_faults import Nemesis
 from tests.simulation.cluster_journal import Journal
@@ -31,6 +32,7 @@ from tests.simulation.world.machine import Machine, Process
 from tests.simulation.world.world import World
 
 PORTS = 7700
+SECRET = NodeSecret("of a simulated cluster, and no other", "the simulation")
 DELAYS = "later"
 CLOCKS_DRIFT_S = 0.1
 BATCH_ROWS = 24
@@ -126,6 +128,7 @@ class Cluster:
             {
                 "data_dir": Path("/") / name,
                 "host": name,
+                "insecure": True,
                 "broker_group": name.partition("-")[0],
                 "replica_lost": shape.replica_lost,
                 "replica_timeout_ms": int(shape.late_s * 1000),
@@ -143,21 +146,24 @@ class Cluster:
     async def _meta(self, process: Process) -> None:
         registry = cast(Registry, self._registry)
         async with serving_meta_alone(
-            self._config(process), clock=process.machine.clock, open_registry=lambda: registry
+            self._config(process),
+            secret=SECRET,
+            clock=process.machine.clock,
+            open_registry=lambda: registry,
         ):
             await process.stopping.wait()
 
     async def _broker(self, process: Process) -> None:
         machine = process.machine
         async with serving_broker_alone(
-            self._config(process), self.url, clock=machine.clock, disk=machine.disk
+            self._config(process), self.url, secret=SECRET, clock=machine.clock, disk=machine.disk
         ):
             await process.stopping.wait()
 
     async def _delay(self, process: Process) -> None:
         machine = process.machine
         async with serving_delay_alone(
-            self._config(process), self.url, clock=machine.clock, disk=machine.disk
+            self._config(process), self.url, secret=SECRET, clock=machine.clock, disk=machine.disk
         ):
             await process.stopping.wait()
 

@@ -12,7 +12,6 @@ from ternmq.discovery.hidden_topics import (
     refused_topic,
 )
 from ternmq.rpc.peer import Peer
-from ternmq.wire.messages.hello import DISPATCHER
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
 log = get_logger()
@@ -94,4 +93,4 @@ class TopicNames:
 def from_delay_server(peer: Peer) -> bool:
     """Its messages were held against their topic's settings when they came, and answered: a
     setting that was changed since must not keep them, or those that go out with them, for ever."""
-    return peer.hello is not None and peer.hello.app == DISPATCHER
+    return peer.node is not None and peer.node.kind == "delay"

@@ -15,6 +15,7 @@ from ternmq.core.log import LogBudget, get_logger
 from ternmq.core.units import MIB
 from ternmq.rpc.address import join_address
 from ternmq.rpc.limits import ServerLimits
+from ternmq.rpc.node_proof import NodeGate
 from ternmq.wire.messages.hello import Hello
 
 log = get_logger()
@@ -60,8 +61,10 @@ G = TypeVar("G", bound=PooledPeer)
 class ConnectionPool(Generic[G]):
     """One per listener."""
 
-    def __init__(self, limits: ServerLimits, now: float) -> None:
+    def __init__(self, limits: ServerLimits, now: float, gate: NodeGate) -> None:
         self.limits = limits
+        self.gate = gate
+        """Lets servers of the cluster in."""
         self.now = now
         """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
         self.peers: dict[G, None] = {}

@@ -117,7 +117,8 @@ async def _ask_meta(mq: "Client") -> list[CheckResult]:
     before_ms = _now_ms()
     status = await asyncio.wait_for(mq.admin.meta_status(), ANSWER_SECONDS_MAX)
     after_ms = _now_ms()
-    return [judge_registry(status), judge_clock(status.now_ms, before_ms, after_ms)]
+    clock = judge_clock(status.now_ms, before_ms, after_ms)
+    return [judge_registry(status), clock, *judge_security(status)]
 
 
 async def _ask_standings(mq: "Client") -> list[CheckResult]:
@@ -265,6 +266,20 @@ def judge_registry(status: Status) -> CheckResult:
     return CheckResult(
         level=Level.FAIL, what="registry", found=found, advice="look at the log of the meta server"
     )
+
+
+def judge_security(status: Status) -> list[CheckResult]:
+    """A server that others reach without login is worth a line every time."""
+    if not status.insecure:
+        return []
+    return [
+        CheckResult(
+            level=Level.WARN,
+            what="security",
+            found="insecure = true: whoever reaches the servers may send, read and delete",
+            advice="keep others out by the network; docs/security.md says what there is",
+        )
+    ]
 
 
 def judge_clock(node_ms: int, before_ms: int, after_ms: int) -> CheckResult:

@@ -43,6 +43,18 @@ AdvertisedHost = Annotated[str | None, typer.Option(help="Address that clients a
 MetricsPort = Annotated[
     int | None, typer.Option(min=0, help="Show /metrics for Prometheus on this port.")
 ]
+Insecure = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure", help="Listen where others reach it, though everybody is let in unproven."
+    ),
+]
+NodeSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Secret that all servers of the cluster share (node-secret)."
+    ),
+]
 ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file with settings.")]
 LogJson = Annotated[bool | None, typer.Option("--log-json", help="Log lines on stderr as JSON.")]
 

@@ -48,6 +48,8 @@ class Status(Record, frozen=True):
     """Delay servers: messages on their way to each broker group, decided and not yet there."""
     untaken: Number = 0
     """Brokers: delayed messages of transactions that their delay servers have not taken yet."""
+    insecure: bool = False
+    """Meta servers: other machines may reach it, and everybody is let in."""
 
 
 class StatusQuery(Record, frozen=True):
