@@ -15,7 +15,7 @@ from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
 from ternmq.cli.processes import cluster, up
 from ternmq.cli.servers import bench, broker, doctor, meta
-from ternmq.cli.terminal.output import flush
+from ternmq.cli.terminal.output import flush, note
 from ternmq.cli.topics import group, limit, topic
 from ternmq.core.errors import BadRequest, TernError
 
@@ -75,7 +75,7 @@ def run() -> None:
         finally:
             flush()
     except TernError as error:
-        typer.echo(f"error: {error.message}", err=True)
+        note(f"error: {error.message}")
         sys.exit(EXIT_USAGE if isinstance(error, BadRequest) else EXIT_FAILED)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ternmq.cli.terminal.output import note, reader_left
+from ternmq.cli.terminal.printable import printable_lines
 from ternmq.core.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
@@ -147,5 +148,5 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise BadRequest(f"{question} Nobody is here to answer: say --yes")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(printable_lines(question), err=True):
         raise typer.Exit(1)
