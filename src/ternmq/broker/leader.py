@@ -149,6 +149,7 @@ class BrokerParts:
             clock=clock,
             record=self.committer.progress,
             on_settled=lambda group: self.confirmer.settled(group),
+            groups_max=config.groups_max,
         )
         self._failure_texts = FailureTexts(pulls=store.pulls, fetcher=self.fetcher)
         self._internal_producer = InternalProducer(
@@ -271,9 +272,9 @@ class BrokerParts:
             topics=self.topics,
             committer=self.committer,
             halves=self.store.halves,
-            directory=self._directory,
             clock=self._clock,
             slots=self.slots,
+            open_max=self._config.halves_max,
         )
 
     def _make_check_back(self) -> CheckBack:

@@ -25,6 +25,7 @@ class TopicNames:
         self._auto_create = auto_create
         self._settings = TopicSettings(body_size_max=body_size_max)
         self.find = directory.topic
+        self.all = directory.topics
 
     def get(self, name: str) -> Topic:
         topic = self._directory.topic(name)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ternmq.core.clock import Clock
-from ternmq.core.errors import BadRequest, TooLarge, TopicNotFound
+from ternmq.core.errors import BadRequest, OverLimit, TooLarge, TopicNotFound
 from ternmq.core.ids import check_name
 from ternmq.core.units import KIB
 from ternmq.discovery.hidden_topics import PLACEMENT
@@ -244,7 +244,14 @@ class MetaRouter:
         self._later(peer, frame, self._directory.place(wanted, self._routes.masters()))
 
     def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, Record]) -> None:
-        self._pending.begin(peer, frame, work, waits=frame.command in WAITING)
+        waits = frame.command in WAITING
+        if waits:
+            try:
+                self._pending.check_wait(peer, frame.command)
+            except OverLimit:
+                work.close()
+                raise
+        self._pending.begin(peer, frame, work, waits=waits)
 
     def _placed(self, topic: Topic) -> None:
         """Clients learn with the routes where messages go."""

@@ -58,6 +58,7 @@ async def serving_meta_role(
             open_registry or registry_opener(config),
             clock=clock,
             dead_after_ms=config.meta.server_dead_after_ms,
+            topics_max=config.meta.topics_max,
         ) as directory,
         _seen_standings(directory, config, real=open_registry is None),
     ):

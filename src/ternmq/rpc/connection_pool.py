@@ -69,6 +69,8 @@ class ConnectionPool(Generic[G]):
         """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
         self.peers: dict[G, None] = {}
         """In the order they came, so that everything done to all of them has an order."""
+        self._of_address: dict[str, int] = {}
+        """How many of them come from each."""
         self.leaving: dict[G, None] = {}
         self.nobody_leaving = asyncio.Event()
         self.held = 0
@@ -88,6 +90,37 @@ class ConnectionPool(Generic[G]):
         self._loop = asyncio.get_running_loop()
         self._unflushed: list[G] = []
         self._log_budget = LogBudget(limits.closes_logged_max)
+
+    def admit(self, peer: G) -> OverLimit | None:
+        """One more, or why not."""
+        host = peer.address[0]
+        if len(self.peers) >= self.connections_max:
+            said = (
+                f"this server has its {self.connections_max} connections; share connections, "
+                "or raise connections_max and the open-file limit"
+            )
+        elif self._of_address.get(host, 0) >= self.limits.address_connections_max:
+            said = (
+                f"{host} has its {self.limits.address_connections_max} connections here; share "
+                "connections, or raise connections_per_address_max"
+            )
+        else:
+            self.peers[peer] = None
+            self._of_address[host] = self._of_address.get(host, 0) + 1
+            return None
+        self.refused += 1
+        return OverLimit(said)
+
+    def drop(self, peer: G) -> None:
+        """It is gone, or was never let in."""
+        self.crowded.pop(peer, None)
+        if peer not in self.peers:
+            return
+        del self.peers[peer]
+        host = peer.address[0]
+        self._of_address[host] -= 1
+        if not self._of_address[host]:
+            del self._of_address[host]
 
     def flush_later(self, peer: G) -> None:
         """One callback per turn of the loop for all peers that have something to send."""

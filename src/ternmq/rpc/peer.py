@@ -242,16 +242,9 @@ class Peer(asyncio.BufferedProtocol):
         self.server_address = _endpoint(transport.get_extra_info("sockname"))
         self.endpoints = packed_endpoints(self.address, self.server_address)
         self.writable = True
-        if len(pool.peers) >= pool.connections_max:
-            pool.refused += 1
-            self.close(
-                OverLimit(
-                    f"this server has its {pool.connections_max} connections; share connections, "
-                    "or raise connections_max and the open-file limit"
-                )
-            )
-            return
-        pool.peers[self] = None
+        refusal = pool.admit(self)
+        if refusal is not None:
+            self.close(refusal)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.get_buffer()
@@ -406,8 +399,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def _forget(self) -> None:
         pool = self._pool
-        pool.peers.pop(self, None)
-        pool.crowded.pop(self, None)
+        pool.drop(self)
         pool.note_unsent(self, 0)
         self._deferred = []
         self._partial_since = -1.0
