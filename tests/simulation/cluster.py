@@ -140,6 +140,9 @@ class Cluster:
                 "checkpoint_interval_ms": 1_000,
                 "half_check_interval_ms": 1_000,
                 "half_checks_max": 1_000,
+                # A full disk refuses; what it would delete by force was acknowledged.
+                "disk_forced_percent": 100,
+                "disk_full_percent": 100,
             }
         )
 

@@ -8,6 +8,7 @@ are bounded likewise: beyond it those who have not read for the longest time are
 
 import asyncio
 import enum
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from ternmq.core.errors import OverLimit, TernError
@@ -61,11 +62,14 @@ G = TypeVar("G", bound=PooledPeer)
 class ConnectionPool(Generic[G]):
     """One per listener."""
 
-    def __init__(self, limits: ServerLimits, now: float, gate: NodeGate) -> None:
+    def __init__(
+        self, limits: ServerLimits, monotonic: Callable[[], float], gate: NodeGate
+    ) -> None:
         self.limits = limits
         self.gate = gate
         """Lets servers of the cluster in."""
-        self.now = now
+        self.monotonic = monotonic
+        self.now = monotonic()
         """Monotonic time of the last sweep: good enough for limits of seconds, and free to read."""
         self.peers: dict[G, None] = {}
         """In the order they came, so that everything done to all of them has an order."""

@@ -46,6 +46,12 @@ _ANSWER, _ERROR, _ONE_WAY = int(Flag.ANSWER), int(Flag.ERROR), int(Flag.ONE_WAY)
 _pack_header = HEADER.pack
 
 
+TURN_S = 0.005
+"""So long a peer has the loop at most; then the others have their turn."""
+COSTLY_S = 0.02
+"""Who took longer rests as long as it took: nobody has more than half of the loop."""
+
+
 class Handler(Protocol):
     """What a server does with its peers. Everything is called on the loop and must not block."""
 
@@ -287,7 +293,10 @@ class Peer(asyncio.BufferedProtocol):
 
     def _take_all(self, frames: list[Frame]) -> None:
         """Handle frames; what comes after one that paused the peer waits with it, so that a
-        pipeline of requests for large answers is not answered faster than it is read."""
+        pipeline of requests for large answers is not answered faster than it is read. The time
+        that they take is measured: a peer that had its turn lets the others go first."""
+        monotonic = self._pool.monotonic
+        began = monotonic()
         for at, frame in enumerate(frames):
             if self._blocked or self._deferred:
                 self._deferred += frames[at:]
@@ -295,6 +304,9 @@ class Peer(asyncio.BufferedProtocol):
             self._take(frame)
             if self.closed:
                 return
+            spent = monotonic() - began
+            if spent > TURN_S:
+                self.rest(spent if spent > COSTLY_S else 0.0)
 
     def _take(self, frame: Frame) -> None:
         correlation, flags = frame.correlation, frame.flags

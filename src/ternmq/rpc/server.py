@@ -171,7 +171,7 @@ def make_listener(
     """One that does not listen yet; without a gate no server of the cluster can come."""
     keep_freed_memory()
     gate = gate or NodeGate(None, "broker", now=clock.monotonic)
-    pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic(), gate)
+    pool: ConnectionPool[Peer] = ConnectionPool(limits, clock.monotonic, gate)
     pool.connections_max = _connections_possible(limits.connections_max)
     return Listener(pool, handler, clock, asyncio.get_running_loop())
 

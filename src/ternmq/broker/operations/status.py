@@ -94,8 +94,8 @@ class LeaderStatus:
             untaken=self.read_handler.untaken(self.directory.topics()),
         )
 
-    def ledger(self, request: GroupFind) -> Ledger:
-        return self.admin.ledger(request, self.half_lines())
+    async def ledger(self, request: GroupFind) -> Ledger:
+        return await self.admin.ledger(request, self.half_lines())
 
     async def scrape(self, out: Samples) -> None:
         """Everything that Prometheus is shown of this broker."""
