@@ -1,5 +1,6 @@
 """A local S3 server with one bucket, for tests of archives that lie there."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ def s3() -> Iterator[str]:
     """A local S3 server with one bucket; yields an archive url."""
     from moto.server import ThreadedMotoServer
 
+    os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
     server = ThreadedMotoServer(port=0)
     server.start()
     _, port = server.get_host_and_port()

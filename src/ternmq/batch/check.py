@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from ternmq.batch.bare_bodies import read_bare, split_names
 from ternmq.batch.column_rules import Parts, check_columns
 from ternmq.batch.compression import CHUNK
 from ternmq.batch.layout import (
@@ -39,7 +40,11 @@ from ternmq.batch.layout import (
 )
 from ternmq.core.errors import Corrupt, ProtocolError, TooLarge
 from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, RANDOM_BITS, START_BITS
-from ternmq.core.units import align8
+from ternmq.core.units import MIB, align8
+
+BOMB_SIZE_MIN = 16 * MIB
+BOMB_RATIO = 1_000
+"""What compresses better than this is no message of anybody's."""
 
 # Plain numbers: comparing enum members costs more than all the rest of checking a small batch.
 _BODY, _TAG, _PRIORITY = int(Column.BODY), int(Column.TAG), int(Column.PRIORITY)
@@ -102,25 +107,31 @@ def check_incoming(
     With `half` it must be a half batch, else it must not be one. `spare_buffers` are kept free for
     what will be added to its rows: ids, where they came from (`batch.rows.merge`).
     """
+    if not half and len(batch) <= size_max:
+        bare = read_bare(batch)
+        if bare is not None:
+            return Incoming(*bare, 0, 0, False, False)
     incoming, parts = _describe(batch, size_max=size_max, half=half, words_max=ROWS_MAX)
     if len(parts) > BUFFERS_MAX - spare_buffers:
         raise ProtocolError(f"{len(parts)} buffers; at most {BUFFERS_MAX - spare_buffers} here")
     if sum([align8(place[1]) for place in parts.values()]) > len(batch) - FIXED_SIZE:
         raise ProtocolError("buffers of the batch lie over each other")
-    if not _bodies_only(parts):
-        check_columns(batch, parts, half=half)
+    if incoming.body_size > BOMB_SIZE_MIN:
+        _refuse_bomb(incoming.body_size, parts[_BODY, _DATA][1])
+    check_columns(batch, parts, half=half)
     (born,) = _BORN.unpack_from(batch, BASE_BORN_AT)
     if not 0 <= born <= DUE_MAX_MS:
         raise ProtocolError(f"the time at which rows were made must be 0 to {DUE_MAX_MS}")
     return incoming
 
 
-def _bodies_only(parts: Parts) -> bool:
-    """Nothing but bodies, not compressed: the commonest batch, and nothing in it to judge."""
-    if len(parts) != 2:
-        return False
-    offsets, data = parts[_BODY, _OFFSETS], parts[_BODY, _DATA]
-    return offsets[2] == _PLAIN and offsets[3] == data[3] == _BINARY
+def _refuse_bomb(body_size: int, size: int) -> None:
+    """Few bytes that fill the memory of whoever consumes them."""
+    if body_size > BOMB_RATIO * size:
+        raise TooLarge(
+            f"{size} bytes of bodies would become {body_size}: above {BOMB_SIZE_MIN // MIB} MiB "
+            f"not more than {BOMB_RATIO} times as many are taken; send smaller messages"
+        )
 
 
 def describe_stored(batch: bytearray | memoryview, *, half: bool = False) -> Incoming:
@@ -219,7 +230,7 @@ def _names(batch: bytearray | memoryview, topic_size: int, app_size: int) -> tup
     """The topic and the application."""
     names = bytes(batch[FIXED_SIZE : FIXED_SIZE + topic_size + app_size])
     try:
-        return names[:topic_size].decode(), names[topic_size:].decode()
+        return split_names(names, topic_size)
     except UnicodeDecodeError:
         raise ProtocolError("the topic or application name is not UTF-8") from None
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ternmq.batch.layout import Attribute, Column, ColumnPart
+from ternmq.batch.layout import DUE_MAX_MS, Attribute, Column, ColumnPart
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
 
@@ -17,5 +17,5 @@ def due_times(view: BatchView, received_at_ms: int) -> np.ndarray:
         raise Corrupt("the batch has no due time for every row")
     times = np.frombuffer(packed, dtype="<i8")
     if view.attributes & Attribute.RELATIVE:
-        return times + np.int64(received_at_ms)
+        return np.minimum(times + np.int64(received_at_ms), DUE_MAX_MS)
     return times

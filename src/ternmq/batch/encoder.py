@@ -16,6 +16,7 @@ import numpy as np
 from crc32c import crc32c
 
 from ternmq.batch import compression
+from ternmq.batch.bare_bodies import one_row, pack_names, write_bare
 from ternmq.batch.layout import (
     BATCH_SIZE_MAX,
     BODY_SIZE_MAX,
@@ -117,6 +118,9 @@ def encode_bodies(
     transaction: bytes | None = None,
 ) -> bytearray:
     """A batch of bodies that share everything else; with `transaction` a half batch."""
+    if due is None and transaction is None and _stays_plain(bodies, encoding):
+        batch = _bare(bodies, origin, first_sequence, born_at_ms)
+        return _checked(batch, len(bodies), BATCH_SIZE_MAX)
     pieces, body_size = _body_pieces(bodies, encoding)
     count, attributes = len(bodies), 0
     if due is not None:
@@ -128,6 +132,27 @@ def encode_bodies(
         pieces.append(Piece(Column.TRANSACTION, ColumnPart.DATA, Type.BINARY, transaction))
     batch = assemble(pieces, count, body_size, origin, first_sequence, born_at_ms, attributes)
     return _checked(batch, len(bodies), BATCH_SIZE_MAX)
+
+
+def _stays_plain(bodies: Sequence[bytes], encoding: Encoding) -> bool:
+    """Is it a single body, too small to be worth compressing?"""
+    return len(bodies) == 1 and (
+        encoding is Encoding.PLAIN or len(bodies[0]) <= compression.MEAN_BODY_SIZE_MIN
+    )
+
+
+def _bare(
+    bodies: Sequence[bytes], origin: Origin, first_sequence: int, born_at_ms: int
+) -> bytearray:
+    [body] = bodies
+    return write_bare(
+        one_row(len(body)),
+        body,
+        names=pack_names(origin.topic, origin.app),
+        producer=origin.producer,
+        first_sequence=first_sequence,
+        born_at_ms=born_at_ms,
+    )
 
 
 def encode_messages(

@@ -10,6 +10,7 @@ from typing import Any
 from ternmq.broker.config import BrokerConfig
 from ternmq.broker.delivery.read import ReadHandler
 from ternmq.broker.log.fetch import Fetcher
+from ternmq.broker.maintenance.timers import INDEX_INTERVAL_S, rest
 from ternmq.broker.operations.status import ServerStatus
 from ternmq.broker.topics import TopicNames
 from ternmq.broker.visibility import FollowerVisibility
@@ -30,8 +31,6 @@ from ternmq.wire.messages.replication import MESSAGES
 from ternmq.wire.messages.stats import Status, StatusQuery, TopicStatus
 from ternmq.wire.numbers import Command
 from ternmq.wire.record import pack, unpack
-
-INDEX_INTERVAL_S = 0.5
 
 log = get_logger()
 
@@ -168,7 +167,7 @@ class BrokerFollower:
     async def _run_index(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await loop.run_in_executor(None, self._store.upkeep_index)
+            await loop.run_in_executor(None, self._store.upkeep_index, rest)
             await asyncio.sleep(INDEX_INTERVAL_S)
 
     async def close(self) -> None:

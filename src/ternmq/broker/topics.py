@@ -1,16 +1,15 @@
 """Topic names on a broker: which applications may use one, and its creation on first use."""
 
-from ternmq.core.errors import BadName, TopicNotFound, Unauthorized
 from ternmq.core.ids import check_name
 from ternmq.core.log import get_logger
 from ternmq.discovery.directory import Directory
 from ternmq.discovery.hidden_topics import (
-    RESERVED,
     dead_topic,
     lane_topic,
     later_topic,
     refused_topic,
 )
+from ternmq.intake.topic_rules import check_app, check_new_topic, topic_not_found
 from ternmq.rpc.peer import Peer
 from ternmq.wire.messages.topics import Topic, TopicSettings
 
@@ -30,16 +29,12 @@ class TopicNames:
     def get(self, name: str) -> Topic:
         topic = self._directory.topic(name)
         if topic is None:
-            raise self._not_found(name)
+            raise topic_not_found(name, auto_create=self._auto_create)
         return topic
 
     def check_auto(self, name: str) -> None:
         """May this topic be made by using it?"""
-        if name.startswith(RESERVED):
-            raise BadName(f"{name!r}: names that begin with '%' are the broker's own")
-        check_name("topic", name)
-        if not self._auto_create:
-            raise self._not_found(name)
+        check_new_topic(name, auto_create=self._auto_create)
 
     async def auto_create(self, name: str) -> Topic:
         self.check_auto(name)
@@ -75,20 +70,8 @@ class TopicNames:
 
     def check_app(self, topic: Topic, peer: Peer) -> None:
         """A closed topic serves only the applications it names."""
-        app = peer.hello.app if peer.hello else ""
-        if from_delay_server(peer):
-            return
-        if topic.settings.closed and app not in topic.settings.apps:
-            raise Unauthorized(
-                f"topic {topic.name!r} is closed and application {app!r} is not on its list; "
-                f"ask its owner to add it"
-            )
-
-    def _not_found(self, name: str) -> TopicNotFound:
-        return TopicNotFound(
-            f"topic {name!r} does not exist here; create it with 'tern topic create {name}'"
-            + ("" if self._auto_create else " (auto_create_topics is off)")
-        )
+        if not from_delay_server(peer):
+            check_app(topic, peer.hello.app if peer.hello else "")
 
 
 def from_delay_server(peer: Peer) -> bool:

@@ -14,7 +14,7 @@ from ternmq import __version__
 from ternmq.cli.jobs import outbox, pipeline
 from ternmq.cli.messages import consume, dead, delay, find, half, ledger, send
 from ternmq.cli.processes import cluster, up
-from ternmq.cli.servers import bench, broker, doctor, meta
+from ternmq.cli.servers import backup, bench, broker, doctor, meta
 from ternmq.cli.terminal.output import flush, note
 from ternmq.cli.topics import group, limit, topic
 from ternmq.core.errors import BadRequest, TernError
@@ -49,6 +49,9 @@ app.add_typer(pipeline.app, name="pipeline")
 app.command("ledger")(ledger.ledger)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.command("verify")(backup.verify)
 
 
 def _show_version(asked: bool) -> None:

@@ -7,8 +7,8 @@ from ternmq.core.errors import BadConfig
 from ternmq.core.settings import about, check
 from ternmq.rpc.config import ListenerConfig
 
-HEARTBEAT_MS = 3_000
-DEAD_AFTER_MS = 10_000
+HEARTBEAT_MS = 500
+DEAD_AFTER_MS = 3_000
 TOPICS_MAX = 100_000
 
 

@@ -30,7 +30,7 @@ from ternmq.storage.files.checkpoint import Checkpoint
 from ternmq.storage.files.disk import Disk
 from ternmq.storage.files.log_start import LogStart
 from ternmq.storage.files.paths import TAIL_SUFFIX, TEMPORARY_SUFFIX, Paths, bases
-from ternmq.storage.index.index import MessageIndex
+from ternmq.storage.index.index import MessageIndex, Rest, do_not_rest
 from ternmq.storage.loader import Loader, LoadMarks
 from ternmq.storage.log import recovery
 from ternmq.storage.log.epoch_history import EpochHistory, LogPair, redo_cut
@@ -402,10 +402,10 @@ class Store:
         except (DiskFull, DiskFailed) as error:
             log.warning("the logs cannot be looked at", error=error.message)
 
-    def upkeep_index(self) -> None:
-        """Bring the index up to date; blocks, not on the writer thread."""
+    def upkeep_index(self, rest: Rest = do_not_rest) -> None:
+        """Bring the index up to date; blocks, not on the writer thread. `rest` lets others run."""
         try:
-            self.index.work(lambda: self.messages.synced_offset)
+            self.index.work(lambda: self.messages.synced_offset, rest)
         except (DiskFull, DiskFailed, Corrupt) as error:
             log.warning("the index is behind", error=error.message)
 

@@ -44,7 +44,7 @@ from ternmq.core.ids import ProducerId
 from ternmq.core.units import align8
 from ternmq.delay.store.split_by_hour import split
 from ternmq.pipeline.source.rows import RowMaker
-from ternmq.storage.index.rows import places_of, searchable
+from ternmq.storage.index.rows import PlaceColumns, searchable
 from tests.unit.batch.builders import ORIGIN
 
 ROWS = 3
@@ -242,7 +242,9 @@ def _read_rows(view: BatchView) -> None:
     record_batch(view).validate(full=True)
     SPARK._made(view).validate(full=True)
     if searchable(view):
-        places_of(view, 3, view.base_sequence)
+        places = PlaceColumns()
+        places.add(view, 3, view.base_sequence)
+        places.rows()
 
 
 @pytest.mark.parametrize("column", columns())

@@ -15,7 +15,7 @@ from ternmq.broker.log.internal_producer import copy_of
 from ternmq.core.errors import Corrupt, TernError
 from ternmq.delay.hours.hour_index import entry_of
 from ternmq.delay.store.split_by_hour import split
-from ternmq.storage.index.rows import places_of
+from ternmq.storage.index.rows import PlaceColumns
 from tests.unit.batch.test_column_rules import DUE_MS, ROWS, a_batch_with, columns, stored, variants
 
 OFFSETS = np.arange(ROWS + 1, dtype="<i4").tobytes()
@@ -41,7 +41,9 @@ def test_whatever_could_be_stored_is_coped_with(column: int) -> None:
         bad += refused
         assert len(order_keys_of(view)) == ROWS
         expired_rows(view, DUE_MS)
-        places_of(view, 3, view.base_sequence)
+        places = PlaceColumns()
+        places.add(view, 3, view.base_sequence)
+        places.rows()
         assert sum(piece.row_count for piece in split(bytes(batch), 3_600_000)) == ROWS
         assert entry_of(batch).row_count == ROWS
         for row in range(ROWS):

@@ -7,6 +7,7 @@ of a call share the next sync.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from ternmq.batch.check import check_incoming
@@ -18,7 +19,7 @@ from ternmq.batch.view import BatchView
 from ternmq.broker.log.commit import Committer
 from ternmq.broker.log.fetch import Fetcher
 from ternmq.core.clock import Clock
-from ternmq.core.errors import Corrupt, TernError
+from ternmq.core.errors import Corrupt, TernError, TooLarge
 from ternmq.core.ids import ProducerId, new_producer_id
 from ternmq.storage.consume.consume_log import ConsumeLog
 from ternmq.storage.consume.entry import ConsumeEntry
@@ -28,6 +29,8 @@ from ternmq.wire.messages.topics import Topic
 APP = "%broker"
 ROWS_TOGETHER = 256
 SIZE_TOGETHER = 1024 * 1024  # Of bodies; the notes of so many rows leave a batch well in bounds.
+
+PROPERTY_SIZE_MAX = 4096
 
 T = TypeVar("T")
 
@@ -61,7 +64,7 @@ class InternalProducer:
         """Store copies; returns when all are safe, raises the first error."""
         batches: list[bytearray] = []
         for message in messages:
-            batches.append(self.batch(topic, [message], self._producer, self._sequence))
+            batches.append(self.fitting(topic, message))
             self._sequence += 1
         await self.store_batches(topic, batches)
 
@@ -73,6 +76,17 @@ class InternalProducer:
             batches.append(self.batch(topic, part, self._producer, self._sequence))
             self._sequence += end - first
         await self.store_batches(topic, batches)
+
+    def fitting(self, topic: Topic, message: Outgoing) -> bytearray:
+        """A copy, or as much of it as a batch holds: a producer may pack tighter than we do, and
+        what never fits would come back for ever."""
+        for shorter in (message, without_body(message)):
+            try:
+                return self.batch(topic, [shorter], self._producer, self._sequence)
+            except TooLarge:
+                continue
+        least = without_properties(without_body(message))
+        return self.batch(topic, [least], self._producer, self._sequence)
 
     @staticmethod
     def batch(
@@ -145,6 +159,19 @@ def copy_of(view: BatchView, row: int, properties: dict[str, PropertyValue]) -> 
     if damage:
         said["%damaged"] = "; ".join(damage)
     return copy
+
+
+def without_body(copy: Outgoing) -> Outgoing:
+    """Says what is missing; the message itself stays where `%topic` and `%sequence` say."""
+    size = f"its body of {len(copy.body)} bytes does not fit beside what is said about it"
+    return replace(copy, body=b"", properties={**(copy.properties or {}), "%damaged": size})
+
+
+def without_properties(copy: Outgoing) -> Outgoing:
+    """Ours are kept, cut to a length."""
+    ours = {n: v for n, v in (copy.properties or {}).items() if n.startswith("%")}
+    cut = {n: v[:PROPERTY_SIZE_MAX] if isinstance(v, str) else v for n, v in ours.items()}
+    return replace(copy, properties=cut)
 
 
 def properties_of(view: BatchView, row: int) -> dict[str, PropertyValue]:

@@ -1,19 +1,14 @@
 """Taking a batch from a producer: check it, recognise repeats, store it, answer when it is safe.
 
-A repeat (same producer, same first sequence) of a stored batch is answered with the first one's
-receipt; a repeat of one that is still on its way to the disk waits for it. So a producer that lost
-its connection sends the same bytes again and nothing is stored twice. Consumers learn of the batch
-elsewhere, once it is safe: nothing here waits for that.
+A repeat of a batch is answered like the first one (`intake.pending_batches`). Consumers learn of
+the batch elsewhere, once it is safe: nothing here waits for that.
 
 What may not pass is refused and counted by reason. Over a limit, a topic may want its messages put
 aside instead: the same bytes go to the hidden topic `%refused.TOPIC`, and the producer is told once
 that is safe. A repeat of a batch that was put aside is told the same, whatever the limit says then.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
-
-import numpy as np
+from collections.abc import Callable
 
 from ternmq.batch.check import Incoming, check_incoming
 from ternmq.batch.layout import Column, ColumnPart
@@ -34,46 +29,33 @@ from ternmq.core.errors import (
     TooLarge,
 )
 from ternmq.discovery.hidden_topics import refused_topic
+from ternmq.intake.pending_batches import (
+    PendingBatch,
+    PendingBatches,
+    answer_repeat,
+    append_of,
+)
+from ternmq.intake.topic_rules import check_body_sizes
 from ternmq.rpc.peer import Peer
 from ternmq.storage.messages.message_log import Append
 from ternmq.storage.messages.producers import ProducerTable
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
 from ternmq.wire.messages.topics import Topic
-from ternmq.wire.numbers import Command
 
-_PUBLISH = int(Command.PUBLISH)
-ProducerKey = tuple[tuple[int, int], int]
 Payload = bytearray | memoryview
 
 
-class PendingPublish:
-    """A batch on its way to the disk, and who waits for it."""
+class PendingPublish(PendingBatch):
+    """A batch on its way to the disk; `broker.log.commit.OnDone` of it."""
 
-    __slots__ = (
-        "_done",
-        "aside",
-        "correlation",
-        "count",
-        "key",
-        "peer",
-        "repeats",
-        "size",
-        "ticket",
-        "topic",
-    )
+    __slots__ = ("_done", "aside", "ticket", "topic")
 
     def __init__(
         self, peer: Peer, correlation: int, append: Append, topic: Topic, done: "Finished"
     ) -> None:
-        self.peer = peer
-        self.correlation = correlation
-        self.size = len(append.batch)
-        self.count = append.count
+        super().__init__(append, peer, correlation)
         self.topic = topic
-        self.key: ProducerKey = (append.producer, append.first_sequence)
         self.aside = append.topic_id != topic.id
-        self.repeats: list[tuple[Peer, int]] = []
         self.ticket = 0
         """Among the batches with order keys that are on their way, see `broker.slots`."""
         self._done = done
@@ -81,17 +63,12 @@ class PendingPublish:
     def __call__(self, append: Append, error: TernError | None) -> None:
         """The batch is safe, or it is certain that it is not stored."""
         self._done(self, error)
-        self.peer.release(self.size)
         if error is None and self.aside:
-            error = put_aside(self.topic, self.count)
+            error = put_aside(self.topic, append.count)
         if error is not None:
-            for peer, correlation in [(self.peer, self.correlation), *self.repeats]:
-                peer.fail(_PUBLISH, correlation, error)
-            return
-        place = (append.topic_id, append.base_sequence, append.stored_at_ms, append.count)
-        self.peer.answer(_PUBLISH, self.correlation, PUBLISHED.pack(*place, 0))
-        for peer, correlation in self.repeats:
-            peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, PUBLISHED_DUPLICATE))
+            self.fail(error)
+        else:
+            self.answer(append.stored_at_ms)
 
 
 Finished = Callable[[PendingPublish, TernError | None], None]
@@ -118,10 +95,9 @@ class Publisher:
         self._committer = committer
         self._producers = producers
         self._now_ms = clock.now_ms
-        self._pending: dict[ProducerKey, PendingPublish] = {}
+        self._pending: PendingBatches[PendingPublish] = PendingBatches("the broker", producers)
         self._newest: dict[tuple[int, int], int] = {}
         """Of producers that keep an order: the number of their newest batch on its way."""
-        self._making: set[asyncio.Task[None]] = set()
 
     def publish(self, peer: Peer, frame: Frame) -> None:
         incoming = check_now(frame.payload)
@@ -139,24 +115,7 @@ class Publisher:
             topic = await self._topics.auto_create(incoming.topic)
             self._accept(peer, frame, incoming, topic)
 
-        self._later(peer, frame, make())
-
-    def _later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> None:
-        """What has to wait for the registry costs a task, once for each topic."""
-        size = len(frame.payload)
-        peer.hold(size)
-
-        async def run() -> None:
-            try:
-                await work
-            except TernError as error:
-                peer.fail(_PUBLISH, frame.correlation, error)
-            finally:
-                peer.release(size)
-
-        task = asyncio.get_running_loop().create_task(run(), name="make-topic")
-        self._making.add(task)
-        task.add_done_callback(self._making.discard)
+        self._pending.later(peer, frame, make())
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
         # First of all: what is stored stays stored, whatever is allowed by now. A refusal of a
@@ -165,7 +124,8 @@ class Publisher:
             return
         self._refuse_drained(peer, frame.payload)
         if incoming.ordered and not self._slots.assigned:
-            self._later(peer, frame, self._assign_first(peer, frame, incoming, topic))
+            first = self._assign_first(peer, frame, incoming, topic)
+            self._pending.later(peer, frame, first)
             return
         self.admit(peer, frame.payload, incoming, topic)
         over = self.turn_away(peer, frame.payload, incoming, topic)
@@ -178,7 +138,8 @@ class Publisher:
         if aside is not None:
             self._store(peer, frame, incoming, topic, aside.id)
         else:
-            self._later(peer, frame, self._put_first_aside(peer, frame, incoming, topic))
+            first = self._put_first_aside(peer, frame, incoming, topic)
+            self._pending.later(peer, frame, first)
 
     def _refuse_drained(self, peer: Peer, batch: Payload) -> None:
         """A producer that has not heard of the drain goes to another group now. What is bound to
@@ -204,25 +165,14 @@ class Publisher:
 
     def _repeats(self, peer: Peer, correlation: int, incoming: Incoming, topic: Topic) -> bool:
         """Is this batch known? Then it is answered like the first one, now or when that is safe."""
-        pending = self._pending.get((incoming.producer, incoming.first_sequence))
-        if pending is not None:
-            pending.repeats.append((peer, correlation))
+        if self._pending.joins(peer, correlation, incoming):
             return True
-        stored = self._producers.find(
-            incoming.producer, incoming.first_sequence, incoming.row_count
-        )
+        stored = self._pending.stored(incoming)
         if stored is not None:
             if stored.topic_id != topic.id and self._is_aside(stored.topic_id, topic):
                 raise put_aside(topic, incoming.row_count)
-            place = (stored.topic_id, stored.base_sequence, stored.stored_at_ms)
-            receipt = PUBLISHED.pack(*place, incoming.row_count, PUBLISHED_DUPLICATE)
-            peer.answer(_PUBLISH, correlation, receipt)
+            answer_repeat(peer, correlation, stored, incoming.row_count)
             return True
-        if self._producers.too_old(incoming.producer, incoming.first_sequence):
-            raise SequenceTooOld(
-                "this repeat is older than what the broker remembers of its producer; "
-                "it was not stored again: look for the message before you send it anew"
-            )
         if incoming.in_order and incoming.first_sequence < self._position(incoming.producer):
             raise SequenceTooOld(
                 "a later batch of this producer is stored already, and this one must not come "
@@ -245,7 +195,7 @@ class Publisher:
             if settings.closed:
                 self._topics.check_app(topic, peer)
             if incoming.body_size > settings.body_size_max and not from_delay_server(peer):
-                _check_sizes(batch, topic)
+                check_body_sizes(topic, incoming, batch)
         except TernError as error:
             rows = incoming.row_count
             self._traffic.refuse(
@@ -271,22 +221,7 @@ class Publisher:
 
     def to_append(self, peer: Peer, batch: Payload, incoming: Incoming, topic_id: int) -> Append:
         """The batch with what is known of it."""
-        ends = peer.endpoints
-        return Append(
-            batch=batch,
-            topic_id=topic_id,
-            count=incoming.row_count,
-            received_at_ms=self._now_ms(),
-            client_ip=ends.client_ip,
-            client_port=ends.client_port,
-            server_ip=ends.server_ip,
-            server_port=ends.server_port,
-            tag_bloom=incoming.tag_bloom,
-            priority=incoming.priority,
-            producer=incoming.producer,
-            first_sequence=incoming.first_sequence,
-            searchable=incoming.searchable,
-        )
+        return append_of(peer, batch, incoming, topic_id, self._now_ms())
 
     def _store(
         self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic, topic_id: int
@@ -297,20 +232,19 @@ class Publisher:
         append = self.to_append(peer, frame.payload, incoming, topic_id)
         pending = PendingPublish(peer, frame.correlation, append, topic, self._finished)
         pending.ticket = ticket
-        self._pending[pending.key] = pending
+        self._pending.add(pending)
         if incoming.in_order:
             self._newest[incoming.producer] = incoming.first_sequence
-        peer.hold(pending.size)
         self._committer.append(append, pending)
 
     def _finished(self, pending: PendingPublish, error: TernError | None) -> None:
-        self._pending.pop(pending.key, None)
+        self._pending.remove(pending)
         if pending.ticket:
             self._slots.leave(pending.ticket)
         if self._newest and self._newest.get(pending.key[0]) == pending.key[1]:
             del self._newest[pending.key[0]]
         if error is not None:
-            self._traffic.not_stored(pending.topic.id, pending.count, error)
+            self._traffic.not_stored(pending.topic.id, pending.append.count, error)
 
 
 def put_aside(topic: Topic, rows: int) -> PutAside:
@@ -331,13 +265,3 @@ def check_now(batch: bytearray | memoryview) -> Incoming:
             "(a route of kind 'delay')"
         )
     return incoming
-
-
-def _check_sizes(batch: bytearray | memoryview, topic: Topic) -> None:
-    offsets = BatchView(batch).buffer(Column.BODY, ColumnPart.OFFSETS)
-    largest = int(np.diff(np.frombuffer(offsets or b"", dtype="<i4")).max())
-    if largest > topic.settings.body_size_max and topic.settings.body_size_max < 4 * 1024 * 1024:
-        raise TooLarge(
-            f"a body of {largest} bytes; topic {topic.name!r} takes at most "
-            f"{topic.settings.body_size_max}"
-        )

@@ -37,7 +37,7 @@ def cluster(
         int | None, typer.Option(min=1, help="Broker groups: each holds a share (2).")
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(min=0, max=9, help="Replicas of each group and delay server (1).")
+        int | None, typer.Option(min=0, max=9, help="Replicas of each group and delay server (2).")
     ] = None,
     metas: Annotated[int | None, typer.Option(min=1, help="Meta servers (1).")] = None,
     delays: Annotated[

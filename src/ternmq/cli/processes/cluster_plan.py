@@ -27,7 +27,7 @@ class Shape:
     """How many of each."""
 
     groups: int = 2
-    replicas: int = 1
+    replicas: int = 2
     metas: int = 1
     delays: int = 1
 

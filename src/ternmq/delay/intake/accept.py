@@ -1,63 +1,50 @@
 """PUBLISH of delayed messages: check, recognise repeats, store, answer when safe.
 
 Refused for good: a batch without due times, one due too far ahead, one too large to be sent on with
-what dispatching adds to it. A repeat is answered with the first one's receipt; a repeat of a batch
-on its way to the disk waits for it. Due times in the past are fine: such rows go out at once.
+what dispatching adds to it. A repeat is answered like the first one (`intake.pending_batches`). Due
+times in the past are fine: such rows go out at once.
 """
 
 import asyncio
 from collections.abc import Callable
 from operator import attrgetter
 
-import numpy as np
-
 from ternmq.batch.check import Incoming, check_incoming, describe_stored
 from ternmq.batch.due import due_times
-from ternmq.batch.layout import BATCH_SIZE_MAX, SPARE_BUFFERS, Column, ColumnPart, Stamp
+from ternmq.batch.layout import BATCH_SIZE_MAX, SPARE_BUFFERS, Stamp
 from ternmq.batch.view import BatchView
 from ternmq.core.clock import Clock
-from ternmq.core.errors import (
-    BadName,
-    BadRequest,
-    SequenceTooOld,
-    TernError,
-    TooLarge,
-    TopicNotFound,
-    Unauthorized,
-)
-from ternmq.core.ids import check_name
+from ternmq.core.errors import BadRequest, TernError, TooLarge
 from ternmq.core.units import DAY_MS, KIB
 from ternmq.delay.store.store import DelayStore
 from ternmq.discovery.directory import TopicDirectory
+from ternmq.intake.pending_batches import (
+    PendingBatch,
+    PendingBatches,
+    answer_repeat,
+    append_of,
+)
+from ternmq.intake.topic_rules import check_app, check_body_sizes, check_new_topic
 from ternmq.replication.commit_gate import CommitGate
 from ternmq.replication.group_commit import GroupCommit
 from ternmq.replication.message_target import MessageTarget
-from ternmq.rpc.address import packed_ip
 from ternmq.rpc.peer import Peer
 from ternmq.storage.log.append import Append
 from ternmq.wire.frame import Frame
-from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
 from ternmq.wire.messages.topics import Topic, TopicSettings
-from ternmq.wire.numbers import Command
 
-_PUBLISH = int(Command.PUBLISH)
 DISPATCH_ROOM = 64 * KIB
 """A dispatched message also carries its id, its origin and the producer of the dispatch."""
 SIZE_MAX = BATCH_SIZE_MAX - DISPATCH_ROOM
 
-Key = tuple[tuple[int, int], int]
 
-
-class PendingAccept:
+class PendingAccept(PendingBatch):
     """A batch on its way to the disk, and who waits for it."""
 
-    __slots__ = ("append", "done", "key", "size", "waiting")
+    __slots__ = ("done",)
 
-    def __init__(self, append: Append, key: Key, peer: Peer | None, correlation: int = 0) -> None:
-        self.append = append
-        self.key = key
-        self.size = len(append.batch)
-        self.waiting = [] if peer is None else [(peer, correlation)]
+    def __init__(self, append: Append, peer: Peer | None, correlation: int = 0) -> None:
+        super().__init__(append, peer, correlation)
         self.done: asyncio.Future[None] | None = None
         """Where this server brought it itself."""
 
@@ -83,8 +70,9 @@ class Acceptor:
         self._max_days = max_days
         self._auto_create = auto_create
         self._on_safe = on_safe
-        self._pending: dict[Key, PendingAccept] = {}
-        self._making: set[asyncio.Task[None]] = set()
+        self._pending: PendingBatches[PendingAccept] = PendingBatches(
+            "the delay server", store.wal.producers
+        )
         self._target: MessageTarget[PendingAccept] = MessageTarget(
             store.wal.messages, attrgetter("append"), self._told, offers_alone=False
         )
@@ -118,65 +106,29 @@ class Acceptor:
             )
 
     def _make_first(self, peer: Peer, frame: Frame, incoming: Incoming) -> None:
-        """The topic is not known yet: make it (or refuse), then go on. Costs a task, once."""
-        name = incoming.topic
-        if name.startswith("%"):
-            raise BadName(f"{name!r}: names that begin with '%' are the servers' own")
-        check_name("topic", name)
-        if not self._auto_create:
-            raise TopicNotFound(
-                f"topic {name!r} does not exist; create it with 'tern topic create {name}'"
-            )
-        size = len(frame.payload)
-        peer.hold(size)
+        """The topic is not known yet: make it (or refuse), then go on."""
+        check_new_topic(incoming.topic, auto_create=self._auto_create)
 
         async def make() -> None:
-            try:
-                topic = await self._directory.create_topic(name, TopicSettings())
-                self._accept(peer, frame, incoming, topic)
-            except TernError as error:
-                peer.fail(_PUBLISH, frame.correlation, error)
-            finally:
-                peer.release(size)
+            topic = await self._directory.create_topic(incoming.topic, TopicSettings())
+            self._accept(peer, frame, incoming, topic)
 
-        task = asyncio.get_running_loop().create_task(make(), name="make-topic")
-        self._making.add(task)
-        task.add_done_callback(self._making.discard)
+        self._pending.later(peer, frame, make())
 
     def _accept(self, peer: Peer, frame: Frame, incoming: Incoming, topic: Topic) -> None:
-        _check_topic(topic, incoming, peer, frame.payload)
-        key = (incoming.producer, incoming.first_sequence)
-        pending = self._pending.get(key)
-        if pending is not None:
-            pending.waiting.append((peer, frame.correlation))
+        # What the broker would refuse at the end is refused at the door.
+        check_app(topic, peer.hello.app if peer.hello else "")
+        check_body_sizes(topic, incoming, frame.payload)
+        if self._pending.joins(peer, frame.correlation, incoming):
             return
-        producers = self._wal.producers
-        stored = producers.find(incoming.producer, incoming.first_sequence, incoming.row_count)
+        stored = self._pending.stored(incoming)
         if stored is not None:
-            receipt = PUBLISHED.pack(*stored, incoming.row_count, PUBLISHED_DUPLICATE)
-            peer.answer(_PUBLISH, frame.correlation, receipt)
+            answer_repeat(peer, frame.correlation, stored, incoming.row_count)
             return
-        if producers.too_old(incoming.producer, incoming.first_sequence):
-            raise SequenceTooOld(
-                "this repeat is older than what the delay server remembers of its producer; it was "
-                "not stored again: look for the message before you send it anew"
-            )
-        append = Append(
-            batch=frame.payload,
-            topic_id=topic.id,
-            count=incoming.row_count,
-            received_at_ms=self._now_ms(),
-            client_ip=packed_ip(peer.address[0]),
-            client_port=peer.address[1],
-            server_ip=packed_ip(peer.server_address[0]),
-            server_port=peer.server_address[1],
-            producer=incoming.producer,
-            first_sequence=incoming.first_sequence,
-        )
+        append = append_of(peer, frame.payload, incoming, topic.id, self._now_ms())
         self._store.names[topic.id] = topic.name
-        pending = PendingAccept(append, key, peer, frame.correlation)
-        self._pending[key] = pending
-        peer.hold(pending.size)
+        pending = PendingAccept(append, peer, frame.correlation)
+        self._pending.add(pending)
         self.rounds.put(self._target, pending)
 
     async def take(self, batch: bytearray, topic: Topic, stamp: Stamp) -> None:
@@ -196,7 +148,7 @@ class Acceptor:
             first_sequence=incoming.first_sequence,
         )
         self._store.names[topic.id] = topic.name
-        pending = PendingAccept(append, (incoming.producer, incoming.first_sequence), None)
+        pending = PendingAccept(append, None)
         pending.done = asyncio.get_running_loop().create_future()
         self.rounds.put(self._target, pending)
         await asyncio.shield(pending.done)
@@ -215,45 +167,17 @@ class Acceptor:
             self._on_safe()
 
     def _tell(self, item: PendingAccept, error: TernError | None) -> None:
-        self._pending.pop(item.key, None)
-        if item.waiting:
-            item.waiting[0][0].release(item.size)
+        self._pending.remove(item)
         if item.done is not None and error is None:
             item.done.set_result(None)
         elif item.done is not None and error is not None:
             item.done.set_exception(error)
-        append, flags = item.append, 0
-        for peer, correlation in item.waiting:
-            if error is not None:
-                peer.fail(_PUBLISH, correlation, error)
-                continue
+        if error is not None:
+            item.fail(error)
+        else:
             # A delay counts from when it was received, so that is what a receipt can add it to.
-            place = (append.topic_id, append.base_sequence, append.received_at_ms, append.count)
-            peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, flags))
-            flags = PUBLISHED_DUPLICATE
+            item.answer(item.append.received_at_ms)
 
     async def close(self) -> None:
-        if self._making:
-            await asyncio.wait(self._making)
+        await self._pending.finish()
         await self.rounds.close()
-
-
-def _check_topic(
-    topic: Topic, incoming: Incoming, peer: Peer, batch: bytearray | memoryview
-) -> None:
-    """What the broker would refuse at the end is refused at the door."""
-    settings = topic.settings
-    app = peer.hello.app if peer.hello else ""
-    if settings.closed and app not in settings.apps:
-        raise Unauthorized(
-            f"topic {topic.name!r} is closed and application {app!r} is not on its list; "
-            "ask its owner to add it"
-        )
-    if incoming.body_size > settings.body_size_max < BATCH_SIZE_MAX:
-        offsets = BatchView(batch).buffer(Column.BODY, ColumnPart.OFFSETS)
-        largest = int(np.diff(np.frombuffer(offsets or b"", dtype="<i4")).max())
-        if largest > settings.body_size_max:
-            raise TooLarge(
-                f"a body of {largest} bytes; topic {topic.name!r} takes at most "
-                f"{settings.body_size_max}"
-            )

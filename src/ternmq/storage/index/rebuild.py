@@ -7,8 +7,6 @@ are safe are read.
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ternmq.batch.layout import FIXED_SIZE
 from ternmq.batch.view import BatchView
 from ternmq.core.errors import Corrupt
@@ -17,9 +15,7 @@ from ternmq.storage.consume.batch_scan import Collector, MessageFormat, resume
 from ternmq.storage.consume.entry import RECORD, Location
 from ternmq.storage.index.rows import (
     IndexColumns,
-    Rows,
-    joined,
-    places_of,
+    PlaceColumns,
     ranges_of,
     searchable,
 )
@@ -57,14 +53,13 @@ class LogStretch:
     def __init__(self, source: SegmentedLog) -> None:
         self._source = source
         self._collector = Collector(source.read)
-        self._ids: list[Rows] = []
-        self._keys: list[Rows] = []
-        self.row_count = 0
+        self._places = PlaceColumns()
+        self._batches = 0
 
     def add(self, offset: int, batch: memoryview) -> None:
         known = len(self._collector.records)
         self._collector.add(offset, batch)
-        self.row_count += 1
+        self._batches += 1
         for record in RECORD.iter_unpack(self._collector.records[known:]):
             if record[8] > Location.COMMITTED:
                 continue
@@ -75,18 +70,14 @@ class LogStretch:
                 continue  # A half batch that is damaged, or gone with its segment.
             if not searchable(view):
                 continue
-            ids, keys = places_of(view, record[0], record[1])
-            self._ids.append(ids)
-            self._keys.append(keys)
-            self.row_count += len(ids) + len(keys)
+            self._places.add(view, record[0], record[1])
+
+    @property
+    def row_count(self) -> int:
+        return self._batches + self._places.row_count
 
     def columns(self) -> IndexColumns:
-        empty = joined([])
-        return IndexColumns(
-            ranges_of(self._collector.records),
-            np.concatenate([empty.ids, *self._ids]),
-            np.concatenate([empty.keys, *self._keys]),
-        )
+        return IndexColumns(ranges_of(self._collector.records), *self._places.rows())
 
     def times(self) -> tuple[int, int]:
         return times_of(self._collector.records)

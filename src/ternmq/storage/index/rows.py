@@ -7,7 +7,8 @@ finds a place looks at the message itself, so two values with one hash do no har
 
 The hash of a value is a sum over its bytes times powers of an odd number, modulo 2**64, so numpy
 does a whole column in a few steps; then the length goes in and the bits are mixed. Part of a file
-format: it never changes. No Python per message, here or in who calls it.
+format: it never changes. No Python per message, here or in who calls it, and little per batch: a
+batch may be one message, and this runs beside the loop that takes it in, under one GIL.
 """
 
 from typing import NamedTuple
@@ -62,6 +63,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _POWERS = np.cumprod(np.full(4096, _FACTOR, dtype=np.uint64), dtype=np.uint64)
 _ID_SIZE = 16
+TOGETHER_MAX = 64  # Rows of a batch that is worth hashing together with others.
 
 
 def _mixed(values: Hashes) -> Hashes:
@@ -144,12 +146,84 @@ def searchable(view: BatchView) -> bool:
     return (Column.KEY, ColumnPart.DATA) in parts or (Column.EXPLICIT_ID, ColumnPart.DATA) in parts
 
 
-def places_of(view: BatchView, topic_id: int, base_sequence: int) -> tuple[Rows, Rows]:
-    """(ids, keys) of one batch stored at this place; none of a column that cannot be read."""
-    return (
-        _readable(view, Column.EXPLICIT_ID, topic_id, base_sequence),
-        _readable(view, Column.KEY, topic_id, base_sequence),
-    )
+class PlaceColumns:
+    """Ids and keys of many batches, stored at known places; small batches are hashed together."""
+
+    def __init__(self) -> None:
+        self._ids = _PlaceColumn(Column.EXPLICIT_ID)
+        self._keys = _PlaceColumn(Column.KEY)
+
+    def add(self, view: BatchView, topic_id: int, base_sequence: int) -> None:
+        """None of a column that cannot be read."""
+        self._ids.add(view, topic_id, base_sequence)
+        self._keys.add(view, topic_id, base_sequence)
+
+    @property
+    def row_count(self) -> int:
+        return self._ids.row_count + self._keys.row_count
+
+    def rows(self) -> tuple[Rows, Rows]:
+        """(ids, keys)."""
+        return self._ids.rows(), self._keys.rows()
+
+
+class _PlaceColumn:
+    """One column of many batches."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._small: list[tuple[BatchView, int, int]] = []
+        self._data: list[memoryview] = []
+        self._offsets: list[memoryview] = []
+        self._ready: list[Rows] = []
+        self.row_count = 0
+
+    def add(self, view: BatchView, topic_id: int, base_sequence: int) -> None:
+        data, packed = (
+            view.buffer(self._column, ColumnPart.DATA),
+            view.buffer(self._column, ColumnPart.OFFSETS),
+        )
+        if data is None or packed is None:
+            return
+        self.row_count += view.count
+        whole = len(packed) == 4 * (view.count + 1)
+        if (
+            not whole
+            or view.count > TOGETHER_MAX
+            or view.buffer(self._column, ColumnPart.VALIDITY) is not None
+        ):
+            self._ready.append(_readable(view, self._column, topic_id, base_sequence))
+            return
+        self._small.append((view, topic_id, base_sequence))
+        self._data.append(data)
+        self._offsets.append(packed)
+
+    def rows(self) -> Rows:
+        return np.concatenate([np.empty(0, PLACE), *self._ready, *self._together()])
+
+    def _together(self) -> list[Rows]:
+        if not self._small:
+            return []
+        numbers = np.frombuffer(b"".join(self._offsets), dtype="<i4").astype(np.int64)
+        counts = np.fromiter((view.count for view, _, _ in self._small), np.int64)
+        sizes = np.fromiter(map(len, self._data), np.int64)
+        lasts = np.cumsum(counts + 1) - 1
+        within = np.ones(len(numbers) - 1, dtype=bool)
+        within[lasts[:-1]] = False  # From the last offset of a batch to the first of the next.
+        lengths = np.diff(numbers)[within]
+        if numbers[lasts - counts].any() or (numbers[lasts] != sizes).any() or lengths.min() < 0:
+            # Some batch of an older release is not as it should be: each one by itself.
+            return [_readable(view, self._column, *place) for view, *place in self._small]
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        rows = np.zeros(len(lengths), dtype=PLACE)
+        rows["hash"] = hash_rows(offsets, b"".join(self._data))
+        topics = np.fromiter((topic_id for _, topic_id, _ in self._small), np.uint64)
+        bases = np.fromiter((base for _, _, base in self._small), np.uint64)
+        starts = (np.cumsum(counts) - counts).astype(np.uint64)
+        rows["topic_id"] = np.repeat(topics, counts)
+        rows["sequence"] = np.repeat(bases - starts, counts) + np.arange(len(rows), dtype=np.uint64)
+        return [rows]
 
 
 def _readable(view: BatchView, column: Column, topic_id: int, base_sequence: int) -> Rows:

@@ -1,6 +1,7 @@
 """Rounds of a broker with replicas: written here, counted when the others have them."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -138,9 +139,12 @@ async def test_old_progress_is_synced_though_no_more_comes(
 ) -> None:
     monkeypatch.setattr("ternmq.replication.group_commit.SYNC_S", 0.02)
     pulls = desk.store.pulls
+    looked, sync = threading.Event(), pulls.sync
+    monkeypatch.setattr(pulls, "sync", lambda: looked.wait() and sync())
     desk.committer.progress(progress())
     await desk.written(PULLS)
     assert (pulls.synced_offset, desk.others.durable[PULLS]) == (0, 0)
+    looked.set()
     await until(lambda: desk.others.durable[PULLS] == pulls.end, "a sync")
 
     assert pulls.synced_offset == pulls.end > 0

@@ -39,7 +39,7 @@ def pass_time(registrar: Registrar, clock: TurnedClock, seconds: float) -> None:
 async def test_a_server_is_there_while_it_says_so(
     service: MetaDirectory, clock: TurnedClock
 ) -> None:
-    """N: heartbeats; dead after 10 s."""
+    """N: heartbeats; dead after some seconds of silence."""
     routes = RouteTable(first_version=1)
     registrar = Registrar(service, routes, clock)
     for _ in range(5):

@@ -8,11 +8,13 @@ import pytest
 
 from ternmq.core.errors import AlreadyExists, BadName, BadRequest, Conflict, MasterAlive, NotInSync
 from ternmq.discovery.directory import InUse
+from ternmq.meta.config import DEAD_AFTER_MS
 from ternmq.meta.directory import MetaDirectory, serving_directory
 from ternmq.testing.clock import TurnedClock
 from ternmq.wire.messages.standings import Claim, Member, Standing, standing_of
 from tests.unit.meta.conftest import Opener
 
+DEAD_AFTER_S = DEAD_AFTER_MS // 1000
 ONE = Member(id="1" * 16, name="one", address="h1:1")
 TWO = Member(id="2" * 16, name="two", address="h2:1")
 
@@ -100,11 +102,11 @@ async def test_a_replica_leads_only_when_the_master_was_silent_for_long_enough(
         await service.change_in_sync(
             "main", epoch=led.epoch, in_sync=[ONE.id, TWO.id], version=led.version
         )
-        pass_time(service, clock, 9)
+        pass_time(service, clock, DEAD_AFTER_S - 1)
         with pytest.raises(MasterAlive):
             await service.lead("main", TWO.id)  # It may be alive: we have just started.
         service.liveness.heard(ONE.id)
-        pass_time(service, clock, 9)
+        pass_time(service, clock, DEAD_AFTER_S - 1)
         with pytest.raises(MasterAlive):
             await service.lead("main", TWO.id)
         pass_time(service, clock, 2)
@@ -140,7 +142,7 @@ async def test_a_meta_server_that_was_stopped_itself_judges_nobody(opener: Opene
         service.liveness.heard(ONE.id)
         clock.turn(60)
         assert service.liveness.may_be_alive(ONE.id)
-        pass_time(service, clock, 9)
+        pass_time(service, clock, DEAD_AFTER_S - 1)
         assert service.liveness.may_be_alive(ONE.id)
         pass_time(service, clock, 2)
         assert not service.liveness.may_be_alive(ONE.id)

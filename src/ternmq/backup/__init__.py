@@ -1,0 +1,1 @@
+"""Backups of data directories: taken while servers run, restored, verified. See docs/day-two.md."""

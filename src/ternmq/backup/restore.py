@@ -1,0 +1,106 @@
+"""Puts a backup back as a data directory.
+
+Everything is written into a folder beside the target and checked against its hash on the way; the
+folder takes the target's name at the end. So a directory that is there is complete, and a restore
+that failed can be started again. Never writes into a directory that has anything in it.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ternmq.backup.job import backups, read_manifest
+from ternmq.backup.manifest import BackedUpFile, BackupManifest, object_path
+from ternmq.backup.vault import NEW_FILE, Vault, sync_folder
+from ternmq.core.errors import BadRequest, Corrupt, Unavailable
+
+Progress = Callable[[int, int], None]
+
+
+def choose(vault: Vault, at: str | None) -> str:
+    """The newest backup, or the newest one at or before a moment (as backups are named)."""
+    names = backups(vault)
+    if not names:
+        raise BadRequest("there is no backup here; 'tern backup' makes one")
+    if at is None:
+        return names[-1]
+    before = [name for name in names if name <= at]
+    if not before:
+        raise BadRequest(f"no backup is as old as that; the oldest is {names[0]}")
+    return before[-1]
+
+
+def restore(
+    vault: Vault, name: str, target: Path, *, progress: Progress | None = None
+) -> BackupManifest:
+    """Write the backup of that name to `target`, which must be empty or not there."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadRequest(f"{target} is not empty; restore into a new directory")
+    manifest = read_manifest(vault, name)
+    building = target.with_name(f"{target.name}.restoring")
+    try:
+        shutil.rmtree(building, ignore_errors=True)
+        building.mkdir(parents=True, mode=0o700)
+        done, total = 0, manifest.size
+        for file in manifest.files:
+            _write(vault, file, building / file.path)
+            done += file.size
+            if progress is not None:
+                progress(done, total)
+        for folder, _, _ in os.walk(building):
+            sync_folder(Path(folder))
+        if target.exists():
+            target.rmdir()
+        building.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise Unavailable(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return manifest
+
+
+def _write(vault: Vault, file: BackedUpFile, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as out:
+        for part in file.parts:
+            problem, content = _part(vault, part)
+            if problem:
+                raise Corrupt(f"{file.path}: {problem} in this backup; restore another with --at")
+            out.write(content)
+        size = out.tell()
+        out.flush()
+        os.fsync(out.fileno())
+    if size != file.size:
+        raise Corrupt(f"{file.path} has {size} bytes in this backup, not {file.size}")
+    path.chmod(file.mode & 0o700 | 0o600)
+
+
+def _part(vault: Vault, sha256: str) -> tuple[str, bytes]:
+    """What is wrong with a part, and its bytes."""
+    try:
+        content = vault.get(object_path(sha256))
+    except Corrupt:
+        return "bytes are missing", b""
+    if hashlib.sha256(content).hexdigest() != sha256:
+        return "bytes are damaged", b""
+    return "", content
+
+
+def check_vault(vault: Vault, name: str, *, progress: Progress | None = None) -> list[str]:
+    """Read a whole backup; returns what is wrong with it, nothing if it can be restored."""
+    problems: list[str] = []
+    manifest = read_manifest(vault, name)
+    done, total = 0, manifest.size
+    for file in manifest.files:
+        problems += [
+            f"{file.path}: {problem}"
+            for problem in (_part(vault, part)[0] for part in file.parts)
+            if problem
+        ]
+        done += file.size
+        if progress is not None:
+            progress(done, total)
+    return problems

@@ -1,0 +1,129 @@
+"""Reads every log of a data directory record by record and says what is wrong.
+
+Checksums, offsets, and that segments follow each other without a gap. A log may end in a record
+that is not whole: the last write before a crash or before the moment of a backup; a start cuts it
+off. Anything else is damage. Read only; of a stopped server, a restored backup, or a copy.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ternmq.backup.inventory import LOG_ORDER
+from ternmq.core.errors import BadRequest, Corrupt, ProtocolError
+from ternmq.core.units import MIB
+from ternmq.delay.formats.decision import DispatchFormat
+from ternmq.delay.formats.journal_record import JournalFormat
+from ternmq.storage.consume.batch_scan import MessageFormat
+from ternmq.storage.files.paths import LOG_SUFFIX, bases, segment
+from ternmq.storage.log.recovery import LogFormat
+from ternmq.storage.pull.record import PullFormat
+
+WINDOW_SIZE = 16 * MIB
+HOURS = ("schedule", "dispatch")
+"""Folders with a log for each hour, which stands by itself."""
+FORMATS: dict[str, Callable[[], LogFormat]] = {
+    "message": MessageFormat,
+    "wal": MessageFormat,
+    "schedule": MessageFormat,
+    "pull": PullFormat,
+    "dispatch": DispatchFormat,
+    "decisions": JournalFormat,
+}
+
+
+@dataclass(slots=True)
+class VerifiedLog:
+    """What one log holds."""
+
+    path: str
+    records: int = 0
+    size: int = 0
+    torn: int = 0
+    """Bytes of a last record that is not whole."""
+    problems: tuple[str, ...] = ()
+
+
+Progress = Callable[[int, int], None]
+
+
+def verify(data_dir: Path, *, progress: Progress | None = None) -> list[VerifiedLog]:
+    """Every log below a data directory."""
+    logs = list(_logs(data_dir))
+    if not logs:
+        raise BadRequest(f"{data_dir} holds no log of a TernMQ server")
+    total, done, found = sum(_size(files) for _, files in logs), 0, []
+    for name, files in logs:
+        found.append(_verified(data_dir, name, files))
+        done += _size(files)
+        if progress is not None:
+            progress(done, total)
+    return found
+
+
+def _logs(data_dir: Path) -> Iterator[tuple[Path, list[tuple[int, Path]]]]:
+    """Logs, each as files with the offset at which they begin."""
+    for folder, _, names in os.walk(data_dir):
+        path = Path(folder)
+        if path.name not in LOG_ORDER or ".aside-" in folder:
+            continue
+        if path.name in HOURS:
+            for name in sorted(name for name in names if name.endswith(LOG_SUFFIX)):
+                yield path / name, [(0, path / name)]
+        elif found := bases(names, LOG_SUFFIX):
+            yield path, [(base, segment(path, base)) for base in found]
+
+
+def _size(files: list[tuple[int, Path]]) -> int:
+    return sum(path.stat().st_size for _, path in files)
+
+
+def _verified(data_dir: Path, name: Path, files: list[tuple[int, Path]]) -> VerifiedLog:
+    kind = name.parent.name if name.suffix == LOG_SUFFIX else name.name
+    log, problems, end = VerifiedLog(name.relative_to(data_dir).as_posix()), [], files[0][0]
+    for base, path in files:
+        if base != end:
+            problems.append(f"bytes {end} to {base} are missing")
+        last = path == files[-1][1]
+        end = base + _scan(FORMATS[kind](), base, path, log, problems, last=last)
+    log.size, log.problems = _size(files), tuple(problems)
+    return log
+
+
+def _scan(
+    form: LogFormat, base: int, path: Path, log: VerifiedLog, problems: list[str], *, last: bool
+) -> int:
+    """Returns the size of the file."""
+    size, at = path.stat().st_size, 0
+    with path.open("rb") as source:
+        window, window_at = memoryview(b""), 0
+        while at < size:
+            if at - window_at + WINDOW_SIZE // 2 > len(window) and window_at + len(window) < size:
+                source.seek(at)
+                window, window_at = memoryview(source.read(WINDOW_SIZE)), at
+            data = window[at - window_at :]
+            try:
+                whole = form.size(data)
+                if whole > len(data):
+                    raise Corrupt(f"offset {base + at}: a record of {whole} bytes is cut off")
+                form.check(data[:whole], base + at)
+            except (Corrupt, ProtocolError) as error:
+                if last and _is_torn(form, data, error):
+                    log.torn = size - at
+                else:
+                    problems.append(f"offset {base + at}: {error.message}")
+                return size
+            log.records += 1
+            at += whole
+    return size
+
+
+def _is_torn(form: LogFormat, data: memoryview, error: Exception) -> bool:
+    """Is this the last record, not written to its end?"""
+    if isinstance(error, ProtocolError):
+        return False
+    try:
+        return form.size(data) >= len(data)
+    except Corrupt:
+        return not any(data[4096:]) and len(data) < WINDOW_SIZE // 2

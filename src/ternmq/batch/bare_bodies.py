@@ -1,0 +1,202 @@
+"""Bare bodies: the commonest batch, written in one step and recognised in one.
+
+A batch of bodies that are not compressed and have nothing beside them has one layout: header,
+names, two directory entries, offsets, bodies, each behind the other. So writing one is two packs
+and a join, and checking one is comparing what must stand there with what does. A lone sender's
+message runs through cold code on both sides, where each line counts more than what it does.
+
+`read_bare` answers only for a batch that is right in every respect; about any other it says
+nothing, and `batch.check` looks at it part by part and says what is wrong. Never raises.
+"""
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ternmq.batch.layout import (
+    BODY_SIZE_MAX,
+    COUNT,
+    DIRECTORY,
+    DIRECTORY_ENTRY_SIZE,
+    DUE_MAX_MS,
+    FIXED_SIZE,
+    FRAMING,
+    MAGIC,
+    PRODUCER,
+    PRODUCER_CRC_AT,
+    ROWS_MAX,
+    STAMP,
+    VERSION,
+    Buffer,
+    Column,
+    ColumnPart,
+    Encoding,
+    Type,
+)
+from ternmq.core.ids import MESSAGE_SEQUENCE_MAX, RANDOM_BITS, START_BITS, ProducerId
+
+HEADER = struct.Struct(f"{FRAMING.format}{STAMP.size}x{PRODUCER.format[1:]}")
+DIRECTORIES = struct.Struct(DIRECTORY.format + DIRECTORY.format[1:])
+ONE_ROW = struct.Struct("<ii")
+_OFFSETS = (int(Column.BODY), int(ColumnPart.OFFSETS), int(Type.BINARY), int(Encoding.PLAIN))
+_DATA = (int(Column.BODY), int(ColumnPart.DATA), int(Type.BINARY), int(Encoding.PLAIN))
+_PADDING = [bytes(n) for n in range(8)]
+_BUFFERS = 2
+
+assert HEADER.size == FIXED_SIZE
+assert DIRECTORIES.size == _BUFFERS * DIRECTORY_ENTRY_SIZE
+
+
+class BareBatch(NamedTuple):
+    """What is known of a batch of bare bodies that is as it should be."""
+
+    topic: str
+    app: str
+    row_count: int
+    body_size: int
+    producer: tuple[int, int]
+    first_sequence: int
+
+
+class Names(NamedTuple):
+    """Topic and application as they stand in a batch: padded, and how long each is."""
+
+    packed: bytes
+    topic_size: int
+    app_size: int
+
+
+@lru_cache(maxsize=4096)
+def pack_names(topic: str, app: str) -> Names:
+    first, second = topic.encode(), app.encode()
+    padding = _PADDING[-(len(first) + len(second)) & 7]
+    return Names(first + second + padding, len(first), len(second))
+
+
+@lru_cache(maxsize=4096)
+def split_names(packed: bytes, topic_size: int) -> tuple[str, str]:
+    """At most 510 bytes each, so this cache is small whatever a peer sends."""
+    return packed[:topic_size].decode(), packed[topic_size:].decode()
+
+
+def write_bare(
+    offsets: bytes,
+    data: Buffer,
+    *,
+    names: Names,
+    producer: ProducerId,
+    first_sequence: int,
+    born_at_ms: int,
+) -> bytearray:
+    """Bodies and where each ends, as a batch."""
+    offsets_size, size = len(offsets), len(data)
+    padding = _PADDING[-offsets_size & 7]
+    header_size = FIXED_SIZE + len(names.packed) + DIRECTORIES.size
+    bodies_at = header_size + offsets_size + len(padding)
+    after = _PADDING[-size & 7]
+    batch = bytearray().join(
+        (
+            HEADER.pack(
+                MAGIC,
+                VERSION,
+                header_size,
+                bodies_at + size + len(after),
+                0,
+                0,
+                0,
+                offsets_size // 4 - 1,
+                size,
+                producer.start_ms,
+                producer.random,
+                first_sequence,
+                born_at_ms,
+                0,
+                0,
+                names.topic_size,
+                names.app_size,
+                _BUFFERS,
+            ),
+            names.packed,
+            DIRECTORIES.pack(*_OFFSETS, header_size, offsets_size, *_DATA, bodies_at, size),
+            offsets,
+            padding,
+            data,
+            after,
+        )
+    )
+    COUNT.pack_into(batch, PRODUCER_CRC_AT, crc32c(memoryview(batch)[PRODUCER_CRC_AT + 4 :]))
+    return batch
+
+
+def one_row(size: int) -> bytes:
+    """The offsets of a single body."""
+    return ONE_ROW.pack(0, size)
+
+
+def read_bare(batch: bytearray | memoryview) -> BareBatch | None:
+    """None: it is something else, or something is wrong with it."""
+    size = len(batch)
+    if size < FIXED_SIZE + DIRECTORIES.size:
+        return None
+    (
+        magic,
+        version,
+        header_size,
+        batch_size,
+        _,
+        crc,
+        attributes,
+        count,
+        body_size,
+        start,
+        random,
+        first_sequence,
+        born,
+        _,
+        _,
+        topic_size,
+        app_size,
+        buffers,
+    ) = HEADER.unpack_from(batch)
+    names_end = FIXED_SIZE + topic_size + app_size
+    directory_at = (names_end + 7) & ~7
+    offsets_size = 4 * count + 4
+    bodies_at = header_size + (offsets_size + 7 & ~7)
+    if (
+        buffers != _BUFFERS
+        or attributes
+        or (magic, version, batch_size) != (MAGIC, VERSION, size)
+        or header_size != directory_at + DIRECTORIES.size
+        or not 0 < count <= ROWS_MAX
+        or body_size > BODY_SIZE_MAX
+        or size != bodies_at + (body_size + 7 & ~7)
+        or not 0 <= born <= DUE_MAX_MS
+        or start >> START_BITS
+        or random >> RANDOM_BITS
+        or first_sequence + count - 1 > MESSAGE_SEQUENCE_MAX
+        or DIRECTORIES.unpack_from(batch, directory_at)
+        != (*_OFFSETS, header_size, offsets_size, *_DATA, bodies_at, body_size)
+    ):
+        return None
+    view = memoryview(batch)
+    if crc != crc32c(view[PRODUCER_CRC_AT + 4 :]):
+        return None
+    numbers = view[header_size : header_size + offsets_size].cast("i")
+    if not _rise(numbers, body_size):
+        return None
+    try:
+        topic, app = split_names(bytes(view[FIXED_SIZE:names_end]), topic_size)
+    except UnicodeDecodeError:
+        return None
+    return BareBatch(topic, app, count, body_size, (start, random), first_sequence)
+
+
+def _rise(numbers: memoryview, last: int) -> bool:
+    """Do offsets begin at zero, never go down, and end where the bodies do?"""
+    if len(numbers) == 2:
+        return numbers[0] == 0 and numbers[1] == last
+    listed: Sequence[int] = numbers.tolist()
+    return listed[0] == 0 and listed[-1] == last and listed == sorted(listed)

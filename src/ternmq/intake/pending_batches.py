@@ -1,0 +1,149 @@
+"""Batches on their way to the disk, and what is known of those that are there: repeats are found.
+
+A repeat (same producer, same first sequence) of a batch that is on its way waits for it; a repeat
+of a stored one is answered with the first one's receipt. So a producer that lost its connection
+sends the same bytes again and nothing is stored twice. What has to wait for something else before
+it can be judged, a topic that is made, becomes a task (`later`).
+
+Never decides whether a batch may come in: that is its server's.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Generic, TypeVar
+
+from ternmq.batch.check import Incoming
+from ternmq.core.errors import SequenceTooOld, TernError
+from ternmq.rpc.bug_log import BUGS
+from ternmq.rpc.peer import Peer
+from ternmq.storage.log.append import Append
+from ternmq.storage.messages.producers import ProducerTable, StoredBatch
+from ternmq.wire.frame import Frame
+from ternmq.wire.messages.publish import PUBLISHED, PUBLISHED_DUPLICATE
+from ternmq.wire.numbers import Command
+
+_PUBLISH = int(Command.PUBLISH)
+BatchKey = tuple[tuple[int, int], int]
+"""Which producer, and its number of the first row."""
+
+
+class PendingBatch:
+    """A batch on its way to the disk, and who waits for it."""
+
+    __slots__ = ("append", "key", "size", "waiting")
+
+    def __init__(self, append: Append, peer: Peer | None, correlation: int = 0) -> None:
+        """Without a `peer` this server brought it itself."""
+        self.append = append
+        self.key: BatchKey = (append.producer, append.first_sequence)
+        self.size = len(append.batch)
+        self.waiting = [] if peer is None else [(peer, correlation)]
+
+    def answer(self, at_ms: int) -> None:
+        """It is stored, and this is the time that its receipt counts from."""
+        append, flags = self.append, 0
+        place = (append.topic_id, append.base_sequence, at_ms, append.count)
+        for peer, correlation in self.waiting:
+            peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*place, flags))
+            flags = PUBLISHED_DUPLICATE
+
+    def fail(self, error: TernError) -> None:
+        for peer, correlation in self.waiting:
+            peer.fail(_PUBLISH, correlation, error)
+
+
+Pending = TypeVar("Pending", bound=PendingBatch)
+
+
+class PendingBatches(Generic[Pending]):
+    """What is on its way on one server."""
+
+    def __init__(self, owner: str, producers: ProducerTable) -> None:
+        """`owner` is what errors call this server."""
+        self._owner = owner
+        self._producers = producers
+        self._pending: dict[BatchKey, Pending] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def joins(self, peer: Peer, correlation: int, incoming: Incoming) -> bool:
+        """Is this very batch on its way? Then whoever repeats it waits too."""
+        pending = self._pending.get((incoming.producer, incoming.first_sequence))
+        if pending is None:
+            return False
+        pending.waiting.append((peer, correlation))
+        return True
+
+    def stored(self, incoming: Incoming) -> StoredBatch | None:
+        """The receipt of this very batch; raises if nobody can tell whether it is stored."""
+        producer, first = incoming.producer, incoming.first_sequence
+        stored = self._producers.find(producer, first, incoming.row_count)
+        if stored is None and self._producers.too_old(producer, first):
+            raise SequenceTooOld(
+                f"this repeat is older than what {self._owner} remembers of its producer; "
+                "it was not stored again: look for the message before you send it anew"
+            )
+        return stored
+
+    def add(self, pending: Pending) -> None:
+        """It counts against the bound of whoever sent it until it is removed."""
+        self._pending[pending.key] = pending
+        if pending.waiting:
+            pending.waiting[0][0].hold(pending.size)
+
+    def remove(self, pending: Pending) -> None:
+        self._pending.pop(pending.key, None)
+        if pending.waiting:
+            pending.waiting[0][0].release(pending.size)
+
+    def later(self, peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> None:
+        """Do this for a batch that cannot be judged yet. Costs a task, once for each topic."""
+        task = asyncio.get_running_loop().create_task(_run(peer, frame, work), name="make-topic")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Wait for what could not be judged yet."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def answer_repeat(peer: Peer, correlation: int, stored: StoredBatch, rows: int) -> None:
+    """Answer a repeat of a stored batch as the first one was."""
+    peer.answer(_PUBLISH, correlation, PUBLISHED.pack(*stored, rows, PUBLISHED_DUPLICATE))
+
+
+def append_of(
+    peer: Peer, batch: bytearray | memoryview, incoming: Incoming, topic_id: int, now_ms: int
+) -> Append:
+    """A checked batch with what is known of it and of its sender."""
+    ends = peer.endpoints
+    return Append(
+        batch=batch,
+        topic_id=topic_id,
+        count=incoming.row_count,
+        received_at_ms=now_ms,
+        client_ip=ends.client_ip,
+        client_port=ends.client_port,
+        server_ip=ends.server_ip,
+        server_port=ends.server_port,
+        tag_bloom=incoming.tag_bloom,
+        priority=incoming.priority,
+        producer=incoming.producer,
+        first_sequence=incoming.first_sequence,
+        searchable=incoming.searchable,
+    )
+
+
+async def _run(peer: Peer, frame: Frame, work: Coroutine[None, None, None]) -> None:
+    size = len(frame.payload)
+    peer.hold(size)
+    try:
+        await work
+    except TernError as error:
+        peer.fail(_PUBLISH, frame.correlation, error)
+    except Exception as bug:
+        BUGS.report(bug, command=_PUBLISH)
+        told = TernError("the server failed to handle this request; its log says why")
+        peer.fail(_PUBLISH, frame.correlation, told)
+    finally:
+        peer.release(size)

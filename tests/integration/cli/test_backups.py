@@ -1,0 +1,162 @@
+"""`tern backup`, `restore` and `verify` on real nodes: taken under load, put back, told apart."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ternmq.sync
+from tests.integration.processes import Node, NodeFactory, tern
+from tests.waiting import wait_until
+
+SMALL = {"TERN_SEGMENT_SIZE": "8MiB", "TERN_CHECKPOINT_INTERVAL_MS": "200"}
+CHANCE = random.Random(1)
+
+
+@contextmanager
+def load(node: Node) -> Iterator[list[str]]:
+    """Sends until the block ends; yields ids of what was acknowledged so far, in order."""
+    told: list[str] = []
+    over = threading.Event()
+
+    def send() -> None:
+        with ternmq.sync.connect(node.url, app="load") as mq:
+            while not over.is_set():
+                told.extend(
+                    one.id
+                    for one in mq.send_many("orders", [CHANCE.randbytes(4_000) for _ in range(50)])
+                )
+                mq.send("orders", b"later", delay=3600)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        wait_until(lambda: len(told) > 5_000, "enough messages for several segments")
+        yield told
+    finally:
+        over.set()
+        sender.join()
+
+
+def restored(node_factory: NodeFactory, place: Path | str) -> Node:
+    """A new node on what the newest backup holds."""
+    node = node_factory(environment=SMALL, start=False)
+    tern("restore", str(place), str(node.data_dir))
+    node.start()
+    return node
+
+
+def test_what_was_acknowledged_before_a_backup_is_in_it_and_the_node_goes_on(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    old = node_factory(environment=SMALL)
+    tern("send", "orders", "first", url=old.url)
+    tern("consume", "orders", "--group", "g", "--count", "1", url=old.url)
+    with load(old) as told:
+        before = list(told)
+        made = tern("backup", str(old.data_dir), str(tmp_path / "vault"), "--json").json()
+        wait_until(lambda: len(told) > len(before) + 100, "that the node goes on")
+    assert made["problems"] == [] and not (old.data_dir / "backup.tmp").exists()
+    old.kill()
+
+    new = restored(node_factory, tmp_path / "vault")
+    with ternmq.sync.connect(new.url, app="look") as mq:
+        there = {message.id for message in mq.read("orders")}
+        assert set(before) <= there
+        [delayed] = [one for one in mq.admin.delays.ledger() if one.topic == "orders"]
+        assert delayed.pending >= len(before) // 50 - 1
+        [line] = mq.admin.ledger("orders", "g")
+        assert line.acked == 1 and line.ready == line.total - 1 >= len(before)
+        mq.send("orders", b"after")
+    assert "damaged" not in tern("verify", str(tmp_path / "vault")).out
+
+
+def test_a_second_backup_copies_what_is_new_and_old_ones_can_be_forgotten(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault = node_factory(environment=SMALL), str(tmp_path / "vault")
+    with load(node):
+        pass
+    first = tern("backup", str(node.data_dir), vault, "--json").json()
+    tern("send", "orders", "one more", url=node.url)
+    second = tern("backup", str(node.data_dir), vault, "--json").json()
+    third = tern("backup", str(node.data_dir), vault, "--keep", "2", "--json").json()
+
+    assert first["copied"] > 20_000_000 > 9_000_000 > second["copied"]
+    assert third["forgotten"] == 1
+    listed = tern("restore", vault, "unused", "--list", "--json").json()
+    assert [one["name"] for one in listed] == [second["name"], third["name"]]
+    tern("verify", vault)
+
+
+def test_a_damaged_backup_says_so_and_leaves_no_half_of_a_directory(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault, target = node_factory(), tmp_path / "vault", tmp_path / "new"
+    tern("send", "orders", "a", url=node.url)
+    tern("backup", str(node.data_dir), str(vault))
+    largest = max(
+        (vault / "objects").rglob("*"), key=lambda path: path.is_file() and path.stat().st_size
+    )
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+
+    assert "damaged" in tern("verify", str(vault), code=1).err
+    refused = tern("restore", str(vault), str(target), code=1)
+    assert "damaged" in refused.err and "--at" in refused.err
+    largest.unlink()
+    assert "missing" in tern("verify", str(vault), code=1).err
+    assert not target.exists() and not list(tmp_path.glob("*.restoring"))
+
+
+def test_verify_tells_a_torn_end_from_damage(node_factory: NodeFactory) -> None:
+    node = node_factory()
+    tern("send", "orders", "a", "b", "c", url=node.url)
+    tern("send", "orders", "d", url=node.url)
+    node.stop()
+    whole = tern("verify", str(node.data_dir), "--json").json()
+    assert [one for one in whole if one["problems"] or one["torn"]] == []
+
+    [log] = (node.data_dir / "broker" / "message").glob("*.log")
+    content = bytearray(log.read_bytes())
+    log.write_bytes(content[:-16])
+    [torn] = [one for one in tern("verify", str(node.data_dir), "--json").json() if one["torn"]]
+    assert torn["log"] == "broker/message" and not torn["problems"]
+
+    content[150] ^= 1
+    log.write_bytes(content)
+    refused = tern("verify", str(node.data_dir), code=1)
+    assert "broker/message: offset 0" in refused.err and "damaged" in refused.out
+
+
+def test_mistakes_are_one_line_and_change_nothing(
+    node_factory: NodeFactory, tmp_path: Path
+) -> None:
+    node, vault = node_factory(), str(tmp_path / "vault")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    assert "holds no data" in tern("backup", str(empty), vault, code=2).err
+    assert "is no directory" in tern("backup", str(tmp_path / "nowhere"), vault, code=2).err
+    assert "no backup here" in tern("restore", vault, str(tmp_path / "new"), code=2).err
+    assert "holds no log" in tern("verify", str(empty), code=2).err
+    tern("backup", str(node.data_dir), vault)
+    assert "is not empty" in tern("restore", vault, str(node.data_dir), code=2).err
+    at = ("--at", "2020-01-01T00:00:00")
+    assert "the oldest is" in tern("restore", vault, str(tmp_path / "new"), *at, code=2).err
+    assert not (tmp_path / "new").exists() and list(empty.iterdir()) == []
+
+
+def test_a_backup_in_s3_is_put_back(node_factory: NodeFactory, tmp_path: Path, s3: str) -> None:
+    node = node_factory()
+    tern("send", "orders", "a", "b", url=node.url)
+    place = s3.replace("/archive", "/backups")
+    made = tern("backup", str(node.data_dir), place, "--json").json()
+    again = tern("backup", str(node.data_dir), place, "--keep", "1", "--json").json()
+    node.kill()
+
+    assert made["copied"] > 0 and again["forgotten"] == 1 and again["problems"] == []
+    new = restored(node_factory, place)
+    assert tern("browse", "orders", "--json", url=new.url).out.count('"sequence"') == 2
